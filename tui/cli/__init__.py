@@ -1,0 +1,1 @@
+"""The commands: one lazily imported module a group."""

@@ -1,0 +1,1 @@
+"""Pure: no Textual, asyncssh, httpx, asyncio or clock reads."""

@@ -1,0 +1,86 @@
+"""What a benchmark is asked to do and what it found; definitions are vLLM's own (see `tui.wire.metrics`)."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Vantage(StrEnum):
+    """Where the load generator runs: on the GPU host, here against a URL, or here through the SSH connection."""
+
+    HOST = "host"
+    DIRECT = "direct"
+    TUNNEL = "tunnel"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One benchmark: a point for each concurrency (closed loop) or request rate (open loop)."""
+
+    kind: str = "sweep"
+    """"single", "sweep", "rate" or "soak"."""
+    concurrency: tuple[int, ...] = (1,)
+    request_rate: float | None = None
+    burstiness: float = 1.0
+    requests: int | None = None
+    duration_s: float | None = None
+    input_tokens: int = 512
+    output_tokens: int = 512
+    endpoint: str = "chat"
+    model: str | None = None
+    extra_body: dict[str, Any] = field(default_factory=dict)
+    headers: dict[str, str] = field(default_factory=dict)
+    vantage: Vantage | None = None
+    thorough: bool = False
+    max_failures: int = 0
+    goodput: dict[str, float] = field(default_factory=dict)
+    shared_prefix_tokens: int = 0
+    prompts_file: str | None = None
+    stop_at_knee: bool = False
+    repeat_first: bool = False
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The live state of the point being measured; counts so far, rates of the last second."""
+
+    point: int
+    points: int
+    concurrency: int
+    stage: str
+    """"warm-up", "measuring" or "draining"."""
+    in_flight: int = 0
+    done: int = 0
+    failed: int = 0
+    planned: int | None = None
+    tokens_s: float | None = None
+    elapsed_s: float = 0.0
+    left_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A finished point. `figures` has vLLM's own key names plus ours (README "Benchmarks" lists them); a missing figure is None."""
+
+    concurrency: int
+    figures: dict[str, Any]
+
+    def get(self, name: str) -> float | None:
+        value = self.figures.get(name)
+        return float(value) if isinstance(value, int | float) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A whole benchmark as `bench --json` prints it and the record keeps it."""
+
+    endpoint: str
+    model: str
+    vantage: Vantage
+    plan: Plan
+    points: tuple[Point, ...] = ()
+    deviations: tuple[str, ...] = ()
+    stopped: str | None = None
+    """Why it ended before its plan: "stopped by the user", "link lost" …; None when complete."""
+    started_at: float | None = None

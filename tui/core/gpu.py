@@ -1,0 +1,132 @@
+"""GPUs as sampled on a host: raw values, and what follows from them.
+
+A value that the driver does not tell is None and drawn as a dash, never 0. Memory is in MiB (2**20 bytes) as nvidia-smi prints it
+(NVML's nvmlMemory_v2: the driver's reserve is not counted as used).
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class GpuProcess:
+    pid: int
+    name: str
+    memory_mib: float | None = None
+    engine: bool | None = None
+    """Whether it belongs to the watched engine; None where that can't be told."""
+    rank: str | None = None
+    """`TP0`, `PP1_TP3` … from vLLM's process title."""
+    container: str | None = None
+    user: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MigInstance:
+    name: str
+    uuid: str
+    memory_used_mib: float | None = None
+    memory_total_mib: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU at one moment. `error` says why values are missing (`GPU is lost`, …); None when all is well."""
+
+    index: int
+    uuid: str = ""
+    name: str = ""
+    pci: str = ""
+    memory_used_mib: float | None = None
+    memory_total_mib: float | None = None
+    utilisation: float | None = None
+    memory_utilisation: float | None = None
+    temperature_c: float | None = None
+    memory_temperature_c: float | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    sm_clock_mhz: float | None = None
+    sm_clock_max_mhz: float | None = None
+    memory_clock_mhz: float | None = None
+    memory_clock_max_mhz: float | None = None
+    throttle: tuple[str, ...] = ()
+    performance_state: str | None = None
+    pcie_generation: int | None = None
+    pcie_generation_max: int | None = None
+    pcie_width: int | None = None
+    pcie_width_max: int | None = None
+    pcie_rx_mb_s: float | None = None
+    pcie_tx_mb_s: float | None = None
+    nvlinks_up: int | None = None
+    nvlinks_total: int | None = None
+    nvlink_errors: int | None = None
+    ecc_corrected: int | None = None
+    ecc_uncorrected: int | None = None
+    remapped_rows: int | None = None
+    row_remap_pending: bool | None = None
+    fan_percent: float | None = None
+    energy_j: float | None = None
+    mig: tuple[MigInstance, ...] = ()
+    processes: tuple[GpuProcess, ...] = ()
+    error: str | None = None
+
+    @property
+    def free_mib(self) -> float | None:
+        if self.memory_used_mib is None or self.memory_total_mib is None:
+            return None
+        return self.memory_total_mib - self.memory_used_mib
+
+    @property
+    def memory_share(self) -> float | None:
+        """Used memory as a share of the total, 0 to 1."""
+        if self.memory_used_mib is None or not self.memory_total_mib:
+            return None
+        return self.memory_used_mib / self.memory_total_mib
+
+
+@dataclass(frozen=True, slots=True)
+class Xid:
+    """One XID event: `gpu` is its index, `at` the host's wall clock."""
+
+    gpu: int | None
+    code: int
+    at: float
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSample:
+    """All GPUs of a host at one moment.
+
+    `source` is "nvml", "nvidia-smi" or "none"; `note` says why it isn't NVML, or why there are no GPUs. `received_at` is the
+    client's monotonic clock: ages are counted from it, never from `wall`, which is the host's.
+    """
+
+    gpus: tuple[Gpu, ...] = ()
+    source: str = "none"
+    note: str | None = None
+    driver: str | None = None
+    cuda: str | None = None
+    wall: float | None = None
+    received_at: float | None = None
+    xids: tuple[Xid, ...] = ()
+    late: bool = False
+    """The driver did not answer in time; the values are the last ones known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Uniformity:
+    """Whether the GPUs of one engine hold the same memory; `even` is None when that can't be told (one GPU, no values)."""
+
+    even: bool | None = None
+    odd: tuple[int, ...] = ()
+    says: str = ""
+    """One line for the panel: `8 × 96,733 MiB`, or what is odd and what it means."""
+
+
+@dataclass(frozen=True, slots=True)
+class Headroom:
+    """The fullest GPU: its index, free MiB and free share (0 to 1)."""
+
+    gpu: int
+    free_mib: float
+    free_share: float

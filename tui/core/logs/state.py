@@ -1,0 +1,174 @@
+"""What a server's log says so far: a frozen value that `advance` moves forward a line at a time.
+
+Times are seconds of one clock: live, the host's wall clock as stamped by the follower; offline, the log's own. None is "not settled
+by this log", never 0.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Phase(StrEnum):
+    STARTING = "starting"
+    DOWNLOADING = "downloading"
+    LOADING = "loading"
+    POST_LOADING = "post_loading"
+    COMPILING = "compiling"
+    PROFILING = "profiling"
+    KV_CACHE = "kv_cache"
+    CAPTURING = "capturing"
+    WARMING_UP = "warming_up"
+    READY = "ready"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+class Verdict(StrEnum):
+    PROGRESSING = "progressing"
+    ON_TIME = "on_time"
+    SLOW = "slow"
+    STALLED = "stalled"
+    HUNG = "hung"
+    FAILED = "failed"
+    DONE = "done"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseSpan:
+    name: Phase
+    started_at: float | None = None
+    seconds: float | None = None
+    """None while it lasts, or where the log has no times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loader:
+    """One progress bar over the weights.
+
+    `what` is "model", "drafter", "pass 2", "download", "prefetch", "engine 1" …; `unit` is "shards", "tensors" or "bytes".
+    """
+
+    what: str
+    done: float
+    total: float
+    unit: str = "shards"
+    started_at: float | None = None
+    step_seconds: tuple[float, ...] = ()
+    """Seconds of each step seen, in order; the first one includes the cold start."""
+    last_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a start or a server ended. `kind` is one of the contract's kinds, `line` counts from 1."""
+
+    kind: str
+    phase: Phase
+    cause: str
+    process: str | None = None
+    line: int | None = None
+    advice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """The server's last statistics line."""
+
+    prompt_tokens_s: float | None = None
+    generation_tokens_s: float | None = None
+    running: int | None = None
+    waiting: int | None = None
+    kv_cache_share: float | None = None
+    prefix_hit_share: float | None = None
+    at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LoadState:
+    """The public facts. The reader's private working state lives beside it (see `reader.py`), so that this stays a plain value."""
+
+    engine: str | None = None
+    version: str | None = None
+    model: str | None = None
+    served_names: tuple[str, ...] = ()
+    phase: Phase = Phase.STARTING
+    ready: bool = False
+    was_ready: bool = False
+    shards: Loader | None = None
+    loaders: tuple[Loader, ...] = ()
+    load_s: float | None = None
+    model_load_s: float | None = None
+    download_s: float | None = None
+    gib_per_gpu: float | None = None
+    checkpoint_gib: float | None = None
+    kv_tokens: int | None = None
+    kv_gib_per_gpu: float | None = None
+    max_concurrency: float | None = None
+    engines: int | None = None
+    tensor_parallel: int | None = None
+    pipeline_parallel: int | None = None
+    data_parallel: int | None = None
+    max_model_len: int | None = None
+    quantization: str | None = None
+    attention_backend: str | None = None
+    init_engine_s: float | None = None
+    capture: Loader | None = None
+    started_at: float | None = None
+    ready_at: float | None = None
+    last_line_at: float | None = None
+    phases: tuple[PhaseSpan, ...] = ()
+    serving: Serving | None = None
+    failure: Failure | None = None
+    restarts: int = 0
+    lines: int = 0
+    errors: int = 0
+    warnings: int = 0
+    notes: tuple[str, ...] = field(default=())
+    """Remarks worth showing: hints on what will end this start, streams that do not reach the log …"""
+
+
+@dataclass(frozen=True, slots=True)
+class PastLoad:
+    """One earlier start of this deployment, from the record: what ETA and verdict compare with. Seconds."""
+
+    total_s: float
+    phases: tuple[tuple[Phase, float], ...] = ()
+    step_seconds: tuple[float, ...] = ()
+    at: float | None = None
+    version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SignsOfLife:
+    """What else than the log moved, and how many seconds ago it last did; None where it can't be told."""
+
+    gpu_memory_s: float | None = None
+    engine_read_s: float | None = None
+    disk_read_s: float | None = None
+    network_s: float | None = None
+    tokens_s: float | None = None
+    """Since the API's token counters last moved while requests run."""
+    requests_running: float | None = None
+    process_alive: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """ETA and verdict at one moment; `judge(load, now, history, signs)` makes it (see `outlook.py`)."""
+
+    verdict: Verdict = Verdict.UNKNOWN
+    reason: str = ""
+    s_per_shard: float | None = None
+    elapsed_s: float | None = None
+    """Since the bar began."""
+    shards_eta_s: float | None = None
+    ready_eta_s: float | None = None
+    ready_eta_error_s: float | None = None
+    """Half the width of the range to show as ±."""
+    ready_s: float | None = None
+    silent_s: float | None = None
+    usual_s: float | None = None
+    """The whole start, last time."""
+    behind_s: float | None = None
+    """Against the usual; negative is ahead."""

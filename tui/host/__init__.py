@@ -1,0 +1,1 @@
+"""Adapters to a GPU host: the only users of asyncssh and httpx."""

@@ -1,0 +1,112 @@
+"""What every host adapter offers, and the errors that it raises.
+
+HostError
+├── Unreachable          no route, refused, timed out, name not known, link lost         exit 5, retried
+├── Refused              host key unknown or changed, authentication failed              exit 8, never retried unasked
+├── NotPermitted         connected, but this (forwarding, a file, a command) isn't allowed
+├── PortClosed           nothing listens on that port of the host
+└── ProbeFailed          the probe ended or could not start (no python3 …)
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import httpx
+
+from tui.core.connection import ConnectionState
+
+
+class HostError(Exception):
+    """`cause` is one cleaned line of what happened; `advice` one line of what to do next."""
+
+    def __init__(self, cause: str, advice: str = "") -> None:
+        super().__init__(cause)
+        self.cause = cause
+        self.advice = advice
+
+
+class Unreachable(HostError):
+    """The host can't be reached now; trying again later makes sense."""
+
+
+class Refused(HostError):
+    """The host's key or the login was refused; only the user can change that."""
+
+
+class NotPermitted(HostError):
+    """The host is there, but this isn't allowed."""
+
+
+class PortClosed(HostError):
+    """Nothing listens on that port of the host yet."""
+
+
+class ProbeFailed(HostError):
+    """The probe ended or could not start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A finished command: exit status (None when a signal ended it), raw output."""
+
+    status: int | None
+    stdout: bytes
+    stderr: bytes
+
+
+class Asker(Protocol):
+    """How a login asks the person: a modal in the control room, the terminal headless, nobody where there is none."""
+
+    async def trust_host_key(self, host: str, key_type: str, fingerprint: str) -> bool:
+        """Whether to accept and remember the unknown key; `fingerprint` is SHA256:…"""
+
+    async def secret(self, host: str, prompt: str, echo: bool) -> str | None:
+        """The answer to a passphrase, password or keyboard-interactive prompt; None cancels the login."""
+
+
+class ProbeStream(Protocol):
+    """A running probe role. Iterating yields its frames (dicts, see `tui.wire.frames`); it ends when the probe does.
+
+    Raises ProbeFailed or Unreachable while iterating. Heartbeats are sent by the stream itself.
+    """
+
+    def __aiter__(self) -> AsyncIterator[dict[str, Any]]: ...
+
+    async def send(self, message: Mapping[str, Any]) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class Host(Protocol):
+    """A machine that runs a server, reached over SSH, a command prefix, or being this one.
+
+    Made disconnected; `connect` may be called again after a loss. `async with` guarantees `close`.
+    """
+
+    name: str
+
+    async def __aenter__(self) -> "Host": ...
+
+    async def __aexit__(self, *exc: object) -> None: ...
+
+    @property
+    def connection(self) -> ConnectionState: ...
+
+    async def connect(self) -> None:
+        """Raises Unreachable or Refused."""
+
+    async def wait_lost(self) -> HostError:
+        """Returns when the connection is lost, with the reason. Never returns for the local host."""
+
+    async def run(self, argv: Sequence[str], *, input: bytes = b"", timeout: float = 10.0) -> Completed:
+        """Runs one short command under the leash, words quoted. Raises Unreachable, NotPermitted or TimeoutError."""
+
+    async def start_probe(self, role: str, arguments: Mapping[str, Any]) -> ProbeStream:
+        """Ships the probe and starts one role of it. Raises ProbeFailed (no python3 …) or Unreachable."""
+
+    def transport(self, *, verify: Any = True) -> httpx.AsyncBaseTransport:
+        """A transport whose connections are opened from that host: no TCP port is opened here. PortClosed and NotPermitted surface
+        as httpx.ConnectError with that error as its __cause__."""
+
+    async def close(self) -> None: ...

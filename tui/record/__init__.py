@@ -1,0 +1,1 @@
+"""The record of loads, smoke runs and benchmarks."""

@@ -1,0 +1,1 @@
+"""Asynchronous orchestration without Textual."""

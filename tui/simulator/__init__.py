@@ -1,0 +1,1 @@
+"""A simulated GPU host in a process of its own."""

@@ -1,0 +1,1 @@
+"""Widgets of the control room: one a file; they render what they are given and post messages."""
