@@ -1,0 +1,158 @@
+"""The event stream (text/event-stream) of OpenAI-like servers: its decoder, and the rule for what counts as a token.
+
+Shared by the load generator and the chat, so that both mean the same by "first token". Python 3.8: this runs on the GPU host.
+"""
+
+from typing import Any, Dict, List, Optional, Tuple
+
+DONE = b"[DONE]"
+"""The payload with which OpenAI-like servers end a stream. Not every server sends it."""
+
+MAX_EVENT_BYTES = 16 * 1024 * 1024
+"""A single event above this is no token stream; decoding it would only fill the memory."""
+
+CONTENT = "content"
+REASONING = "reasoning"
+TOOL = "tool"
+
+
+class EventDecoder:
+    """Cuts a byte stream into the payloads of its `data:` events, wherever the pieces of the stream begin and end.
+
+    After the HTML standard's "event stream interpretation": lines end in LF, CR LF or CR; a line that begins with a colon is a
+    comment (a keep-alive ping); several `data` lines of one event are joined by LF; `event`, `id` and `retry` are passed over;
+    an event ends at an empty line. It works on bytes, since a piece may end inside a UTF-8 character.
+    """
+
+    __slots__ = ("_skip_lf", "_tail")
+
+    def __init__(self) -> None:
+        self._tail = b""
+        self._skip_lf = False
+
+    def feed(self, data: bytes) -> List[bytes]:
+        """The payloads that are complete with these bytes, `[DONE]` among them.
+
+        Raises ValueError when one event is larger than MAX_EVENT_BYTES.
+        """
+        if self._skip_lf and data:
+            self._skip_lf = False
+            if data[:1] == b"\n":
+                data = data[1:]
+        if b"\r" in data:
+            # A CR at the very end is a line end already; if its LF follows in the next piece, that one is dropped.
+            self._skip_lf = data.endswith(b"\r")
+            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        if self._tail:
+            data = self._tail + data
+        blocks = data.split(b"\n\n")
+        self._tail = tail = blocks.pop()
+        if len(tail) > MAX_EVENT_BYTES:
+            raise ValueError("an event of the stream is larger than %d bytes" % MAX_EVENT_BYTES)
+        payloads = []
+        for block in blocks:
+            if block.startswith(b"data: ") and b"\n" not in block:
+                payloads.append(block[6:])
+            else:
+                payload = _payload(block)
+                if payload is not None:
+                    payloads.append(payload)
+        return payloads
+
+    def close(self) -> List[bytes]:
+        """What remains at the end of the stream: an event whose empty line was never sent.
+
+        The standard drops it; some servers forget the last empty line, and a token that came is a token.
+        """
+        tail, self._tail = self._tail, b""
+        payload = _payload(tail)
+        return [] if payload is None else [payload]
+
+
+def _payload(block: bytes) -> Optional[bytes]:
+    """The joined `data` lines of one event; None when it has none (a comment, an empty line, another field)."""
+    lines = []
+    if block.startswith(b"\xef\xbb\xbf"):  # a byte order mark, which may begin the stream
+        block = block[3:]
+    for line in block.split(b"\n"):
+        if line.startswith(b"data:"):
+            lines.append(line[6:] if line[5:6] == b" " else line[5:])
+        elif line == b"data":
+            lines.append(b"")
+    return b"\n".join(lines) if any(lines) else None
+
+
+def token_of(obj: Dict[str, Any], endpoint: str) -> Tuple[Optional[str], str]:
+    """What kind of token a chunk carries, and its text: ("content" | "reasoning" | "tool" | None, text).
+
+    The rule is that of `vllm bench serve` (0.33), and one field more:
+
+    - chat: the first choice's delta has non-empty `content`, `reasoning`, `tool_calls` or `function_call`, or `content == ""`
+      without a `role` (a token that decodes to nothing). The opening chunk with the role is no token. `reasoning_content`, the
+      older name of `reasoning`, counts as well.
+    - completions: any chunk with a choice, even one of empty text.
+
+    The usage chunk at the end (no choices) is no token. An object of an unexpected shape is no token either.
+    """
+    choices = obj.get("choices")
+    if not isinstance(choices, list) or not choices:
+        return None, ""
+    choice = choices[0]
+    if not isinstance(choice, dict):
+        return None, ""
+    if endpoint == "completions":
+        text = choice.get("text")
+        return CONTENT, text if isinstance(text, str) else ""
+    delta = choice.get("delta")
+    if not isinstance(delta, dict):
+        return None, ""
+    content = delta.get("content")
+    if content and isinstance(content, str):
+        return CONTENT, content
+    reasoning = delta.get("reasoning") or delta.get("reasoning_content")
+    if reasoning and isinstance(reasoning, str):
+        return REASONING, reasoning
+    calls = delta.get("tool_calls")
+    if calls:
+        return TOOL, _arguments(calls)
+    call = delta.get("function_call")
+    if call:
+        return TOOL, _arguments([{"function": call}])
+    if content == "" and "role" not in delta:
+        return CONTENT, ""
+    return None, ""
+
+
+def _arguments(calls: Any) -> str:
+    parts = []
+    for call in calls if isinstance(calls, list) else []:
+        function = call.get("function") if isinstance(call, dict) else None
+        if isinstance(function, dict):
+            for name in ("name", "arguments"):
+                text = function.get(name)
+                if isinstance(text, str):
+                    parts.append(text)
+    return "".join(parts)
+
+
+def error_of(obj: Any) -> Optional[str]:
+    """The server's words when an object reports an error, in any of the shapes in use; None when it doesn't.
+
+    `{"error": {"message"}}` (vLLM, OpenAI), `{"error": "text"}`, `{"object": "error", "message"}` (older vLLM),
+    `{"detail": ...}` (FastAPI), `{"errors": ...}`. The words are the server's own: clean them before they are shown.
+    """
+    if not isinstance(obj, dict):
+        return None
+    error = obj.get("error")
+    if error:
+        if isinstance(error, dict):
+            message = error.get("message") or error.get("msg") or error.get("type") or error.get("code")
+            return str(message) if message else str(error)
+        return str(error)
+    if obj.get("object") == "error" or (obj.get("type") == "error" and "choices" not in obj):
+        return str(obj.get("message") or obj)
+    if "choices" not in obj:
+        for name in ("detail", "errors"):
+            if obj.get(name):
+                return str(obj[name])
+    return None
