@@ -1,6 +1,19 @@
 """The configuration: TOML read into a frozen, strict model. Every problem is listed at once as `file: key: reason`."""
 
+import difflib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
 import msgspec
+import platformdirs
+import tomli
+
+LOG_SOURCES = ("auto", "none", "file:", "journal:", "docker:", "compose:", "kubectl:", "tmux:", "command:")
+THEMES = ("auto", "dark", "light", "16", "16-light")
 
 
 class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -23,7 +36,7 @@ class Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class Deployment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A named host + log + API. `api` is as seen from the first engine's host, or any URL."""
+    """A named host + log + API. `api` is as seen from the first engine's host, unless `direct`."""
 
     api: str = "http://127.0.0.1:8000"
     api_key_env: str | None = None
@@ -66,3 +79,192 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     bench: BenchSettings = BenchSettings()
     ui: UiSettings = UiSettings()
     keys: dict[str, str] = {}
+
+
+class SettingsError(Exception):
+    """All problems of a configuration file, one `file: key: reason` each."""
+
+    def __init__(self, path: Path, problems: list[str]) -> None:
+        self.path = path
+        self.problems = [f"{path}: {problem}" for problem in problems]
+        super().__init__("\n".join(self.problems))
+
+
+def settings_path() -> Path:
+    """READYROOM_CONFIG, or config.toml in the XDG configuration directory."""
+    named = os.environ.get("READYROOM_CONFIG")
+    return Path(named).expanduser() if named else platformdirs.user_config_path("readyroom") / "config.toml"
+
+
+def load_settings(path: Path | None = None) -> Settings:
+    """The settings of a file; the defaults where the default file doesn't exist.
+
+    Raises SettingsError with every problem found.
+    """
+    wanted = path or settings_path()
+    try:
+        text = wanted.read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        if path is None and "READYROOM_CONFIG" not in os.environ:
+            return Settings()
+        raise SettingsError(wanted, ["there is no such file (READYROOM_CONFIG or --config names it)"]) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(wanted, [f"it can't be read: {error}"]) from None
+    return parse_settings(text, wanted)
+
+
+def parse_settings(text: str, path: Path) -> Settings:
+    """The settings in a TOML text; `path` only names it in problems. Raises SettingsError."""
+    try:
+        document = tomli.loads(text)
+    except tomli.TOMLDecodeError as error:
+        raise SettingsError(path, [f"not valid TOML: {error}"]) from None
+    problems = [f"{key}: {reason}" for key, reason in _misfits(document, Settings, "")]
+    if not problems:
+        settings = msgspec.convert(document, Settings)
+        problems = [f"{key}: {reason}" for key, reason in _contradictions(settings)]
+        if not problems:
+            return settings
+    raise SettingsError(path, problems)
+
+
+def _misfits(value: Any, kind: Any, key: str) -> Iterator[tuple[str, str]]:
+    """Every key that is unknown or has a value of the wrong type, walked along the model."""
+    info = msgspec.inspect.type_info(kind) if not isinstance(kind, msgspec.inspect.Type) else kind
+    at = key or "(top level)"
+    if isinstance(info, msgspec.inspect.StructType):
+        if not isinstance(value, dict):
+            yield at, f"must be a table, not {_word(value)}"
+            return
+        fields = {field.encode_name: field for field in info.fields}
+        for name, inner in value.items():
+            path = f"{key}.{name}" if key else name
+            if name not in fields:
+                near = difflib.get_close_matches(name, fields, 1)
+                yield path, "no such key" + (f"; did you mean {near[0]!r}?" if near else f" (known: {', '.join(fields)})")
+            else:
+                yield from _misfits(inner, fields[name].type, path)
+    elif isinstance(info, msgspec.inspect.DictType) and isinstance(info.value_type, msgspec.inspect.StructType):
+        if not isinstance(value, dict):
+            yield at, f"must be a table, not {_word(value)}"
+            return
+        for name, inner in value.items():
+            yield from _misfits(inner, info.value_type, f"{key}.{name}")
+    elif isinstance(info, msgspec.inspect.VarTupleType) and isinstance(info.item_type, msgspec.inspect.StructType):
+        if not isinstance(value, list):
+            yield at, f"must be a list of tables ([[{key}]]), not {_word(value)}"
+            return
+        for number, inner in enumerate(value):
+            yield from _misfits(inner, info.item_type, f"{key}[{number}]")
+    else:
+        expected = _expected(info)
+        if not _fits(value, info):
+            yield at, f"must be {expected}, not {_word(value)}"
+
+
+def _fits(value: Any, info: msgspec.inspect.Type) -> bool:
+    match info:
+        case msgspec.inspect.UnionType(types=types):
+            return any(_fits(value, one) for one in types)
+        case msgspec.inspect.NoneType():
+            return value is None
+        case msgspec.inspect.BoolType():
+            return isinstance(value, bool)
+        case msgspec.inspect.IntType():
+            return isinstance(value, int) and not isinstance(value, bool)
+        case msgspec.inspect.FloatType():
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        case msgspec.inspect.StrType():
+            return isinstance(value, str)
+        case msgspec.inspect.DictType(value_type=inner):
+            return isinstance(value, dict) and all(_fits(one, inner) for one in value.values())
+        case _:
+            return False
+
+
+def _expected(info: msgspec.inspect.Type) -> str:
+    match info:
+        case msgspec.inspect.UnionType(types=types):
+            return " or ".join(_expected(one) for one in types if not isinstance(one, msgspec.inspect.NoneType))
+        case msgspec.inspect.BoolType():
+            return "true or false"
+        case msgspec.inspect.IntType():
+            return "a whole number"
+        case msgspec.inspect.FloatType():
+            return "a number"
+        case msgspec.inspect.StrType():
+            return "a text in quotes"
+        case msgspec.inspect.DictType():
+            return 'a table of texts, such as { key = "value" }'
+        case _:
+            return "another kind of value"
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, dict):
+        return "a table"
+    if isinstance(value, list):
+        return "a list"
+    return msgspec.json.encode(value).decode() if isinstance(value, bool | int | float | str) else type(value).__name__
+
+
+def _contradictions(settings: Settings) -> Iterator[tuple[str, str]]:
+    """What has the right type, but can't be meant."""
+    if settings.default is not None and settings.default not in settings.deployments:
+        known = ", ".join(settings.deployments) or "none is configured"
+        yield "default", f"there is no deployment {settings.default!r} ({known})"
+    for name, deployment in settings.deployments.items():
+        yield from _deployment_problems(f"deployments.{name}", deployment)
+    if settings.ui.theme not in THEMES:
+        yield "ui.theme", f"must be one of {', '.join(THEMES)}, not {settings.ui.theme!r}"
+    if not 0.2 <= settings.ui.gpu_hz <= 10:
+        yield "ui.gpu_hz", f"must be between 0.2 and 10 samples a second, not {settings.ui.gpu_hz:g}"
+    if settings.bench.endpoint not in ("chat", "completions"):
+        yield "bench.endpoint", f"must be chat or completions, not {settings.bench.endpoint!r}"
+    for key in ("input_tokens", "output_tokens", "single_requests", "sweep_top", "min_seconds"):
+        if getattr(settings.bench, key) <= 0:
+            yield f"bench.{key}", "must be above 0"
+    for key in ("max_tokens", "timeout_s"):
+        if getattr(settings.smoke, key) <= 0:
+            yield f"smoke.{key}", "must be above 0"
+
+
+def _deployment_problems(key: str, deployment: Deployment) -> Iterator[tuple[str, str]]:
+    url = urlsplit(deployment.api)
+    if url.scheme not in ("http", "https") or not url.hostname:
+        yield f"{key}.api", f'must be a URL such as "http://127.0.0.1:8000", not {deployment.api!r}'
+    if deployment.api_key_env is not None and not re.fullmatch(r"[A-Za-z_]\w*", deployment.api_key_env):
+        yield f"{key}.api_key_env", "must be the name of an environment variable, not the key itself"
+    if deployment.api_key_env and deployment.api_key_command:
+        yield f"{key}.api_key_command", "api_key_env is set as well; keep one of the two"
+    if not deployment.engines:
+        yield f"{key}.engines", "must name at least one host"
+    for number, engine in enumerate(deployment.engines):
+        at = f"{key}.engines[{number}]"
+        if not engine.host.strip():
+            yield f"{at}.host", 'must name a host ("local", "user@host", an alias, "exec:COMMAND")'
+        if engine.log not in ("auto", "none") and not any(
+            source.endswith(":") and engine.log.startswith(source) and len(engine.log) > len(source) for source in LOG_SOURCES
+        ):
+            yield (
+                f"{at}.log",
+                f"must be auto, none or one of {' '.join(f'{s}…' for s in LOG_SOURCES if s[-1] == ':')}, not {engine.log!r}",
+            )
+        if not re.fullmatch(r"all|\d+(-\d+)?(,\d+(-\d+)?)*|(GPU-[\w-]+)(,GPU-[\w-]+)*", engine.gpus):
+            yield f"{at}.gpus", f'must be "all", indices such as "0-3,6" or UUIDs, not {engine.gpus!r}'
+    for name, amount in msgspec.structs.asdict(deployment.expect).items():
+        if amount is not None and amount <= 0:
+            yield f"{key}.expect.{name}", "must be above 0"
+
+
+def redacted(settings: Settings) -> dict[str, Any]:
+    """The settings as plain values for showing: values of headers and the key's command are hidden."""
+    document: dict[str, Any] = msgspec.to_builtins(settings)
+    for deployment in document["deployments"].values():
+        deployment["headers"] = dict.fromkeys(deployment["headers"], "(hidden)")
+        if deployment["api_key_command"]:
+            deployment["api_key_command"] = "(hidden)"
+        url = urlsplit(deployment["api"])
+        if url.username or url.password:
+            deployment["api"] = url._replace(netloc=f"(hidden)@{url.hostname}" + (f":{url.port}" if url.port else "")).geturl()
+    return document

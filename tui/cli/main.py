@@ -1,5 +1,108 @@
-"""The command `readyroom`."""
+"""The command `readyroom`: lazily imported commands, and one place where errors become exit codes."""
+
+import importlib
+import os
+import signal
+import sys
+from typing import NoReturn
+
+import click
+
+from tui import __version__
+from tui.cli.exits import Exit
+
+# command -> (module, attribute, one line of help): a module is imported only when its command runs
+COMMANDS = {
+    "room": ("tui.cli.room", "room", "The control room (the default: `readyroom TARGET`)."),
+    "demo": ("tui.cli.demo", "demo", "The control room on a simulated GPU host."),
+    "status": ("tui.cli.watching", "status", "One snapshot: connection, GPUs, load, API."),
+    "wait": ("tui.cli.watching", "wait", "Block until the server is ready, or has failed."),
+    "smoke": ("tui.cli.smoke", "smoke", "Prompts with known answers, and a verdict on each."),
+    "bench": ("tui.cli.bench", "bench", "Benchmark a server: single stream, sweep, soak."),
+    "log": ("tui.cli.log", "log", "Read a saved log: phases, facts, root cause."),
+    "runs": ("tui.cli.record", "runs", "The record of loads, smoke runs and benchmarks."),
+    "compare": ("tui.cli.record", "compare", "Two stored benchmarks, point by point."),
+    "report": ("tui.cli.record", "report", "One stored run as Markdown."),
+    "doctor": ("tui.cli.doctor", "doctor", "Check host, login, probe, log and API; each with a fix."),
+    "init": ("tui.cli.init", "init", "Write what serves on a host into the configuration."),
+    "config": ("tui.cli.config", "config", "Check, show or locate the configuration."),
+}
 
 
-def main() -> None:
-    raise SystemExit(0)
+class Commands(click.Group):
+    """A group whose commands are imported when they are used, and whose default command takes a TARGET."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for name in COMMANDS if name != "room"]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute, _ = COMMANDS[cmd_name]
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """`readyroom`, `readyroom TARGET` and `readyroom --theme X TARGET` mean `readyroom room …`."""
+        own = {"-h", "--help", "-V", "--version"}
+        if not args or (args[0] not in COMMANDS and args[0] not in own):
+            args = ["room", *args]
+        return super().parse_args(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        # the one-liners above: asking each command for its help would import them all
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][2]) for name in self.list_commands(ctx)])
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    invoke_without_command=False,
+    subcommand_metavar="[TARGET] | COMMAND …",
+)
+@click.version_option(__version__, "-V", "--version", message="readyroom %(version)s")
+def cli() -> None:
+    """The terminal control room for a large-model deployment.
+
+    `readyroom TARGET` opens the screen. TARGET is a deployment's name from the configuration, user@host[:port], an alias of
+    ~/.ssh/config, `local`, or exec:COMMAND (a prefix that reaches the host, such as "exec:docker exec -i vllm").
+    """
+
+
+def main() -> NoReturn:
+    """Runs the command line; never prints a traceback for an error that the user can mend."""
+    for name in ("SIGTERM", "SIGHUP"):
+        signal.signal(getattr(signal, name), _terminated)
+    try:
+        code = cli.main(standalone_mode=False, prog_name="readyroom")
+        sys.stdout.flush()
+    except click.UsageError as error:
+        hint = f"\nTry '{error.ctx.command_path} --help'." if error.ctx else ""
+        _leave(Exit.USAGE, f"readyroom: {error.format_message()}{hint}")
+    except click.ClickException as error:
+        _leave(error.exit_code, f"readyroom: {error.format_message()}")
+    except (click.Abort, KeyboardInterrupt):
+        _leave(Exit.INTERRUPTED, "readyroom: interrupted")
+    except BrokenPipeError:
+        # the reader of a pipe went away (`readyroom log FILE | head`): no error of ours
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except SystemExit:
+        raise
+    except BaseException as error:
+        from tui.cli.failures import explain
+
+        code, message = explain(error)
+        _leave(code, message)
+    sys.exit(int(code) if isinstance(code, int) else Exit.OK)
+
+
+def _leave(code: int, message: str) -> NoReturn:
+    print(message, file=sys.stderr)
+    sys.exit(int(code))
+
+
+def _terminated(number: int, frame: object) -> None:
+    raise KeyboardInterrupt

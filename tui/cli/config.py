@@ -1,0 +1,77 @@
+"""`readyroom config check | show | path`."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tui.cli.context import Exit, Fail
+from tui.settings import SettingsError, load_settings, redacted, settings_path
+
+
+@click.group()
+def config() -> None:
+    """Check, show or locate the configuration."""
+
+
+@config.command()
+@click.argument("file", required=False, type=click.Path(path_type=Path))
+def check(file: Path | None) -> None:
+    """Lists every problem of the configuration; exit 2 when there is one."""
+    path = file or settings_path()
+    try:
+        settings = load_settings(file)
+    except SettingsError as error:
+        raise Fail(Exit.USAGE, f"the configuration has {len(error.problems)} problem(s):\n{error}") from None
+    if not path.exists():
+        click.echo(f"{path}: not there; the defaults are in use")
+    else:
+        click.echo(f"{path}: ok, {len(settings.deployments)} deployment(s): {', '.join(settings.deployments) or 'none'}")
+
+
+@config.command()
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+def show(as_json: bool) -> None:
+    """The settings in force, secrets hidden, and the actions that keys can be given to."""
+    from tui.actions import ACTIONS
+
+    try:
+        settings = load_settings()
+    except SettingsError as error:
+        raise Fail(Exit.USAGE, f"the configuration has {len(error.problems)} problem(s):\n{error}") from None
+    document = redacted(settings)
+    document["keys"] = {action.id: document["keys"].get(action.id, action.key) for action in ACTIONS}
+    if as_json:
+        click.echo(json.dumps({"schema": 1, "path": str(settings_path()), "settings": document}, ensure_ascii=False))
+        return
+    click.echo(f"# {settings_path()}")
+    for key, value in _flat(document):
+        click.echo(f"{key} = {value}")
+
+
+@config.command()
+def path() -> None:
+    """Where the configuration is looked for."""
+    click.echo(settings_path())
+
+
+def _flat(document: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Dotted keys and values as TOML writes them; what is unset is left out."""
+    for key, value in document.items():
+        name = prefix + (key if re.fullmatch(r"[\w-]+", key) else json.dumps(key))
+        if isinstance(value, dict):
+            yield from _flat(value, f"{name}.")
+        elif value is not None:
+            yield name, _literal(value)
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_literal, value)) + "]"
+    if isinstance(value, dict):
+        inner = ", ".join(f"{key} = {_literal(one)}" for key, one in value.items() if one is not None)
+        return f"{{ {inner} }}"
+    return json.dumps(value, ensure_ascii=False)

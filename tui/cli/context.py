@@ -1,0 +1,130 @@
+"""What the commands share: settings, TARGET, the API key, a session on a host."""
+
+import asyncio
+import os
+import shlex
+import subprocess
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+import msgspec
+
+from tui.cli.exits import Exit
+from tui.cli.failures import state_directory
+from tui.settings import Deployment, Engine, Settings, SettingsError, load_settings
+
+if TYPE_CHECKING:
+    from tui.host.base import Asker
+    from tui.record.store import Record
+    from tui.services.session import Session
+
+__all__ = ["Exit", "Fail", "api_key", "load_settings", "open_record", "open_session", "resolve", "run"]
+
+
+class Fail(click.ClickException):
+    """Ends a command with a message on stderr and an exit code."""
+
+    def __init__(self, code: Exit, message: str) -> None:
+        super().__init__(message)
+        self.exit_code = code
+
+
+def config_option(function: Any) -> Any:
+    """Adds `--config FILE` to a command; the command receives `settings`."""
+
+    def read(ctx: click.Context, param: click.Parameter, value: str | None) -> Settings:
+        try:
+            return load_settings(Path(value).expanduser() if value else None)
+        except SettingsError as error:
+            raise Fail(Exit.USAGE, f"the configuration has {len(error.problems)} problem(s):\n{error}") from None
+
+    return click.option(
+        "--config", "settings", metavar="FILE", callback=read, help="Another configuration file (READYROOM_CONFIG)."
+    )(function)
+
+
+def accept_new_option(function: Any) -> Any:
+    """Adds `--accept-new`: an unknown host key is accepted and remembered; a changed one never."""
+    return click.option("--accept-new", is_flag=True, help="Accept and remember a host key that is not known yet.")(function)
+
+
+def resolve(settings: Settings, target: str | None) -> tuple[str, str, Deployment]:
+    """Name, TARGET and deployment for what the user named; the default where nothing was named.
+
+    Raises Fail (usage) when it can't be told what is meant.
+    """
+    if target is None:
+        name = settings.default or (next(iter(settings.deployments)) if len(settings.deployments) == 1 else None)
+        if name is None:
+            known = ", ".join(settings.deployments)
+            raise Fail(
+                Exit.USAGE,
+                f"name a target: one of {known}, or user@host" if known else "name a target: user@host, an alias, local, …",
+            )
+        target = name
+    if target in settings.deployments:
+        deployment = settings.deployments[target]
+        return target, deployment.engines[0].host, deployment
+    return target, target, Deployment(engines=(Engine(host=target),))
+
+
+def api_key(deployment: Deployment, *, base_url: bool = False) -> str | None:
+    """The API key: the configured command, the configured variable, VLLM_API_KEY; OPENAI_API_KEY only for a bare URL.
+
+    Raises Fail where the command fails or the named variable is unset.
+    """
+    if deployment.api_key_command:
+        done = subprocess.run(shlex.split(deployment.api_key_command), capture_output=True, text=True, timeout=30, check=False)
+        if done.returncode != 0 or not done.stdout.strip():
+            raise Fail(Exit.USAGE, f"api_key_command failed (exit {done.returncode}): run it by hand to see why")
+        return done.stdout.strip()
+    if deployment.api_key_env:
+        value = os.environ.get(deployment.api_key_env)
+        if value is None and deployment.api_key_env != "VLLM_API_KEY":
+            raise Fail(Exit.USAGE, f"api_key_env names {deployment.api_key_env}, but it is not set in the environment")
+        return value
+    return os.environ.get("VLLM_API_KEY") or (os.environ.get("OPENAI_API_KEY") if base_url else None)
+
+
+def open_record() -> "Record":
+    """The record in the state directory; made when first used."""
+    from tui.record.store import Record
+
+    return Record(state_directory() / "record.sqlite")
+
+
+def open_session(
+    settings: Settings,
+    target: str | None,
+    *,
+    asker: "Asker | None" = None,
+    accept_new: bool = False,
+    record: "Record | None" = None,
+) -> "Session":
+    """A session, disconnected, on what the user named: `async with open_session(…) as session`.
+
+    Raises Fail (usage) for a TARGET that can't be understood.
+    """
+    from tui.host.open import open_host
+    from tui.services.session import Session
+
+    name, host_target, deployment = resolve(settings, target)
+    try:
+        host = open_host(host_target, name=name, asker=asker, accept_new=accept_new)
+    except ValueError as error:
+        raise Fail(Exit.USAGE, str(error)) from None
+    key = api_key(deployment)
+    return Session(name, host_target, deployment, settings, host, record, api_key=key)
+
+
+def only_first_engine(deployment: Deployment) -> Deployment:
+    """The deployment with its first engine only."""
+    return msgspec.structs.replace(deployment, engines=deployment.engines[:1])
+
+
+def run(main: Coroutine[Any, Any, int]) -> NoReturn:
+    """Runs a command's coroutine and leaves with its exit code; ctrl+c ends it in order."""
+    code = asyncio.run(main)
+    raise SystemExit(int(code))

@@ -1,0 +1,18 @@
+"""Exit codes, the same for every command (README "Headless" lists them)."""
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    OK = 0
+    NEGATIVE = 1
+    """The command worked; its answer is no: a smoke prompt failed, too many requests failed, doctor found something."""
+    USAGE = 2
+    LOADING = 3
+    FAILED = 4
+    UNREACHABLE = 5
+    TIMEOUT = 6
+    STOPPED = 7
+    REFUSED = 8
+    BUG = 70
+    INTERRUPTED = 130

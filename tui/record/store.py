@@ -1,0 +1,248 @@
+"""The record: every load, smoke run and benchmark of every deployment, in one SQLite file.
+
+A file that is corrupt is set aside (renamed, never deleted) and a new one begun; where the state directory can't be written, the
+record lives in memory and `problem` says so.
+"""
+
+import contextlib
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tui.core.benchmark import Plan, Point, Result, Vantage
+from tui.core.logs.state import LoadState, PastLoad, Phase
+from tui.core.smoke import Outcome, SmokeRun
+
+SCHEMA = 1
+TABLES = """
+CREATE TABLE run (
+    id INTEGER PRIMARY KEY,
+    kind TEXT NOT NULL CHECK (kind IN ('load', 'smoke', 'benchmark')),
+    deployment TEXT NOT NULL,
+    at REAL NOT NULL,
+    title TEXT NOT NULL,
+    document TEXT NOT NULL
+);
+CREATE INDEX run_of_deployment ON run (deployment, kind, at);
+"""
+COLUMNS = "id, kind, deployment, at, title, document"
+PAST_LOADS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One stored run. `at` is wall clock; `document` is what was measured, as JSON values."""
+
+    id: int
+    kind: str
+    deployment: str
+    at: float
+    title: str
+    document: dict[str, Any]
+
+
+class RecordError(Exception):
+    """The record can't be read or written; the message says why."""
+
+
+class Record:
+    """Opens lazily, so that making it costs nothing before the first paint. Calls are short (milliseconds)."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.problem: str | None = None
+        self._db: sqlite3.Connection | None = None
+
+    # -- loads -------------------------------------------------------------------------------------------------------------------
+
+    def save_load(self, deployment: str, load: LoadState, at: float | None = None) -> int | None:
+        """Keeps a start that reached ready (or failed) with its times; None when it is there already or has no times."""
+        end = load.ready_at
+        if load.started_at is None or (end is None and load.failure is None):
+            return None
+        document = {
+            "engine": load.engine,
+            "version": load.version,
+            "model": load.model,
+            "started_at": load.started_at,
+            "total_s": end - load.started_at if end is not None else None,
+            "phases": [
+                [span.name.value, span.seconds] for span in load.phases if span.seconds is not None and span.name != Phase.READY
+            ],
+            "step_seconds": list(load.shards.step_seconds) if load.shards else [],
+            "shards": [load.shards.done, load.shards.total] if load.shards else None,
+            "gib_per_gpu": load.gib_per_gpu,
+            "kv_tokens": load.kv_tokens,
+            "max_concurrency": load.max_concurrency,
+            "max_model_len": load.max_model_len,
+            "tensor_parallel": load.tensor_parallel,
+            "failure": asdict(load.failure) if load.failure else None,
+        }
+        for run in self.runs(kind="load", deployment=deployment):
+            known = run.document.get("started_at")
+            # the same start, read again after a reconnect: clocks are the log's own, to the second
+            if known is not None and abs(known - load.started_at) < 5 and bool(run.document.get("failure")) == bool(load.failure):
+                return None
+        total = document["total_s"]
+        title = (
+            f"failed: {load.failure.kind}"
+            if load.failure
+            else f"ready after {_clock(total) if isinstance(total, float | int) else '—'}"
+        )
+        return self._insert("load", deployment, at, title, document)
+
+    def loads(self, deployment: str) -> tuple[PastLoad, ...]:
+        """The starts that reached ready, newest first."""
+        found = []
+        for run in self.runs(kind="load", deployment=deployment):
+            document = run.document
+            if document.get("total_s") is None:
+                continue
+            phases = tuple((Phase(name), float(seconds)) for name, seconds in document.get("phases", ()) if name in set(Phase))
+            steps = tuple(float(step) for step in document.get("step_seconds", ()))
+            found.append(PastLoad(float(document["total_s"]), phases, steps, run.at, document.get("version")))
+            if len(found) == PAST_LOADS:
+                break
+        return tuple(found)
+
+    # -- benchmarks and smoke runs -----------------------------------------------------------------------------------------------
+
+    def save_benchmark(self, deployment: str, result: Result) -> int | None:
+        """Keeps a benchmark, a partial one too (it says why it ended)."""
+        if not result.points:
+            return None
+        best = max((point.get("output_throughput") or 0.0 for point in result.points), default=0.0)
+        what = "single stream" if result.plan.kind == "single" else result.plan.kind
+        title = f"{what}: {best:,.1f} tok/s" if best < 100 else f"{what}: {best:,.0f} tok/s"
+        if result.stopped:
+            title += f" ({result.stopped})"
+        document = asdict(result)
+        return self._insert("benchmark", deployment, result.started_at, title, document)
+
+    def save_smoke(self, deployment: str, smoke: SmokeRun) -> int | None:
+        passed = sum(one.outcome is Outcome.PASSED for one in smoke.results)
+        return self._insert("smoke", deployment, smoke.started_at, f"{passed} of {smoke.planned} passed", asdict(smoke))
+
+    def runs(self, *, kind: str | None = None, deployment: str | None = None, limit: int = 500) -> tuple[Run, ...]:
+        """Newest first."""
+        where = " AND ".join(
+            f"{name} = :{name}" for name, value in (("kind", kind), ("deployment", deployment)) if value is not None
+        )
+        query = f"SELECT {COLUMNS} FROM run {where} ORDER BY at DESC, id DESC LIMIT :limit"
+        with self._open() as db:
+            rows = db.execute(query, {"kind": kind, "deployment": deployment, "limit": limit}).fetchall()
+        return tuple(_run(row) for row in rows)
+
+    def run(self, id: int) -> Run | None:
+        with self._open() as db:
+            row = db.execute(f"SELECT {COLUMNS} FROM run WHERE id = ?", (id,)).fetchone()
+        return _run(row) if row else None
+
+    def close(self) -> None:
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+    # -- the file ----------------------------------------------------------------------------------------------------------------
+
+    def _insert(self, kind: str, deployment: str, at: float | None, title: str, document: dict[str, Any]) -> int | None:
+        values = (kind, deployment, time.time() if at is None else at, title, json.dumps(document, ensure_ascii=False))
+        with self._open() as db, db:
+            return db.execute("INSERT INTO run (kind, deployment, at, title, document) VALUES (?, ?, ?, ?, ?)", values).lastrowid
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        if self._db is None:
+            self._db = self._connect()
+        try:
+            yield self._db
+        except sqlite3.OperationalError as error:
+            if "locked" in str(error):
+                raise RecordError(f"{self.path} is locked by another process; nothing was stored, try again") from error
+            if "readonly" in str(error) or "full" in str(error):
+                raise RecordError(f"{self.path} can't be written ({error}); free space or make it writable") from error
+            raise RecordError(f"{self.path}: {error}") from error
+        except sqlite3.DatabaseError as error:
+            raise RecordError(f"{self.path} is damaged ({error}); it is set aside at the next start") from error
+
+    def _connect(self) -> sqlite3.Connection:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not self.path.exists():
+                os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+            db = self._prepared(sqlite3.connect(self.path, timeout=2.0))
+            db.execute("PRAGMA quick_check(1)").fetchone()
+            return db
+        except sqlite3.OperationalError as error:
+            if "locked" in str(error):
+                raise RecordError(f"{self.path} is locked by another process; try again") from error
+            self.problem = f"{self.path} can't be used ({error}): runs of this session are not kept"
+        except sqlite3.DatabaseError as error:
+            aside = self.path.with_name(f"{self.path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
+            try:
+                self.path.rename(aside)
+            except OSError:
+                self.problem = f"{self.path} is damaged ({error}) and can't be set aside: runs of this session are not kept"
+            else:
+                self.problem = f"{self.path} was damaged ({error}); it was set aside as {aside.name} and a new record begun"
+                os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+                return self._prepared(sqlite3.connect(self.path, timeout=2.0))
+        except OSError as error:
+            self.problem = f"{self.path} can't be written ({error.strerror}): runs of this session are not kept"
+        return self._prepared(sqlite3.connect(":memory:"))
+
+    def _prepared(self, db: sqlite3.Connection) -> sqlite3.Connection:
+        try:
+            (version,) = db.execute("PRAGMA user_version").fetchone()
+            if version == 0:
+                with db:
+                    db.executescript(f"BEGIN; {TABLES} PRAGMA user_version = {SCHEMA}; COMMIT;")
+            elif version > SCHEMA:
+                raise RecordError(f"{self.path} was written by a newer readyroom (schema {version}); update readyroom to read it")
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+
+def _run(row: tuple[int, str, str, float, str, str]) -> Run:
+    id, kind, deployment, at, title, document = row
+    return Run(id, kind, deployment, at, title, json.loads(document))
+
+
+def benchmark_of(run: Run) -> Result:
+    """The Result that a stored benchmark holds.
+
+    Raises RecordError when the run is no benchmark, or was changed by hand into something else.
+    """
+    if run.kind != "benchmark":
+        raise RecordError(f"run {run.id} is a {run.kind}, not a benchmark")
+    document = run.document
+    try:
+        plan = dict(document["plan"])
+        plan["concurrency"] = tuple(plan["concurrency"])
+        plan["vantage"] = Vantage(plan["vantage"]) if plan.get("vantage") else None
+        points = tuple(Point(point["concurrency"], point["figures"]) for point in document["points"])
+        known = {name: value for name, value in plan.items() if name in Plan.__dataclass_fields__}
+        return Result(
+            document["endpoint"],
+            document["model"],
+            Vantage(document["vantage"]),
+            Plan(**known),
+            points,
+            tuple(document.get("deviations", ())),
+            document.get("stopped"),
+            document.get("started_at"),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise RecordError(f"run {run.id} can't be read: {error}") from error
+
+
+def _clock(seconds: float) -> str:
+    whole = int(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}" if whole >= 3600 else f"{whole // 60}:{whole % 60:02}"
