@@ -1,0 +1,104 @@
+"""What widgets tell the app. A widget posts one of these; only the app opens connections and runs services.
+
+Panes are given their values by the screen (assigning their `var`s) and never fetch anything themselves:
+
+    ChatPane    conversation: Conversation (the last turn grows while it streams) · streaming: bool · model: str | None ·
+                ready: bool (the API takes prompts)
+    SmokePanel  run: SmokeRun | None · running: bool
+    BenchPane   points: tuple[Point, ...] · progress: Progress | None · plan: Plan | None · result: Result | None ·
+                running: bool · problem: str | None · previous: Result | None (what to compare with)
+    RunsPane    runs: tuple (as the record lists them) · opened: the run that is shown below the list, or None
+"""
+
+from dataclasses import dataclass
+
+from textual.message import Message
+
+
+@dataclass
+class PromptSubmitted(Message):
+    """The user sent a prompt to the model."""
+
+    text: str
+
+
+@dataclass
+class GenerationStopped(Message):
+    """The user wants the reply that streams now to end, on the server too."""
+
+
+@dataclass
+class ConversationCleared(Message):
+    """The user starts a new conversation."""
+
+
+@dataclass
+class SystemPromptChanged(Message):
+    """The user set the system prompt of the conversation ("" for none)."""
+
+    text: str
+
+
+@dataclass
+class SmokeRequested(Message):
+    """The user wants the smoke prompts to run."""
+
+
+@dataclass
+class SmokeStopped(Message):
+    """The user wants the smoke run to end."""
+
+
+@dataclass
+class BenchmarkRequested(Message):
+    """The user wants a benchmark."""
+
+    kind: str
+    """"single" or "sweep"."""
+
+
+@dataclass
+class BenchmarkStopped(Message):
+    """The user wants the running benchmark to end, with every request of it."""
+
+
+@dataclass
+class RunOpened(Message):
+    """The user opened a recorded run."""
+
+    run: str
+
+
+@dataclass
+class CompareRequested(Message):
+    """The user wants two recorded runs side by side; `second` None is the newest run of the same kind before the first."""
+
+    first: str
+    second: str | None = None
+
+
+@dataclass
+class ReportRequested(Message):
+    """The user wants a recorded run as a report file; None is the load on the screen."""
+
+    run: str | None = None
+
+
+@dataclass
+class RetryRequested(Message):
+    """The user wants the next connection attempt now."""
+
+
+@dataclass
+class GpuOpened(Message):
+    """The user wants the details of one GPU."""
+
+    index: int
+
+
+@dataclass
+class TextCopied(Message):
+    """Text to put into the terminal's clipboard; `what` names it for the toast."""
+
+    text: str
+    what: str
