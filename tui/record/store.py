@@ -130,9 +130,8 @@ class Record:
 
     def runs(self, *, kind: str | None = None, deployment: str | None = None, limit: int = 500) -> tuple[Run, ...]:
         """Newest first."""
-        where = " AND ".join(
-            f"{name} = :{name}" for name, value in (("kind", kind), ("deployment", deployment)) if value is not None
-        )
+        wanted = [name for name, value in (("kind", kind), ("deployment", deployment)) if value is not None]
+        where = "WHERE " + " AND ".join(f"{name} = :{name}" for name in wanted) if wanted else ""
         query = f"SELECT {COLUMNS} FROM run {where} ORDER BY at DESC, id DESC LIMIT :limit"
         with self._open() as db:
             rows = db.execute(query, {"kind": kind, "deployment": deployment, "limit": limit}).fetchall()

@@ -1,0 +1,143 @@
+"""The record: what is kept comes back, and a damaged or unwritable file loses nothing and stops nobody."""
+
+import sqlite3
+import stat
+from pathlib import Path
+
+import pytest
+
+from tui.core.benchmark import Plan, Point, Result, Vantage
+from tui.core.comparison import compare, differences
+from tui.core.logs.state import Failure, Loader, LoadState, PhaseSpan
+from tui.core.logs.state import Phase as P
+from tui.record.report import markdown
+from tui.record.store import Record, RecordError, benchmark_of
+
+LOAD = LoadState(
+    engine="vllm",
+    version="0.24.0",
+    model="/models/kimi",
+    phase=P.READY,
+    ready=True,
+    started_at=1000.0,
+    ready_at=3160.0,
+    shards=Loader("model", 64, 64, step_seconds=(40.0, 32.0, 31.5)),
+    phases=(PhaseSpan(P.STARTING, 1000.0, 21.0), PhaseSpan(P.LOADING, 1021.0, 2046.0), PhaseSpan(P.READY, 3160.0, None)),
+)
+
+
+def result(tokens_s: float, ttft: float, output_tokens: int = 512) -> Result:
+    figures = {"output_throughput": tokens_s, "median_ttft_ms": ttft, "failed": 0, "completed": 8}
+    return Result(
+        "http://127.0.0.1:8000",
+        "kimi",
+        Vantage.HOST,
+        Plan(concurrency=(1, 8), output_tokens=output_tokens),
+        (Point(1, figures), Point(8, figures)),
+        started_at=5.0,
+    )
+
+
+def test_a_load_is_kept_once_and_comes_back_as_history(tmp_path: Path) -> None:
+    record = Record(tmp_path / "state" / "record.sqlite")
+    assert record.save_load("kimi", LOAD, at=3160.0) is not None
+    assert record.save_load("kimi", LOAD, at=3170.0) is None  # the same start, read again
+    (past,) = record.loads("kimi")
+    assert (past.total_s, past.step_seconds, past.version) == (2160.0, (40.0, 32.0, 31.5), "0.24.0")
+    assert past.phases == ((P.STARTING, 21.0), (P.LOADING, 2046.0))
+    assert record.loads("another") == ()
+
+
+def test_a_failed_load_is_kept_but_is_no_history(tmp_path: Path) -> None:
+    record = Record(tmp_path / "record.sqlite")
+    failed = LoadState(
+        phase=P.FAILED, started_at=1.0, failure=Failure("cuda_oom", P.LOADING, "CUDA out of memory", advice="free it")
+    )
+    assert record.save_load("kimi", failed) is not None
+    assert record.loads("kimi") == ()
+    assert record.runs()[0].title == "failed: cuda_oom"
+
+
+def test_a_load_without_times_is_not_kept(tmp_path: Path) -> None:
+    assert Record(tmp_path / "r").save_load("kimi", LoadState(phase=P.LOADING)) is None
+
+
+def test_benchmarks_come_back_as_they_were(tmp_path: Path) -> None:
+    record = Record(tmp_path / "record.sqlite")
+    number = record.save_benchmark("kimi", result(81.4, 187.0))
+    assert number is not None
+    run = record.run(number)
+    assert run is not None
+    assert benchmark_of(run) == result(81.4, 187.0)
+    assert run.title == "sweep: 81.4 tok/s"
+    text = markdown(run)
+    assert "| 8 | 81.4 |" in text
+    assert "—" in text  # what was not measured is not 0
+
+
+def test_files_are_private(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "record.sqlite"
+    Record(path).runs()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_a_damaged_file_is_set_aside_never_deleted(tmp_path: Path) -> None:
+    path = tmp_path / "record.sqlite"
+    path.write_bytes(b"this is no database, but it may be somebody's" * 50)
+    record = Record(path)
+    assert record.runs() == ()
+    assert record.problem is not None
+    assert "set aside" in record.problem
+    assert [one.read_bytes()[:7] for one in tmp_path.glob("*.damaged-*")] == [b"this is"]
+    assert record.save_benchmark("kimi", result(1.0, 1.0)) is not None
+
+
+def test_an_unwritable_directory_keeps_runs_in_memory_and_says_so(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    record = Record(blocked / "record.sqlite")
+    assert record.save_benchmark("kimi", result(1.0, 1.0)) is not None
+    assert len(record.runs()) == 1
+    assert record.problem is not None
+    assert "not kept" in record.problem
+
+
+def test_a_locked_file_is_an_error_with_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "record.sqlite"
+    Record(path).runs()
+    other = sqlite3.connect(path)
+    other.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(RecordError, match=r"record\.sqlite is locked"):
+        Record(path).runs()
+    other.close()
+
+
+def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "record.sqlite"
+    db = sqlite3.connect(path)
+    db.execute("PRAGMA user_version = 99")
+    db.close()
+    with pytest.raises(RecordError, match="newer readyroom"):
+        Record(path).runs()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "share", "better"),
+    [(61.0, 81.4, 0.334, True), (100.0, 98.0, -0.02, None), (100.0, 90.0, -0.1, False), (0.0, 5.0, None, None)],
+)
+def test_throughput_is_compared_beyond_noise(before: float, after: float, share: float | None, better: bool | None) -> None:
+    change = compare(result(before, 1.0), result(after, 1.0))[0].change("output_throughput")
+    assert change is not None
+    assert change.share == (None if share is None else pytest.approx(share, abs=0.001))
+    assert change.better is better
+
+
+def test_lower_latency_is_better() -> None:
+    change = compare(result(1.0, 200.0), result(1.0, 100.0))[1].change("median_ttft_ms")
+    assert change is not None
+    assert change.better is True
+
+
+def test_runs_that_asked_something_else_are_told_apart() -> None:
+    assert differences(result(1.0, 1.0), result(1.0, 1.0, output_tokens=64)) == ("output tokens differ: 512 and 64",)

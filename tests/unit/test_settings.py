@@ -1,0 +1,92 @@
+"""The configuration: the example is true, and every mistake is listed at once."""
+
+import dataclasses
+from pathlib import Path
+
+import msgspec
+import pytest
+import tomli
+
+from tui.settings import Deployment, Engine, Expect, Settings, SettingsError, load_settings, parse_settings, redacted
+
+EXAMPLE = Path(__file__).parents[2] / "config.toml.example"
+
+
+def test_the_example_is_valid() -> None:
+    settings = load_settings(EXAMPLE)
+    assert settings.default == "kimi"
+    assert settings.deployments["kimi"].engines[0].log == "file:/var/log/vllm.log"
+
+
+def test_the_example_shows_every_key_with_its_default() -> None:
+    text = EXAMPLE.read_text()
+    document = tomli.loads(text)
+    for kind in (Settings, Deployment, Engine, Expect):
+        for field in msgspec.structs.fields(kind):
+            assert f"{field.encode_name} = " in text or f"{field.encode_name}]" in text or f"[{field.encode_name}." in text, (
+                f"{kind.__name__}.{field.encode_name}"
+            )
+    for section in ("smoke", "bench", "ui"):
+        defaults = msgspec.to_builtins(getattr(Settings(), section))
+        assert document[section] == defaults
+
+
+@pytest.mark.parametrize(
+    ("text", "problems"),
+    [
+        ("[ui]\ntheem = 'dark'", ["ui.theem: no such key; did you mean 'theme'?"]),
+        ("[ui]\ngpu_hz = 'fast'\nascii = 1", ['ui.gpu_hz: must be a number, not "fast"', "ui.ascii: must be true or false, not 1"]),
+        ("[ui]\ngpu_hz = 50", ["ui.gpu_hz: must be between 0.2 and 10 samples a second, not 50"]),
+        ("default = 'x'", ["default: there is no deployment 'x' (none is configured)"]),
+        ("deployments = 3", ["deployments: must be a table, not 3"]),
+        ("[deployments.a]\nengines = 3", ["deployments.a.engines: must be a list of tables ([[deployments.a.engines]]), not 3"]),
+        (
+            "[deployments.a]\napi = 'gpu-box:8000'",
+            ["deployments.a.api: must be a URL such as \"http://127.0.0.1:8000\", not 'gpu-box:8000'"],
+        ),
+        (
+            "[deployments.a]\napi_key_env = 'sk-123'",
+            ["deployments.a.api_key_env: must be the name of an environment variable, not the key itself"],
+        ),
+        (
+            "[[deployments.a.engines]]\nlog = '/var/log/x'\ngpus = 'some'",
+            [
+                "deployments.a.engines[0].log: must be auto, none or one of file:… journal:… docker:… compose:… kubectl:… tmux:…"
+                " command:…, not '/var/log/x'",
+                'deployments.a.engines[0].gpus: must be "all", indices such as "0-3,6" or UUIDs, not \'some\'',
+            ],
+        ),
+        ("[deployments.a.expect]\ngpus = 0", ["deployments.a.expect.gpus: must be above 0"]),
+        ("x = [", ["not valid TOML: Invalid value (at end of document)"]),
+    ],
+)
+def test_every_problem_is_named(text: str, problems: list[str]) -> None:
+    with pytest.raises(SettingsError) as caught:
+        parse_settings(text, Path("config.toml"))
+    assert caught.value.problems == [f"config.toml: {problem}" for problem in problems]
+
+
+def test_a_missing_file_that_was_asked_for_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="there is no such file"):
+        load_settings(tmp_path / "nothing.toml")
+
+
+def test_a_missing_default_file_means_the_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("READYROOM_CONFIG", raising=False)
+    assert load_settings() == Settings()
+
+
+def test_secrets_are_hidden() -> None:
+    settings = parse_settings(
+        "[deployments.a]\napi = 'http://me:pw@h:1/x'\napi_key_command = 'pass vllm'\nheaders = { Authorization = 'Bearer abc' }",
+        Path("c"),
+    )
+    shown = str(redacted(settings))
+    assert not any(secret in shown for secret in ("pw", "pass vllm", "abc"))
+    assert "h:1/x" in shown
+
+
+def test_settings_are_frozen() -> None:
+    with pytest.raises((AttributeError, dataclasses.FrozenInstanceError)):
+        Settings().default = "x"  # type: ignore[misc]
