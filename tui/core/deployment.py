@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
-from tui.core.api import ApiStatus
-from tui.core.connection import ConnectionState
+from tui.core.api import ApiStatus, Reach
+from tui.core.connection import ConnectionState, Link
 from tui.core.gpu import GpuSample
-from tui.core.logs.state import LoadState, Outlook, PastLoad
+from tui.core.logs.state import LoadState, Outlook, PastLoad, Phase, SignsOfLife
 from tui.core.machine import MachineSample
+
+T = TypeVar("T")
 
 LOG_LINES = 5000
 TREND = 240
@@ -67,6 +70,7 @@ class DeploymentState:
     outlook: Outlook = Outlook()
     history: tuple[PastLoad, ...] = ()
     api: ApiStatus = ApiStatus()
+    signs: SignsOfLife = SignsOfLife()
     log: LogTail = LogTail()
     trends: Trends = Trends()
     conflict: str | None = None
@@ -99,6 +103,14 @@ class LogRead:
 
 
 @dataclass(frozen=True, slots=True)
+class LogRestarted:
+    """What follows is read from the start of a server again: the pane's lines so far are of an older or a provisional reading."""
+
+    load: LoadState
+    keep_lines: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class LogSourceChanged:
     source: str
     problem: str | None = None
@@ -112,6 +124,7 @@ class ApiPolled:
 @dataclass(frozen=True, slots=True)
 class OutlookMade:
     outlook: Outlook
+    signs: SignsOfLife = SignsOfLife()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +132,17 @@ class HistoryRead:
     history: tuple[PastLoad, ...]
 
 
-Event = ConnectionChanged | GpusSampled | MachineSampled | LogRead | LogSourceChanged | ApiPolled | OutlookMade | HistoryRead
+Event = (
+    ConnectionChanged
+    | GpusSampled
+    | MachineSampled
+    | LogRead
+    | LogRestarted
+    | LogSourceChanged
+    | ApiPolled
+    | OutlookMade
+    | HistoryRead
+)
 
 
 class Status:
@@ -132,3 +155,131 @@ class Status:
     READY = "ready"
     FAILED = "failed"
     STOPPED = "stopped"
+
+
+EXIT_CODES = {
+    Status.READY: 0,
+    Status.LOADING: 3,
+    Status.WAITING: 3,
+    Status.CONNECTING: 3,
+    Status.FAILED: 4,
+    Status.UNREACHABLE: 5,
+    Status.STOPPED: 7,
+}
+
+
+def exit_code_of(state: DeploymentState) -> int:
+    """The exit code of `status`: 0 ready, 3 loading or starting, 4 failed, 5 unreachable, 7 stopped, 8 refused."""
+    if state.connection.link is Link.REFUSED:
+        return 8
+    return EXIT_CODES[status_of(state)]
+
+
+def status_of(state: DeploymentState) -> str:
+    """The one word for the deployment. The API's word counts for readiness; the log's for everything before and after."""
+    match state.connection.link:
+        case Link.UNREACHABLE | Link.REFUSED | Link.LOST:
+            return Status.UNREACHABLE
+        case Link.IDLE | Link.CONNECTING | Link.ASKING:
+            return Status.CONNECTING
+    load, api = state.load, state.api
+    if api.ready:
+        return Status.READY
+    if load is None or not load.lines:
+        # No word from a log: a server that answers in part is coming up, a closed port is nothing yet.
+        return Status.LOADING if api.reach in (Reach.UP, Reach.SICK) else Status.WAITING
+    if load.phase is Phase.FAILED:
+        return Status.FAILED
+    if load.phase is Phase.STOPPED:
+        return Status.STOPPED
+    if load.ready or load.phase is Phase.READY:
+        return _after_ready(state)
+    return Status.LOADING
+
+
+def _after_ready(state: DeploymentState) -> str:
+    """The log says ready, the API does not."""
+    api = state.api
+    if api.health == 200:
+        return Status.READY  # up, but the list of models is refused or empty: the conflict line says so
+    if api.reach is Reach.SICK:
+        return Status.FAILED  # /health answers 503 when the engine has died
+    if api.reach is Reach.CLOSED:
+        # A log that just ends is what SIGKILL leaves; a process that is known to live may listen on another port.
+        return Status.LOADING if state.signs.process_alive else Status.STOPPED
+    return Status.LOADING
+
+
+def fold(state: DeploymentState, event: Event) -> DeploymentState:
+    """The state after the event. Pure; what an event does not speak of stays, also while the link is lost."""
+    match event:
+        case ConnectionChanged(connection):
+            return _agreed(replace(state, connection=connection))
+        case GpusSampled(sample):
+            return replace(state, gpus=sample, trends=_with_gpus(state.trends, sample))
+        case MachineSampled(sample):
+            trends = replace(state.trends, disk_read_mb_s=_appended(state.trends.disk_read_mb_s, sample.disk_read_mb_s))
+            return replace(state, machine=sample, trends=trends)
+        case LogRead(lines, load, skipped):
+            log = state.log.extended(lines) if lines else state.log
+            if skipped:
+                log = replace(log, skipped=log.skipped + skipped)
+            return _agreed(replace(state, load=load, log=log))
+        case LogRestarted(load, keep_lines):
+            log = state.log if keep_lines else replace(state.log, lines=(), skipped=0)
+            return _agreed(replace(state, load=load, log=log))
+        case LogSourceChanged(source, problem):
+            return replace(state, log=replace(state.log, source=source, problem=problem))
+        case ApiPolled(status):
+            return _agreed(replace(state, api=status, trends=_with_api(state.trends, status)))
+        case OutlookMade(outlook, signs):
+            return _agreed(replace(state, outlook=outlook, signs=signs))
+        case HistoryRead(history):
+            return replace(state, history=history)
+
+
+def _appended(values: tuple[T, ...], value: T) -> tuple[T, ...]:
+    return (*values, value)[-TREND:]
+
+
+def _with_gpus(trends: Trends, sample: GpuSample) -> Trends:
+    return replace(
+        trends,
+        gpu_memory=_appended(trends.gpu_memory, tuple(gpu.memory_share for gpu in sample.gpus)),
+        gpu_utilisation=_appended(trends.gpu_utilisation, tuple(gpu.utilisation for gpu in sample.gpus)),
+    )
+
+
+def _with_api(trends: Trends, status: ApiStatus) -> Trends:
+    metrics = status.metrics
+    return replace(
+        trends,
+        generation_tokens_s=_appended(trends.generation_tokens_s, metrics.generation_tokens_s if metrics else None),
+        kv_cache_share=_appended(trends.kv_cache_share, metrics.kv_cache_share if metrics else None),
+    )
+
+
+def _agreed(state: DeploymentState) -> DeploymentState:
+    conflict = conflict_of(state)
+    return state if conflict == state.conflict else replace(state, conflict=conflict)
+
+
+def conflict_of(state: DeploymentState) -> str | None:
+    """Where the log and the API disagree, in one line with what to look at; None while they agree or one of them is not known."""
+    load, api = state.load, state.api
+    if load is None or not load.lines or api.reach is Reach.UNKNOWN or not state.connection.online:
+        return None
+    if api.ready and not load.ready:
+        if load.phase in (Phase.FAILED, Phase.STOPPED):
+            return f"the log says {load.phase}, but the API answers: an older server still runs, or the log is another server's"
+        return f"the API is ready, the log is still at {load.phase}: is it this server's log, or one without its ready line?"
+    if load.ready and not api.ready:
+        if api.reach is Reach.CLOSED:
+            return "the log says ready, but nothing listens at the API's address: is `api` right, or did the server die silently?"
+        if api.reach is Reach.SICK:
+            return f"the log says ready, but /health answers {api.health}: the engine has died"
+        if api.health == 200:
+            return f"the server is up, but lists no model: {api.error or 'an empty list'}"
+        if api.error:
+            return f"the log says ready, but the API does not: {api.error}"
+    return None

@@ -1,0 +1,372 @@
+"""The server's HTTP API: OpenAI-like calls and vLLM's own endpoints, typed, bounded, with every shape of error put into words.
+
+Watching (`poll`) only reads: it never generates a token.
+"""
+
+import json
+import ssl
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import httpx
+
+from tui.core.api import ApiStatus, Reach, ServedModel
+from tui.core.text import clean
+from tui.host.base import HostError, NotPermitted, PortClosed
+from tui.host.metrics import MetricsReader
+from tui.wire.stream import DONE, EventDecoder, error_of
+
+POLL_TIMEOUT_S = 5.0
+MODELS_EVERY_S = 15.0
+REPLY_LIMIT = 32 * 1024 * 1024
+POLL_LIMIT = 4 * 1024 * 1024
+ERROR_LIMIT = 64 * 1024
+WORDS = 2000
+"""Characters of a server's error message that are kept."""
+STREAM_STALL_S = 600.0
+NO_HEALTH = (404, 405, 501)
+
+
+class ApiError(Exception):
+    """A call that failed, in the server's own words where it had any; cleaned, and without the API key.
+
+    `kind`: "closed" (nothing listens), "unreachable", "not_permitted", "timeout", "unauthorized", "http" (any other status),
+    "stream" (an error object inside a stream), "cut" (a stream that ended before its reply), "garbage" (no such API speaks so),
+    "too_large".
+    """
+
+    def __init__(self, status: int | None, message: str, kind: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.kind = kind
+
+
+class ApiClient:
+    """One server. `transport` decides from where connections are opened; None opens them from this machine.
+
+    `base_url` may have a path prefix; a trailing `/v1` is taken off, since vLLM's own endpoints lie beside it.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        transport: httpx.AsyncBaseTransport | None,
+        *,
+        api_key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        ca_file: str | None = None,
+    ) -> None:
+        self.base_url = base_url.rstrip("/").removesuffix("/v1")
+        self._secrets = tuple(value for value in (api_key, *(headers or {}).values()) if value and len(value) >= 4)
+        own = {"Accept-Encoding": "identity", "User-Agent": "readyroom"}
+        if api_key:
+            own["Authorization"] = f"Bearer {api_key}"
+        if transport is None:
+            verify: ssl.SSLContext | bool = ssl.create_default_context(cafile=ca_file) if ca_file else True
+            transport = httpx.AsyncHTTPTransport(verify=verify)
+        self._client = httpx.AsyncClient(transport=transport, headers=own | dict(headers or {}), timeout=POLL_TIMEOUT_S)
+        self._status = ApiStatus()
+        self._models_at: float | None = None
+        self._metrics = MetricsReader()
+        self._no_metrics = False
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    # -- watching ------------------------------------------------------------------------------------------------------------------
+
+    async def poll(self) -> ApiStatus:
+        """How the server is now: health, models, version, metrics. Never raises for what the server or the network does."""
+        before = self._status
+        try:
+            status = await self._poll(before)
+        except ApiError as error:
+            reach = Reach.CLOSED if error.kind == "closed" else Reach.ERROR
+            said = None if error.kind == "closed" else error.message
+            status = ApiStatus(reach=reach, error=said)
+        if status.reach not in (Reach.UP, Reach.SICK):
+            # The next server on this port may be another one.
+            self._models_at = None
+            self._no_metrics = False
+            self._metrics = MetricsReader()
+        self._status = replace(status, received_at=time.monotonic())
+        return self._status
+
+    async def _poll(self, before: ApiStatus) -> ApiStatus:
+        code, _ = await self._get("/health")
+        reach = Reach.UP if code == 200 else Reach.SICK
+        models, version, error = before.models, before.version, before.error
+        now = time.monotonic()
+        was_up = before.reach is Reach.UP and bool(before.models)
+        if code in NO_HEALTH or not was_up or self._models_at is None or now - self._models_at > MODELS_EVERY_S:
+            self._models_at = now
+            models_code, models, error = await self._models()
+            if code in NO_HEALTH:
+                # An OpenAI-like server without /health: what /v1/models says stands for it.
+                code, reach = models_code, Reach.UP if models_code == 200 else Reach.SICK
+            version = await self._version()
+        metrics = None if self._no_metrics else await self._read_metrics()
+        if code != 200 and error is None:
+            error = f"/health answers {code}"
+        return ApiStatus(reach=reach, health=code, models=models, version=version, metrics=metrics, error=error)
+
+    async def _models(self) -> tuple[int, tuple[ServedModel, ...], str | None]:
+        code, body = await self._get("/v1/models")
+        if code != 200:
+            return code, (), self._failed(code, body).message
+        try:
+            listed = json.loads(body)["data"]
+            models = tuple(_model(entry) for entry in listed if isinstance(entry, dict))
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return code, (), "/v1/models answers something that is no list of models: is this an OpenAI-like server?"
+        return code, models, None
+
+    async def _version(self) -> str | None:
+        code, body = await self._get("/version")
+        if code != 200:
+            return None
+        try:
+            version = json.loads(body)["version"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return None
+        return clean(str(version))[:80]
+
+    async def _read_metrics(self) -> Any:
+        try:
+            code, body = await self._get("/metrics")
+        except ApiError as error:
+            if error.kind == "too_large":
+                return None
+            raise
+        if code != 200:
+            self._no_metrics = code in NO_HEALTH
+            return None
+        return self._metrics.read(body.decode("utf-8", "replace"), time.monotonic())
+
+    # -- calls ---------------------------------------------------------------------------------------------------------------------
+
+    async def get(self, path: str, *, timeout: float = POLL_TIMEOUT_S) -> dict[str, Any]:
+        """The JSON object at a path. Raises ApiError."""
+        code, body = await self._get(path, timeout=timeout, limit=REPLY_LIMIT)
+        return self._object(code, body)
+
+    async def post(self, path: str, body: Mapping[str, Any], *, timeout: float = STREAM_STALL_S) -> dict[str, Any]:
+        """The JSON object that a call answers with. `timeout` is the longest silence, in seconds. Raises ApiError."""
+        with self._wording():
+            async with self._client.stream("POST", self._url(path), json=dict(body), timeout=_patient(timeout)) as response:
+                data = await self._bounded(response, REPLY_LIMIT)
+        return self._object(response.status_code, data)
+
+    async def stream(
+        self, path: str, body: Mapping[str, Any], *, timeout: float = STREAM_STALL_S
+    ) -> AsyncIterator[tuple[float, dict[str, Any]]]:
+        """The objects of a streamed reply, each with the monotonic time at which its bytes arrived here.
+
+        Closing the iterator closes the connection, which ends the generation on the server. `timeout` is the longest silence, in
+        seconds. Raises ApiError, also for an error object inside the stream and for a stream that is cut off.
+        """
+        decoder = EventDecoder()
+        finished = False
+        with self._wording():
+            async with self._client.stream("POST", self._url(path), json=dict(body), timeout=_patient(timeout)) as response:
+                if response.status_code != 200:
+                    raise self._failed(response.status_code, await self._bounded(response, ERROR_LIMIT))
+                async for data in response.aiter_raw():
+                    at = time.monotonic()
+                    for payload in decoder.feed(data):
+                        if payload == DONE:
+                            return
+                        obj = self._event(payload)
+                        finished = finished or _finishes(obj)
+                        yield at, obj
+                at = time.monotonic()
+                for payload in decoder.close():
+                    if payload == DONE:
+                        return
+                    obj = self._event(payload)
+                    finished = finished or _finishes(obj)
+                    yield at, obj
+        if not finished:
+            raise ApiError(None, "the stream ended before the reply did: the server may have died", "cut")
+
+    # -- words ---------------------------------------------------------------------------------------------------------------------
+
+    def _url(self, path: str) -> str:
+        return self.base_url + path
+
+    async def _get(self, path: str, *, timeout: float = POLL_TIMEOUT_S, limit: int = POLL_LIMIT) -> tuple[int, bytes]:
+        with self._wording():
+            async with self._client.stream("GET", self._url(path), timeout=timeout) as response:
+                return response.status_code, await self._bounded(response, limit)
+
+    async def _bounded(self, response: httpx.Response, limit: int) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        async for data in response.aiter_raw():
+            size += len(data)
+            if size > limit:
+                if response.status_code != 200:
+                    break  # the beginning of an error is enough to say what is wrong
+                raise ApiError(response.status_code, f"{response.url.path} answers more than {limit >> 20} MiB", "too_large")
+            parts.append(data)
+        return b"".join(parts)
+
+    def _wording(self) -> "_Wording":
+        return _Wording(self)
+
+    def _event(self, payload: bytes) -> dict[str, Any]:
+        try:
+            obj = json.loads(payload)
+        except (ValueError, RecursionError):
+            shown = self.words(payload.decode("utf-8", "replace"))
+            raise ApiError(None, f"the stream holds something that is no JSON: {shown}", "garbage") from None
+        if not isinstance(obj, dict):
+            raise ApiError(None, "the stream holds an event that is no JSON object", "garbage")
+        said = error_of(obj)
+        if said is not None:
+            raise ApiError(_code_in(obj), self.words(said), "stream")
+        return obj
+
+    def _object(self, code: int, body: bytes) -> dict[str, Any]:
+        if code != 200:
+            raise self._failed(code, body)
+        try:
+            obj = json.loads(body)
+        except (ValueError, RecursionError):
+            obj = None
+        if not isinstance(obj, dict):
+            raise ApiError(
+                code, f"the answer is no JSON object: {self.words(body.decode('utf-8', 'replace')) or 'it is empty'}", "garbage"
+            )
+        said = error_of(obj)
+        if said is not None:
+            raise ApiError(_code_in(obj) or code, self.words(said), "http")
+        return obj
+
+    def _failed(self, code: int, body: bytes) -> ApiError:
+        text = body[:ERROR_LIMIT].decode("utf-8", "replace")
+        try:
+            said = error_of(json.loads(text))
+        except (ValueError, RecursionError):
+            said = None
+        if said is None:
+            said = _title(text) if "<html" in text[:2000].lower() or "<!doctype" in text[:2000].lower() else text
+        words = self.words(said)
+        reason = httpx.codes.get_reason_phrase(code)
+        head = f"{code} {reason}".rstrip()
+        message = (
+            words
+            if words and words != reason and str(code) in words[:8]
+            else f"{head}: {words}"
+            if words and words != reason
+            else head
+        )
+        if code in (401, 403):
+            return ApiError(code, f"{message}: the server wants an API key (api_key_env or api_key_command)", "unauthorized")
+        return ApiError(code, message, "http")
+
+    def words(self, text: str) -> str:
+        """A server's text on one line: cleaned, cut, and without any secret of ours that it may echo."""
+        for secret in self._secrets:
+            text = text.replace(secret, "•••")
+        return " ".join(clean(text[: WORDS * 2], keep_newlines=True).split())[:WORDS]
+
+    def error_of_transport(self, error: Exception) -> ApiError:
+        """What an exception of the transport means."""
+        for cause in _chain(error):
+            match cause:
+                case PortClosed() | ConnectionRefusedError():
+                    return ApiError(None, f"nothing listens at {self.base_url} yet", "closed")
+                case NotPermitted():
+                    return ApiError(
+                        None, self.words(f"{cause.cause}: {cause.advice}" if cause.advice else cause.cause), "not_permitted"
+                    )
+                case HostError():
+                    return ApiError(None, self.words(cause.cause), "unreachable")
+                case ssl.SSLCertVerificationError():
+                    why = self.words(cause.verify_message)
+                    return ApiError(None, f"the certificate of {self.base_url} is not trusted: {why} (set ca_file)", "unreachable")
+        match error:
+            case httpx.ConnectTimeout() | httpx.PoolTimeout():
+                return ApiError(None, f"{self.base_url} does not answer: no connection in time", "timeout")
+            case httpx.TimeoutException():
+                return ApiError(None, f"{self.base_url} accepted the call but was silent for too long", "timeout")
+            case httpx.RemoteProtocolError():
+                kind = "cut" if "closed" in str(error) or "incomplete" in str(error) else "garbage"
+                return ApiError(None, self.words(f"{self.base_url}: {error}"), kind)
+            case httpx.LocalProtocolError():
+                # Its text may quote a header, and so the key.
+                return ApiError(
+                    None, "the request can't be sent: a header or the API key holds characters that HTTP forbids", "unauthorized"
+                )
+            case httpx.UnsupportedProtocol() | httpx.InvalidURL():
+                return ApiError(None, self.words(f"{self.base_url} is no address of an API: {error}"), "garbage")
+        return ApiError(None, self.words(f"{self.base_url}: {error or type(error).__name__}"), "unreachable")
+
+
+class _Wording:
+    """Turns what the transport raises into ApiError."""
+
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(
+            error, httpx.HTTPError | httpx.InvalidURL | httpx.StreamError | HostError | OSError | UnicodeEncodeError | EOFError
+        ):
+            raise self._client.error_of_transport(error) from None
+        if isinstance(error, ValueError) and not isinstance(error, UnicodeError):
+            raise ApiError(None, self._client.words(str(error)), "garbage") from None
+
+
+def _patient(silence_s: float) -> httpx.Timeout:
+    return httpx.Timeout(silence_s, connect=10.0)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    stack: list[BaseException | None] = [error]
+    while stack:
+        link = stack.pop()
+        if link is None or id(link) in seen:
+            continue
+        seen.add(id(link))
+        yield link
+        stack += [link.__cause__, link.__context__]
+        if isinstance(link, BaseExceptionGroup):
+            stack += link.exceptions
+
+
+def _model(entry: Mapping[str, Any]) -> ServedModel:
+    length = entry.get("max_model_len")
+    root = entry.get("root")
+    return ServedModel(
+        id=clean(str(entry.get("id", "")))[:400],
+        max_model_len=length if isinstance(length, int) else None,
+        root=clean(root)[:400] if isinstance(root, str) else None,
+    )
+
+
+def _finishes(obj: Mapping[str, Any]) -> bool:
+    choices = obj.get("choices")
+    return isinstance(choices, list) and any(isinstance(choice, dict) and choice.get("finish_reason") for choice in choices)
+
+
+def _code_in(obj: Mapping[str, Any]) -> int | None:
+    error = obj.get("error")
+    code = error.get("code") if isinstance(error, dict) else obj.get("code")
+    return code if isinstance(code, int) else None
+
+
+def _title(html: str) -> str:
+    """The words of an error page of a proxy: its title, else its text without tags."""
+    import re
+
+    found = re.search(r"<title[^>]*>([^<]{1,300})", html, re.IGNORECASE)
+    return found.group(1) if found else re.sub(r"<[^>]{0,500}>", " ", html[:4000])

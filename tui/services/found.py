@@ -1,0 +1,70 @@
+"""Servers found on a host by the probe's role "find", as typed values."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tui.core.text import clean
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One server process. `source` is its log in the words of `log = …`; None with `why` where its output can't be read."""
+
+    pid: int
+    engine: str
+    argv: tuple[str, ...] = ()
+    user: str | None = None
+    started_at: float | None = None
+    """The host's wall clock."""
+    model: str | None = None
+    port: int | None = None
+    host: str | None = None
+    """The address it listens on, as its arguments say."""
+    needs_key: bool | None = None
+    source: str | None = None
+    why: str | None = None
+    pids: tuple[int, ...] = ()
+    """All its processes, its own included."""
+
+
+def servers_from_frame(frame: Mapping[str, Any]) -> tuple[Server, ...]:
+    """The servers of a "servers" frame; an entry that makes no sense is left out."""
+    found = []
+    for entry in frame.get("servers", ()):
+        if not isinstance(entry, Mapping) or not isinstance(entry.get("pid"), int):
+            continue
+        found.append(
+            Server(
+                pid=entry["pid"],
+                engine=clean(str(entry.get("engine") or "")),
+                argv=tuple(clean(str(word)) for word in entry.get("argv", ())),
+                user=_text(entry.get("user")),
+                started_at=_number(entry.get("started_at")),
+                model=_text(entry.get("model")),
+                port=entry["port"] if isinstance(entry.get("port"), int) else None,
+                host=_text(entry.get("host")),
+                needs_key=entry["needs_key"] if isinstance(entry.get("needs_key"), bool) else None,
+                # Not cleaned: it is a path to open, and is cleaned where it is shown.
+                source=str(entry["source"]) if entry.get("source") else None,
+                why=_text(entry.get("why")),
+                pids=tuple(pid for pid in entry.get("pids", ()) if isinstance(pid, int)),
+            )
+        )
+    return tuple(found)
+
+
+def best_server(servers: Sequence[Server], port: int | None) -> Server | None:
+    """The one to attach to: on the API's port if any is, else the youngest."""
+    if not servers:
+        return None
+    on_port = [server for server in servers if server.port == port]
+    return max(on_port or servers, key=lambda server: (server.started_at or 0.0, server.pid))
+
+
+def _text(value: Any) -> str | None:
+    return clean(str(value)) if value not in (None, "") else None
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) else None

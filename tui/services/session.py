@@ -1,0 +1,277 @@
+"""One watched deployment: connects, stays connected, follows, polls, samples, and yields the state that all of it folds into."""
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Protocol
+
+from tui.core.connection import ConnectionState, Link, retry_delay_s
+from tui.core.deployment import ConnectionChanged, DeploymentState, Event, HistoryRead, OutlookMade, fold
+from tui.core.logs.outlook import judge
+from tui.core.logs.state import LoadState, PastLoad
+from tui.core.signs import SignTracker
+from tui.host.api import ApiClient
+from tui.host.base import Host, HostError, Refused, Unreachable
+from tui.services.watch import Watch
+from tui.settings import Deployment, Settings
+
+MAILBOX_HZ = 10.0
+JUDGE_S = 1.0
+CONNECTION_POLL_S = 0.1
+
+
+class LoadRecord(Protocol):
+    """The part of the record that a session writes to and compares with."""
+
+    def save_load(self, deployment: str, load: LoadState, /) -> Any: ...
+
+    def loads(self, deployment: str, /) -> tuple[PastLoad, ...]: ...
+
+
+class _LinkLost(Exception):
+    """Ends the watchers of a connection that is gone."""
+
+
+class Session:
+    """A deployment under watch. `async with` starts the work in the background and ends it, the API client and the host.
+
+    What was known stays while the link is lost; its age counts from each value's `received_at`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        target: str,
+        deployment: Deployment,
+        settings: Settings,
+        host: Host,
+        record: LoadRecord | None = None,
+        *,
+        api_key: str | None = None,
+    ) -> None:
+        self.name = name
+        self.target = target
+        self.deployment = deployment
+        self.settings = settings
+        self.host = host
+        self.record = record
+        self.state = DeploymentState(name=name, target=target)
+        self.signs = SignTracker()
+        self._api: ApiClient | None = None
+        self._api_key = api_key
+        self._retry = asyncio.Event()
+        self._news: set[asyncio.Event] = set()
+        self._work: asyncio.Task[None] | None = None
+        self._watch = Watch(self)
+        self._needed_person = False
+        self._lost: HostError | None = None
+
+    # -- lifetime ------------------------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> "Session":
+        await self.host.__aenter__()
+        self._work = asyncio.create_task(self._run(), name=f"watch {self.name}")
+        self._work.add_done_callback(lambda _: self._tell())
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            if self._work is not None:
+                self._work.cancel()
+                # A bug of the work was already raised by `states`; leaving must not raise it again over what is being handled.
+                await asyncio.wait([self._work])
+            if self._api is not None:
+                await self._api.close()
+        finally:
+            await self.host.__aexit__(kind, error, trace)
+
+    @property
+    def api(self) -> ApiClient:
+        """The client of the server's API, through the host unless the deployment's URL is `direct`."""
+        if self._api is None:
+            transport = None if self.deployment.direct else self.host.transport(verify=self._verify())
+            self._api = ApiClient(
+                self.deployment.api,
+                transport,
+                api_key=self._api_key,
+                headers=self.deployment.headers,
+                ca_file=self.deployment.ca_file,
+            )
+        return self._api
+
+    def _verify(self) -> Any:
+        return self.deployment.ca_file or True
+
+    # -- what the screen and the commands use --------------------------------------------------------------------------------------
+
+    async def states(self) -> AsyncIterator[DeploymentState]:
+        """The newest state whenever there is one, ten times a second at most. Ends when the session does; raises what broke it."""
+        news = asyncio.Event()
+        news.set()
+        self._news.add(news)
+        try:
+            while True:
+                await news.wait()
+                news.clear()
+                yield self.state
+                if self._work is not None and self._work.done():
+                    if not self._work.cancelled():
+                        self._work.result()
+                    return
+                await asyncio.sleep(1 / MAILBOX_HZ)
+        finally:
+            self._news.discard(news)
+
+    def retry(self) -> None:
+        """Tries to connect now, also after a refusal."""
+        self._retry.set()
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether everything that the log held at attach has been read."""
+        return self._watch.caught_up
+
+    def starts_seen(self) -> int:
+        """Server starts read in the log so far, the one it began with included."""
+        load = self.state.load
+        return 0 if load is None or not load.lines else load.restarts + 1
+
+    def publish(self, event: Event) -> None:
+        """Folds an event into the state. For the tasks of this session."""
+        state = fold(self.state, event)
+        if state is not self.state:
+            self.state = state
+            self._tell()
+
+    def _tell(self) -> None:
+        for news in self._news:
+            news.set()
+
+    # -- the work ------------------------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        self._read_history()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._stay_connected())
+            tasks.create_task(self._judge())
+            if self.deployment.direct:
+                tasks.create_task(self._watch.poll_api())
+
+    async def _stay_connected(self) -> None:
+        attempt = 0
+        while True:
+            attempt += 1
+            self._retry.clear()
+            self._link(Link.CONNECTING, attempt=attempt)
+            try:
+                await self._connect()
+            except Refused as error:
+                self._link(Link.REFUSED, error, attempt=attempt)
+                await self._retry.wait()
+                attempt = 0
+                continue
+            except HostError as error:
+                await self._back_off(Link.UNREACHABLE, error, attempt)
+                continue
+            attempt = 0
+            lost = await self._while_online()
+            self.signs.forget()
+            if self._needed_person:
+                # Asking a person again without being told to would be a login prompt out of nowhere, or a second factor spent.
+                self._link(Link.LOST, Unreachable(lost.cause, "this login needed you: press r to connect again"))
+                await self._retry.wait()
+            else:
+                attempt = 1
+                await self._back_off(Link.LOST, lost, attempt)
+
+    async def _connect(self) -> None:
+        """Connects, while the state shows what the host says of it (a question to the person, above all)."""
+        self._needed_person = False
+        connecting = asyncio.create_task(self.host.connect())
+        try:
+            while not connecting.done():
+                await asyncio.wait([connecting], timeout=CONNECTION_POLL_S)
+                link = self.host.connection.link
+                if link is Link.ASKING:
+                    self._needed_person = True
+                if not connecting.done() and link in (Link.ASKING, Link.CONNECTING) and link is not self.state.connection.link:
+                    self._link(link, attempt=self.state.connection.attempt)
+            connecting.result()
+        finally:
+            if not connecting.done():
+                connecting.cancel()
+                with contextlib.suppress(asyncio.CancelledError, HostError):
+                    await connecting
+
+    async def _back_off(self, link: Link, error: HostError, attempt: int) -> None:
+        delay = retry_delay_s(attempt, random.random())
+        self._link(link, error, attempt=attempt, retry_at=time.monotonic() + delay)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._retry.wait(), delay)
+
+    async def _while_online(self) -> HostError:
+        self._link(Link.ONLINE)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._notice_loss())
+                tasks.create_task(self._round_trips())
+                tasks.create_task(self._watch.sample())
+                tasks.create_task(self._watch.follow())
+                if not self.deployment.direct:
+                    tasks.create_task(self._watch.poll_api())
+        except* _LinkLost:
+            pass
+        assert self._lost is not None, "the watchers of a connection end only with it"
+        return self._lost
+
+    async def _notice_loss(self) -> None:
+        self._lost = await self.host.wait_lost()
+        raise _LinkLost
+
+    async def _round_trips(self) -> None:
+        while True:
+            measured = self.host.connection.round_trip_ms
+            if measured != self.state.connection.round_trip_ms:
+                self.publish(ConnectionChanged(replace(self.state.connection, round_trip_ms=measured)))
+            await asyncio.sleep(1.0)
+
+    def _link(self, link: Link, error: HostError | None = None, *, attempt: int = 0, retry_at: float | None = None) -> None:
+        before = self.state.connection
+        since = before.since if link is before.link else time.monotonic()
+        keeps = link in (Link.CONNECTING, Link.ASKING)  # the reason of the loss stays readable while a new try runs
+        connection = ConnectionState(
+            link=link,
+            host=self.host.name,
+            since=since,
+            cause=error.cause if error is not None else before.cause if keeps else None,
+            advice=error.advice if error is not None else before.advice if keeps else None,
+            attempt=attempt,
+            retry_at=retry_at,
+        )
+        self.publish(ConnectionChanged(connection))
+
+    async def _judge(self) -> None:
+        expect = self.deployment.expect
+        while True:
+            load = self.state.load
+            if load is not None and load.lines:
+                signs = self.signs.signs(time.monotonic())
+                outlook = judge(
+                    load,
+                    self._watch.host_now(),
+                    self.state.history,
+                    signs,
+                    expect.seconds_per_shard,
+                    expect.load_minutes * 60 if expect.load_minutes is not None else None,
+                )
+                self.publish(OutlookMade(outlook, signs))
+                self._watch.save_if_finished(load)
+            await asyncio.sleep(JUDGE_S)
+
+    def _read_history(self) -> None:
+        if self.record is not None:
+            self.publish(HistoryRead(self.record.loads(self.name)))

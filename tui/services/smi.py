@@ -1,0 +1,38 @@
+"""GPU samples from nvidia-smi, asked again and again: for hosts where the probe can't run (no python3)."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from tui.core.gpu import GpuSample
+from tui.core.smi import SMI_QUERY, gpus_from_smi
+from tui.host.base import Host, HostError, Unreachable
+
+EVERY_S = 2.0
+TIMEOUT_S = 15.0
+
+
+async def sample_smi(host: Host, sampled: Callable[[GpuSample], None], *, note: str, seconds: float) -> None:
+    """Samples for about `seconds`, so that the caller can try the probe again after it. `note` says why it isn't NVML.
+
+    Raises Unreachable.
+    """
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends:
+        try:
+            done = await host.run(SMI_QUERY, timeout=TIMEOUT_S)
+            lines = done.stdout.decode("utf-8", "replace").splitlines()
+            sample = gpus_from_smi(lines, time.monotonic())
+            sampled(replace(sample, note=note))
+        except TimeoutError:
+            sampled(
+                GpuSample(
+                    note=f"nvidia-smi has not answered for {TIMEOUT_S:.0f} s; {note}", received_at=time.monotonic(), late=True
+                )
+            )
+        except Unreachable:
+            raise
+        except (HostError, ValueError) as error:
+            sampled(GpuSample(note=f"{error}; {note}", received_at=time.monotonic()))
+        await asyncio.sleep(EVERY_S)

@@ -1,0 +1,212 @@
+"""What runs while a host is connected: the sampler, the log follower and the API's poll, each restarted when it ends."""
+
+import asyncio
+import shlex
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from tui.core.connection import retry_delay_s
+from tui.core.deployment import ApiPolled, GpusSampled, LogSourceChanged, MachineSampled
+from tui.core.gpu import GpuSample
+from tui.core.gpu_frames import gpus_from_frame, machine_from_frame
+from tui.core.logs.report import START_MARKERS
+from tui.core.logs.state import LoadState, Phase
+from tui.core.machine import MachineSample
+from tui.core.text import clean
+from tui.host.base import HostError, ProbeFailed, Unreachable
+from tui.services.found import Server, best_server, servers_from_frame
+from tui.services.intake import LogIntake
+from tui.services.smi import sample_smi
+from tui.wire.frames import FIND, FOLLOW, WATCH
+
+if TYPE_CHECKING:
+    from tui.services.session import Session
+
+API_UP_S = 1.0
+API_DOWN_S = 2.0
+TAIL_LINES = 400
+FIND_AGAIN_S = 3.0
+GAVE_UP_S = 5.0
+"""A role that ran longer than this before it ended is started again at once; a shorter one after a growing pause."""
+
+LOG_KINDS = ("file", "journal", "docker", "compose", "kubectl", "tmux", "command")
+
+
+class Watch:
+    """The standing work on one connected host, on behalf of a session that it publishes to."""
+
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+        self._engine = session.deployment.engines[0]
+        self._intake: LogIntake | None = None
+        self._machine: MachineSample | None = None
+        self._clock: tuple[float, float] | None = None
+        self._saved: set[tuple[float | None, int]] = set()
+        self.server: Server | None = None
+        """The server's process as found on the host, where the log's source is `auto`."""
+
+    @property
+    def caught_up(self) -> bool:
+        return self._intake is not None and self._intake.caught_up.is_set()
+
+    def host_now(self) -> float:
+        """The host's wall clock now: its newest stamp plus the time since it arrived here. This machine's before the first one."""
+        if self._clock is None:
+            return time.time()
+        wall, arrived = self._clock
+        return wall + (time.monotonic() - arrived)
+
+    def _see_clock(self, frame: Mapping[str, Any]) -> None:
+        wall = frame.get("wall")
+        if isinstance(wall, int | float) and frame.get("f") != "lines":
+            now = time.monotonic()
+            # A frame that a slow link held back must not set the clock back: the most advanced estimate of a minute counts.
+            if self._clock is None or now - self._clock[1] > 60.0 or float(wall) > self.host_now():
+                self._clock = (float(wall), now)
+
+    # -- GPUs and machine ----------------------------------------------------------------------------------------------------------
+
+    async def sample(self) -> None:
+        """Role "watch", for ever; nvidia-smi by hand where the probe can't run."""
+        attempt = 0
+        while True:
+            began = time.monotonic()
+            try:
+                await self._sample_once()
+            except Unreachable:
+                await asyncio.sleep(1.0)  # the link's own task notices and ends this one
+            except ProbeFailed as error:
+                note = f"{error.cause} — {error.advice}" if error.advice else error.cause
+                await sample_smi(self._session.host, self._sampled, note=note, seconds=60.0)
+            attempt = 0 if time.monotonic() - began > GAVE_UP_S else attempt + 1
+            if attempt:
+                await asyncio.sleep(retry_delay_s(attempt, 0.5))
+
+    async def _sample_once(self) -> None:
+        arguments = {"hz": self._session.settings.ui.gpu_hz, "pids": [self.server.pid] if self.server else None, "paths": []}
+        stream = await self._session.host.start_probe(WATCH, arguments)
+        try:
+            async for frame in stream:
+                self._see_clock(frame)
+                now = time.monotonic()
+                match frame.get("f"):
+                    case "gpus":
+                        self._sampled(gpus_from_frame(frame, now))
+                    case "machine":
+                        self._machine = machine_from_frame(frame, self._machine, now)
+                        self._session.signs.see_machine(self._machine, now)
+                        self._session.publish(MachineSampled(self._machine))
+                    case "end":
+                        return
+        finally:
+            await stream.close()
+
+    def _sampled(self, sample: GpuSample) -> None:
+        self._session.signs.see_gpus(sample, time.monotonic())
+        self._session.publish(GpusSampled(sample))
+
+    # -- log -----------------------------------------------------------------------------------------------------------------------
+
+    async def follow(self) -> None:
+        """Role "follow", for ever: found if the source is `auto`, resumed where it stopped."""
+        attempt = 0
+        while True:
+            began = time.monotonic()
+            try:
+                source = await self._source()
+                if source is not None:
+                    await self._follow_once(source)
+            except Unreachable:
+                await asyncio.sleep(1.0)
+            except HostError as error:
+                name = self._intake.source if self._intake else self._engine.log
+                self._session.publish(LogSourceChanged(name, f"{error.cause} — {error.advice}" if error.advice else error.cause))
+            attempt = 0 if time.monotonic() - began > GAVE_UP_S else attempt + 1
+            if attempt:
+                await asyncio.sleep(retry_delay_s(attempt, 0.5))
+
+    async def _source(self) -> str | None:
+        if self._engine.log != "auto":
+            return self._engine.log
+        waiting = False
+        while True:
+            servers = await self._find()
+            self.server = best_server(servers, urlsplit(self._session.deployment.api).port)
+            if self.server is not None:
+                break
+            if self._intake is not None and self._intake.resume is not None:
+                return self._intake.source  # the server is gone; its log still tells why
+            if not waiting:
+                self._session.publish(LogSourceChanged("auto", "no server process on this host yet: waiting for one"))
+                waiting = True
+            await asyncio.sleep(FIND_AGAIN_S)
+        self._session.signs.process_alive = True
+        if self.server.source is None:
+            self._session.publish(LogSourceChanged("auto", clean(self.server.why or "its output can't be read")))
+            await asyncio.sleep(FIND_AGAIN_S * 5)
+            return None
+        return self.server.source
+
+    async def _find(self) -> tuple[Server, ...]:
+        stream = await self._session.host.start_probe(FIND, {"become": shlex.split(self._engine.become)})
+        try:
+            async for frame in stream:
+                if frame.get("f") == "servers":
+                    return servers_from_frame(frame)
+        finally:
+            await stream.close()
+        return ()
+
+    async def _follow_once(self, source: str) -> None:
+        if self._intake is None or self._intake.source != source:
+            self._intake = LogIntake(source)
+            self._session.publish(LogSourceChanged(source))
+        intake = self._intake
+        stream = await self._session.host.start_probe(FOLLOW, self._follow_arguments(source, intake))
+        try:
+            async for frame in stream:
+                self._see_clock(frame)
+                if frame.get("f") == "end":
+                    return
+                async for event in intake.take(frame):
+                    self._session.publish(event)
+        finally:
+            await stream.close()
+
+    def _follow_arguments(self, source: str, intake: LogIntake) -> dict[str, Any]:
+        kind, _, name = source.partition(":")
+        if kind not in LOG_KINDS:
+            kind, name = "file", source
+        return {
+            "source": kind,
+            "path" if kind == "file" else "name": name,
+            "from": intake.resume,
+            "start_markers": list(START_MARKERS),
+            "important": list(intake.important),
+            "tail": TAIL_LINES,
+            "become": shlex.split(self._engine.become),
+        }
+
+    # -- API -----------------------------------------------------------------------------------------------------------------------
+
+    async def poll_api(self) -> None:
+        """Asks the API how it is, for ever. Never generates a token."""
+        while True:
+            status = await self._session.api.poll()
+            self._session.signs.see_api(status, time.monotonic())
+            self._session.publish(ApiPolled(status))
+            await asyncio.sleep(API_UP_S if status.health is not None else API_DOWN_S)
+
+    # -- record --------------------------------------------------------------------------------------------------------------------
+
+    def save_if_finished(self, load: LoadState) -> None:
+        """Keeps a start that came to its end, ready or failed, once."""
+        record = self._session.record
+        key = (load.started_at, load.restarts)
+        finished = load.phase is Phase.FAILED or (load.ready and load.phase is Phase.READY)
+        if record is None or not finished or not self.caught_up or key in self._saved:
+            return
+        self._saved.add(key)
+        record.save_load(self._session.name, load)
