@@ -1,0 +1,50 @@
+"""`readyroom doctor TARGET`: from here to the first token, each line with its fix."""
+
+import json
+
+import click
+
+from tui.cli.context import Exit, accept_new_option, config_option, open_session, run
+from tui.core.checkup import Check, Grade
+from tui.settings import Settings
+
+SIGNS = {Grade.OK: ("✓", "green"), Grade.WARN: ("▲", "yellow"), Grade.FAIL: ("✗", "red"), Grade.SKIPPED: ("·", "bright_black")}
+
+
+@click.command()
+@click.argument("target", required=False)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@click.option("--no-token", is_flag=True, help="Do not generate the one token at the end.")
+@accept_new_option
+@config_option
+def doctor(target: str | None, as_json: bool, no_token: bool, accept_new: bool, settings: Settings) -> None:
+    """Checks ssh, host key, python3, NVML, nvidia-smi, log source and API; each with a fix. Exit 1 when something failed."""
+    run(_doctor(settings, target, as_json, not no_token, accept_new))
+
+
+async def _doctor(settings: Settings, target: str | None, as_json: bool, token: bool, accept_new: bool) -> int:
+    from tui.cli.asking import terminal_asker
+    from tui.services.doctor import examine
+
+    session = open_session(settings, target, asker=terminal_asker(), accept_new=accept_new)
+    checks: list[Check] = []
+    async with session.host:
+        try:
+            async for check in examine(session, token=token):
+                checks.append(check)
+                if not as_json:
+                    _print(check)
+        finally:
+            await session.api.close()
+    failed = any(check.grade is Grade.FAIL for check in checks)
+    if as_json:
+        rows = [{"name": one.name, "grade": one.grade.value, "says": one.says, "fix": one.fix} for one in checks]
+        click.echo(json.dumps({"schema": 1, "target": target, "ok": not failed, "checks": rows}, ensure_ascii=False))
+    return Exit.NEGATIVE if failed else Exit.OK
+
+
+def _print(check: Check) -> None:
+    sign, colour = SIGNS[check.grade]
+    click.echo(f"{click.style(sign, fg=colour)} {check.name:<20} {check.says}")
+    if check.fix and check.grade in (Grade.WARN, Grade.FAIL):
+        click.echo(f"  {'':<20} → {check.fix}")
