@@ -1,0 +1,210 @@
+"""The leash: nothing that was started on a host outlives its client there.
+
+The client writes a line at least every BEAT_S. Here, a thread reads them and another one counts the silence: on the end of stdin,
+or after SILENCE_S without a line, all children are killed and the process ends with `os._exit`, whatever its main thread is doing
+(a driver call that hangs, a write to a link that is frozen). Children run in sessions of their own and are killed as groups.
+
+Role modules get a `Link` and nothing else: they send frames with it, take requests from it and start children with it.
+"""
+
+import collections
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Set
+
+from tui.wire.frames import SILENCE_S, decode, encode
+
+BEAT = encode({"do": "beat"})
+"""What the client writes when it has nothing else to say."""
+
+TICK_S = 0.5
+LINE_LIMIT = 16 << 20
+
+
+class Link:
+    """The client, as a role sees it. Thread-safe."""
+
+    def __init__(self, silence_s: float = SILENCE_S) -> None:
+        self._silence_s = silence_s
+        self._heard = time.monotonic()
+        self._requests: Deque[Dict[str, Any]] = collections.deque()
+        self._arrived = threading.Condition()
+        self._writing = threading.Lock()
+        self._children: Set[int] = set()
+        self._die_with_parent = _parent_death_signal()
+        self._output = os.dup(1)
+        # what prints by accident must not tear a frame apart
+        os.dup2(2, 1)
+        self.wake_fd, self._waker = os.pipe()
+        """Readable while a request waits: for roles with a loop of their own around `select`. Take requests with `request(0)`."""
+        os.set_blocking(self.wake_fd, False)
+        os.set_blocking(self._waker, False)
+
+    def start(self) -> None:
+        """Puts the leash on."""
+        for work in (self._read, self._count_silence):
+            threading.Thread(target=work, name=work.__name__, daemon=True).start()
+
+    # -- talking -------------------------------------------------------------------------------------------------------------------
+
+    def send(self, frame: Dict[str, Any]) -> None:
+        """Writes one frame; blocks while the link takes no more (the leash ends the process if that lasts)."""
+        data = memoryview(encode(frame))
+        with self._writing:
+            try:
+                while data:
+                    data = data[os.write(self._output, data) :]
+            except OSError:  # nobody reads any more
+                self.end(0)
+
+    def error(self, what: str, why: str) -> None:
+        """Says that something could not be done; the role goes on."""
+        self.send({"f": "error", "what": what, "why": why})
+
+    def request(self, timeout: Optional[float] = None) -> Optional[Dict[str, Any]]:
+        """The next request of the client; None when none came within `timeout` seconds (None waits for ever, 0 not at all)."""
+        with self._arrived:
+            if not self._requests:
+                self._arrived.wait_for(lambda: bool(self._requests), timeout)
+            if not self._requests:
+                return None
+            request = self._requests.popleft()
+            if not self._requests:
+                try:
+                    while os.read(self.wake_fd, 4096):
+                        pass
+                except BlockingIOError:
+                    pass
+            return request
+
+    def outlet_blocked(self) -> bool:
+        """Whether the client takes nothing at the moment: a role that can skip should."""
+        return not select.select([], [self._output], [], 0)[1]
+
+    # -- children ------------------------------------------------------------------------------------------------------------------
+
+    def spawn(self, argv: Sequence[str], **options: Any) -> "subprocess.Popen[bytes]":
+        """Starts a child on the leash, in a session of its own; options as subprocess.Popen's. Call it from the main thread: the
+        kernel kills the child when the thread that started it ends. Raises OSError where the program can't be started."""
+        child = subprocess.Popen(list(argv), start_new_session=True, preexec_fn=self._die_with_parent, **options)
+        self._children.add(child.pid)
+        return child
+
+    def kill(self, child: "subprocess.Popen[bytes]") -> None:
+        """Ends a child and all of its group, and collects it."""
+        _kill_group(child.pid)
+        child.wait()
+        self._children.discard(child.pid)
+
+    def reaped(self, child: "subprocess.Popen[bytes]") -> None:
+        """To be called when a child ended by itself: what it left in its group ends too."""
+        _kill_group(child.pid)
+        self._children.discard(child.pid)
+
+    # -- the end -------------------------------------------------------------------------------------------------------------------
+
+    def end(self, status: int) -> None:
+        """Kills the children and ends the process, from any thread."""
+        for pid in list(self._children):
+            _kill_group(pid)
+        os._exit(status)
+
+    def _read(self) -> None:
+        stdin = sys.stdin.buffer
+        try:
+            while True:
+                line = stdin.readline(LINE_LIMIT)
+                if not line:
+                    break
+                self._heard = time.monotonic()
+                try:
+                    message = decode(line)
+                except ValueError:
+                    continue
+                if message.get("do") == "beat":
+                    continue
+                with self._arrived:
+                    self._requests.append(message)
+                    with contextlib.suppress(BlockingIOError):
+                        os.write(self._waker, b"!")
+                    self._arrived.notify_all()
+        finally:
+            self.end(0)
+
+    def _count_silence(self) -> None:
+        # Silence is counted in this thread's own ticks: a machine that was suspended wakes up with a long gap on its clock which is
+        # nobody's silence, so one tick adds three at most.
+        silent = 0.0
+        heard = self._heard
+        before = time.monotonic()
+        while silent < self._silence_s:
+            time.sleep(TICK_S)
+            now = time.monotonic()
+            silent = silent + min(now - before, 3 * TICK_S) if heard == self._heard else 0.0
+            heard, before = self._heard, now
+        self.end(0)
+
+
+def _kill_group(pid: int) -> None:
+    with contextlib.suppress(OSError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _parent_death_signal() -> Optional[Callable[[], None]]:
+    """What a child calls before its program starts, so that the kernel kills it if this process is itself killed with -9; None
+    where there is no such call (it is Linux's)."""
+    try:
+        import ctypes
+
+        prctl = ctypes.CDLL(None).prctl
+    except (ImportError, OSError, AttributeError):
+        return None
+
+    def ask() -> None:
+        prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
+
+    return ask
+
+
+# -- hosts without Python ----------------------------------------------------------------------------------------------------------
+
+SHELL_BEAT = b"."
+"""The heartbeat of SHELL_LEASH: a byte that is no newline, since the shell drops those."""
+
+SHELL_LEASH = """\
+LC_ALL=C; export LC_ALL
+IFS= read -r count || exit 125
+set --
+while [ "$count" -gt 0 ]; do IFS= read -r word || exit 125; set -- "$@" "$word"; count=$((count-1)); done
+exec 3<&0
+own=; command -v setsid >/dev/null 2>&1 && own=setsid
+limit=; command -v timeout >/dev/null 2>&1 && limit="timeout 8"
+$own "$@" </dev/null 3<&- &
+child=$!
+( while [ -n "$($limit head -c1 <&3 2>/dev/null)" ]; do :; done
+  [ -n "$own" ] && kill -9 -$child; kill -9 $child ) >/dev/null 2>&1 &
+watcher=$!
+wait $child
+status=$?
+[ -n "$own" ] && kill -9 -$child 2>/dev/null
+kill $watcher 2>/dev/null
+exit $status
+"""
+"""Runs one command on the leash with nothing but a POSIX shell. It is a constant: the command's words come on stdin
+(`shell_opening`), then a SHELL_BEAT at least every BEAT_S. The command's output is the shell's; it gets no stdin. Without `timeout`
+there only the end of stdin is noticed. Exit status: the command's, 137 when the leash was pulled, 125 when no command came."""
+
+
+def shell_opening(argv: Sequence[str]) -> bytes:
+    """What is written first to SHELL_LEASH's stdin. Raises ValueError for words that can't be told by lines."""
+    words = [os.fsencode(word) for word in argv]
+    if not words or any(b"\n" in word or b"\0" in word for word in words):
+        raise ValueError("a command on the shell's leash needs words without newlines")
+    lines: List[bytes] = [b"%d" % len(words)]
+    return b"\n".join(lines + words) + b"\n"

@@ -1,0 +1,496 @@
+"""GPUs as NVIDIA's management library tells them, through pynvml (its source travels with the probe).
+
+Facts are asked at the pace at which they change, so that sampling eight GPUs twice a second costs a few milliseconds of processor
+time a second: memory, utilisation and power every time; temperature, clocks and their like once a second; processes every two
+seconds; counters every five; what hardly ever changes once a minute. Each row of a frame has all of them, the last ones known.
+
+Memory is nvmlMemory_v2, which agrees with nvidia-smi: the first version of the call counts the driver's reserve as used.
+"""
+
+import contextlib
+import ctypes
+import os
+import time
+from typing import Any, Dict, List, Optional, Set, Tuple
+
+import pynvml
+
+MIB = 1 << 20
+NVLINKS = 18  # NVML_NVLINK_MAX_LINKS of the drivers so far
+
+# where the library lies when the loader's search path doesn't have it: WSL, containers, GKE, NixOS, Debian
+LIBRARIES = (
+    "/usr/lib/wsl/lib/libnvidia-ml.so.1",
+    "/usr/local/nvidia/lib64/libnvidia-ml.so.1",
+    "/home/kubernetes/bin/nvidia/lib64/libnvidia-ml.so.1",
+    "/run/opengl-driver/lib/libnvidia-ml.so.1",
+    "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1",
+    "/usr/lib/aarch64-linux-gnu/libnvidia-ml.so.1",
+    "/usr/lib64/libnvidia-ml.so.1",
+    "/usr/lib64/nvidia/libnvidia-ml.so.1",
+)
+
+# nvmlClocksEventReason* (called nvmlClocksThrottleReason* before driver 535) in words; an idle GPU and set application clocks are
+# no throttling
+THROTTLE_WORDS = (
+    (0x4, "power cap"),
+    (0x8, "hardware slowdown"),
+    (0x10, "sync boost"),
+    (0x20, "thermal slowdown"),
+    (0x40, "hardware thermal slowdown"),
+    (0x80, "power brake"),
+)
+
+_NEVER = (
+    pynvml.NVML_ERROR_NOT_SUPPORTED,
+    pynvml.NVML_ERROR_NO_PERMISSION,
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+    pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+    pynvml.NVML_ERROR_INVALID_ARGUMENT,
+    pynvml.NVML_ERROR_DEPRECATED,
+)
+"""Asking again makes no sense."""
+
+_DRIVER_GONE = (
+    pynvml.NVML_ERROR_UNINITIALIZED,
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
+)
+"""The library must be started anew."""
+
+_FIELDS = (
+    (pynvml.NVML_FI_DEV_MEMORY_TEMP, "memory_temperature_c"),
+    (pynvml.NVML_FI_DEV_ECC_SBE_VOL_TOTAL, "ecc_corrected"),
+    (pynvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL, "ecc_uncorrected"),
+    (pynvml.NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL, "nvlink_crc"),
+    (pynvml.NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL, "nvlink_replay"),
+    (pynvml.NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL, "nvlink_recovery"),
+    (pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES, "pcie_tx"),
+    (pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES, "pcie_rx"),
+)
+_FIELD_IDS = [number for number, _ in _FIELDS]
+
+
+class Unavailable(Exception):
+    """No GPU can be read; the words say why and what to do."""
+
+
+class DriverGone(Exception):
+    """The driver was reloaded or unloaded while in use."""
+
+
+def text(value: Any) -> str:
+    """pynvml gives bytes from some versions of Python and calls, str from others."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def error_words(error: Any) -> str:
+    """NVML's own words for an error, as nvidia-smi prints them."""
+    try:
+        return str(error) or "Unknown Error"
+    except Exception:  # NVML's own table may be out of reach
+        return "NVML error %s" % getattr(error, "value", "?")
+
+
+class Device:
+    """One GPU. `row` is what a frame says of it."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.row: Dict[str, Any] = {"index": index}
+        self.pids: Dict[int, Optional[float]] = {}
+        """Processes on it and their memory in MiB."""
+        self.handle: Any = None
+        self._without: Set[str] = set()
+        self._due: Dict[str, float] = {}
+        self._pcie: Optional[Tuple[float, int, int]] = None
+        self._instances: List[Tuple[Any, Dict[str, Any]]] = []
+        self._failed = ""
+
+    @property
+    def address(self) -> Optional[int]:
+        """The library's pointer for it, to recognise it in events."""
+        return ctypes.cast(self.handle, ctypes.c_void_p).value if self.handle is not None else None
+
+    def _ask(self, name: str, *arguments: Any) -> Any:
+        """Calls an NVML function for this GPU. None where it doesn't tell; raises for what concerns the whole GPU or driver."""
+        if name in self._without:
+            return None
+        try:
+            return getattr(pynvml, name)(self.handle, *arguments)
+        except pynvml.NVMLError as error:
+            if error.value in _NEVER:
+                self._without.add(name)
+                return None
+            if error.value in _DRIVER_GONE:
+                raise DriverGone(error_words(error)) from error
+            if error.value in (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED):
+                raise
+            self._failed = error_words(error)
+            return None
+        except AttributeError:
+            self._without.add(name)
+            return None
+
+    def _is_due(self, what: str, period: float, now: float) -> bool:
+        if now < self._due.get(what, 0.0):
+            return False
+        self._due[what] = now + period - 0.01  # a tick that comes a little early still counts
+        return True
+
+    def _set(self, **values: Any) -> None:
+        for key, value in values.items():
+            if value is None:
+                self.row.pop(key, None)
+            else:
+                self.row[key] = value
+
+    def sample(self, now: float) -> Dict[str, Any]:
+        """The row at `now` (monotonic). A GPU that can't be read keeps its identity and says why in "error"."""
+        self._failed = ""
+        try:
+            if self.handle is None:
+                self._attach()
+            self._fast()
+            if self._is_due("second", 1.0, now):
+                self._each_second()
+            if self._is_due("minute", 60.0, now):
+                self._each_minute()
+            if self._is_due("counters", 5.0, now):
+                self._counters(now)
+            if self._is_due("processes", 2.0, now):
+                self._processes()
+            if self._instances:
+                self._mig_memory()
+        except pynvml.NVMLError as error:
+            self._lose(error_words(error))
+            return self.row
+        if self._failed and "memory_used_mib" not in self.row:
+            self.row["error"] = self._failed
+        else:
+            self.row.pop("error", None)
+        return self.row
+
+    def _lose(self, why: str) -> None:
+        self.row = {key: self.row[key] for key in ("index", "uuid", "name", "pci") if key in self.row}
+        self.row["error"] = why
+        self.pids = {}
+        self.handle = None
+        self._due = {}
+        self._pcie = None
+        self._instances = []
+
+    def _attach(self) -> None:
+        try:
+            self.handle = pynvml.nvmlDeviceGetHandleByIndex(self.index)
+        except pynvml.NVMLError as error:
+            if error.value in _DRIVER_GONE:
+                raise DriverGone(error_words(error)) from error
+            raise
+        self._without = set()
+        pci = self._ask("nvmlDeviceGetPciInfo")
+        name = self._ask("nvmlDeviceGetName")
+        uuid = self._ask("nvmlDeviceGetUUID")
+        self._set(
+            pci=text(pci.busId) if pci is not None else None,
+            name=text(name) if name is not None else None,
+            uuid=text(uuid) if uuid is not None else None,
+        )
+
+    def _fast(self) -> None:
+        memory = self._ask("nvmlDeviceGetMemoryInfo", pynvml.nvmlMemory_v2)
+        if memory is None and "nvmlDeviceGetMemoryInfo" in self._without:
+            memory = self._first_memory_call()
+        if memory is None:
+            self._set(memory_used_mib=None, memory_total_mib=None)
+        else:
+            # nvidia-smi cuts off, it doesn't round
+            self._set(memory_used_mib=memory.used // MIB, memory_total_mib=memory.total // MIB)
+        use = self._ask("nvmlDeviceGetUtilizationRates")
+        self._set(utilisation=use.gpu if use is not None else None, memory_utilisation=use.memory if use is not None else None)
+        power = self._ask("nvmlDeviceGetPowerUsage")
+        self._set(power_w=round(power / 1000.0, 1) if power is not None else None)
+
+    def _first_memory_call(self) -> Any:
+        """Drivers before 510 have no second version; their nvidia-smi counts as this call does."""
+        try:
+            return pynvml.nvmlDeviceGetMemoryInfo(self.handle)
+        except pynvml.NVMLError as error:
+            if error.value in (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED):
+                raise
+            self._failed = error_words(error)
+            return None
+
+    def _each_second(self) -> None:
+        reasons = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
+        if reasons is None:
+            reasons = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")
+        state = self._ask("nvmlDeviceGetPerformanceState")
+        self._set(
+            temperature_c=self._ask("nvmlDeviceGetTemperature", pynvml.NVML_TEMPERATURE_GPU),
+            sm_clock_mhz=self._ask("nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_SM),
+            memory_clock_mhz=self._ask("nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_MEM),
+            throttle=[words for bit, words in THROTTLE_WORDS if reasons & bit] if reasons is not None else None,
+            performance_state="P%d" % state if state is not None and state < 32 else None,
+        )
+
+    def _each_minute(self) -> None:
+        limit = self._ask("nvmlDeviceGetEnforcedPowerLimit")
+        if limit is None:
+            limit = self._ask("nvmlDeviceGetPowerManagementLimit")
+        rows = self._ask("nvmlDeviceGetRemappedRows")
+        up, total = self._nvlinks()
+        self._set(
+            power_limit_w=limit / 1000.0 if limit is not None else None,
+            sm_clock_max_mhz=self._ask("nvmlDeviceGetMaxClockInfo", pynvml.NVML_CLOCK_SM),
+            memory_clock_max_mhz=self._ask("nvmlDeviceGetMaxClockInfo", pynvml.NVML_CLOCK_MEM),
+            pcie_generation_max=self._ask("nvmlDeviceGetMaxPcieLinkGeneration"),
+            pcie_width_max=self._ask("nvmlDeviceGetMaxPcieLinkWidth"),
+            remapped_rows=rows[0] + rows[1] if rows is not None else None,
+            row_remap_pending=bool(rows[2]) if rows is not None else None,
+            row_remap_failed=bool(rows[3]) if rows is not None else None,
+            nvlinks_up=up,
+            nvlinks_total=total,
+        )
+        self._find_instances()
+
+    def _nvlinks(self) -> Tuple[Optional[int], Optional[int]]:
+        """Links that are up, and links that there are."""
+        up = total = 0
+        for link in range(NVLINKS):
+            try:
+                up += pynvml.nvmlDeviceGetNvLinkState(self.handle, link)
+                total += 1
+            except pynvml.NVMLError as error:
+                if error.value in (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED):
+                    raise
+                break
+        return (up, total) if total else (None, None)
+
+    def _counters(self, now: float) -> None:
+        energy = self._ask("nvmlDeviceGetTotalEnergyConsumption")
+        self._set(
+            fan_percent=self._ask("nvmlDeviceGetFanSpeed"),
+            energy_j=energy / 1000.0 if energy is not None else None,
+            pcie_generation=self._ask("nvmlDeviceGetCurrPcieLinkGeneration"),
+            pcie_width=self._ask("nvmlDeviceGetCurrPcieLinkWidth"),
+        )
+        answers = self._ask("nvmlDeviceGetFieldValues", _FIELD_IDS)
+        if answers is None:
+            return
+        values = {}
+        for (_, name), answer in zip(_FIELDS, answers):  # noqa: B905 -- strict is Python 3.10's
+            if answer.nvmlReturn == pynvml.NVML_SUCCESS:
+                values[name] = _field(answer)
+        errors = [values[name] for name in ("nvlink_crc", "nvlink_replay", "nvlink_recovery") if name in values]
+        self._set(
+            memory_temperature_c=values.get("memory_temperature_c") or None,  # 0 where the board has no sensor
+            ecc_corrected=values.get("ecc_corrected"),
+            ecc_uncorrected=values.get("ecc_uncorrected"),
+            nvlink_errors=sum(errors) if errors and self.row.get("nvlinks_total") else None,
+        )
+        before = self._pcie
+        self._pcie = (now, values["pcie_rx"], values["pcie_tx"]) if "pcie_rx" in values and "pcie_tx" in values else None
+        if before is not None and self._pcie is not None and now > before[0]:
+            rx, tx = self._pcie[1] - before[1], self._pcie[2] - before[2]
+            if rx >= 0 and tx >= 0:  # the counters may wrap
+                span = now - before[0]
+                self._set(pcie_rx_mb_s=round(rx / span / 1e6, 2), pcie_tx_mb_s=round(tx / span / 1e6, 2))
+
+    @property
+    def counts_pcie(self) -> bool:
+        """Whether the driver counts PCIe bytes; else they must be measured, which takes its time."""
+        return self._pcie is not None or "error" in self.row
+
+    def measure_pcie(self) -> None:
+        """Lets the driver measure PCIe traffic, over 20 ms each way (in KB/s)."""
+        if self.handle is None:
+            return
+        try:
+            rx = self._ask("nvmlDeviceGetPcieThroughput", pynvml.NVML_PCIE_UTIL_RX_BYTES)
+            tx = self._ask("nvmlDeviceGetPcieThroughput", pynvml.NVML_PCIE_UTIL_TX_BYTES)
+        except pynvml.NVMLError:
+            return
+        self._set(
+            pcie_rx_mb_s=rx * 1024 / 1e6 if rx is not None else None,
+            pcie_tx_mb_s=tx * 1024 / 1e6 if tx is not None else None,
+        )
+
+    # -- processes and MIG ---------------------------------------------------------------------------------------------------------
+
+    def _processes(self) -> None:
+        found: Dict[int, Optional[float]] = {}
+        self._list(self.handle, found)
+        for handle, _ in self._instances:
+            self._list(handle, found)
+        self.pids = found
+
+    def _list(self, handle: Any, found: Dict[int, Optional[float]]) -> None:
+        for name in ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses"):
+            if name in self._without:
+                continue
+            try:
+                running = getattr(pynvml, name)(handle)
+            except pynvml.NVMLError as error:
+                if error.value in (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED):
+                    raise
+                if error.value in _NEVER and handle is self.handle:
+                    self._without.add(name)
+                continue
+            for process in running:
+                memory = process.usedGpuMemory
+                mib = memory / float(MIB) if memory is not None else None
+                known = found.get(process.pid)
+                found[process.pid] = mib if known is None else max(known, mib or 0.0)
+
+    def _find_instances(self) -> None:
+        mode = self._ask("nvmlDeviceGetMigMode")
+        self._instances = []
+        if mode is None or mode[0] != 1:
+            self.row.pop("mig", None)
+            return
+        for number in range(self._ask("nvmlDeviceGetMaxMigDeviceCount") or 0):
+            try:
+                handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(self.handle, number)
+                row = {"name": text(pynvml.nvmlDeviceGetName(handle)), "uuid": text(pynvml.nvmlDeviceGetUUID(handle))}
+            except pynvml.NVMLError as error:
+                if error.value in (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED):
+                    raise
+                continue
+            self._instances.append((handle, row))
+        self.row["mig"] = [row for _, row in self._instances]
+
+    def _mig_memory(self) -> None:
+        for handle, row in self._instances:
+            try:
+                memory = pynvml.nvmlDeviceGetMemoryInfo(handle, pynvml.nvmlMemory_v2)
+            except pynvml.NVMLError as error:
+                if error.value in (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED):
+                    raise
+                self._due["minute"] = 0.0  # instances were made or destroyed: look again
+                row.pop("memory_used_mib", None)
+                continue
+            row["memory_used_mib"] = memory.used // MIB
+            row["memory_total_mib"] = memory.total // MIB
+
+
+def _field(answer: Any) -> Any:
+    """The member of NVML's union that the type names (nvmlValueType_t)."""
+    names = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+    return getattr(answer.value, names[answer.valueType]) if answer.valueType < len(names) else 0
+
+
+# -- the library -------------------------------------------------------------------------------------------------------------------
+
+
+def start_library() -> Tuple[Optional[str], Optional[str], int]:
+    """Loads and starts NVML: the driver's version, CUDA's, and how many GPUs there are. Raises Unavailable."""
+    try:
+        _load()
+        pynvml.nvmlInit()
+        driver = text(pynvml.nvmlSystemGetDriverVersion())
+        count = pynvml.nvmlDeviceGetCount()
+    except pynvml.NVMLError as error:
+        raise Unavailable(_why(error)) from error
+    try:
+        number = pynvml.nvmlSystemGetCudaDriverVersion_v2()
+        cuda: Optional[str] = "%d.%d" % (number // 1000, number % 1000 // 10)
+    except pynvml.NVMLError:
+        cuda = None
+    return driver, cuda, count
+
+
+def stop_library(unload: bool) -> None:
+    """Ends NVML. `unload` drops the library itself, so that the next start finds a driver's newer one; no thread may be in it."""
+    with contextlib.suppress(pynvml.NVMLError):
+        pynvml.nvmlShutdown()
+    if unload and pynvml.nvmlLib is not None:
+        import _ctypes
+
+        handle = pynvml.nvmlLib._handle
+        pynvml.nvmlLib = None
+        pynvml._nvmlGetFunctionPointer_cache.clear()
+        _ctypes.dlclose(handle)
+
+
+def _load() -> None:
+    if pynvml.nvmlLib is not None:
+        return
+    for name in ("libnvidia-ml.so.1", *LIBRARIES):
+        try:
+            pynvml.nvmlLib = ctypes.CDLL(name)
+            return
+        except OSError:
+            continue
+
+
+def _why(error: Any) -> str:
+    code = error.value
+    if code == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
+        other = _other_accelerator()
+        return "no NVIDIA driver on this host (libnvidia-ml.so.1 not found)" + ("; " + other if other else "")
+    if code == pynvml.NVML_ERROR_DRIVER_NOT_LOADED:
+        return "the NVIDIA driver is not loaded: run `modprobe nvidia` (or nvidia-smi) as root"
+    if code == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
+        return (
+            "driver/library version mismatch: the NVIDIA driver was updated while the older one is still loaded; "
+            "reboot, or unload and load its kernel modules"
+        )
+    if code == pynvml.NVML_ERROR_NO_PERMISSION:
+        return "no permission to ask the NVIDIA driver: the user needs read and write access to /dev/nvidia*"
+    return "NVML could not start: " + error_words(error)
+
+
+def _other_accelerator() -> Optional[str]:
+    """What else may compute here, where there is no NVIDIA driver."""
+    vendors = set()
+    try:
+        for card in os.listdir("/sys/class/drm"):
+            try:
+                with open("/sys/class/drm/%s/device/vendor" % card) as file:
+                    vendors.add(file.read().strip())
+            except OSError:
+                continue
+    except OSError:
+        pass
+    if os.path.exists("/dev/kfd") or "0x1002" in vendors:
+        return "AMD GPUs are here, which are not read; the host's own memory is shown"
+    if "0x10de" in vendors:
+        return "an NVIDIA card is here: install its driver"
+    return "a host without GPUs"
+
+
+# -- events ------------------------------------------------------------------------------------------------------------------------
+
+
+class XidWatch:
+    """NVML's event set for XID errors. `wait` blocks, so a thread of its own calls it."""
+
+    def __init__(self, devices: List[Device]) -> None:
+        self._devices = devices
+        self._set = pynvml.nvmlEventSetCreate()
+        registered = 0
+        for device in devices:
+            if device.handle is None:
+                continue
+            try:
+                pynvml.nvmlDeviceRegisterEvents(device.handle, pynvml.nvmlEventTypeXidCriticalError, self._set)
+                registered += 1
+            except pynvml.NVMLError:
+                continue
+        if not registered:
+            raise Unavailable("this driver reports no XID events")
+
+    def wait(self, seconds: float) -> Optional[Dict[str, Any]]:
+        """The next event within `seconds`: its GPU's index, code, and when (wall clock). None when there was none."""
+        try:
+            event = pynvml.nvmlEventSetWait(self._set, int(seconds * 1000))
+        except pynvml.NVMLError as error:
+            if error.value != pynvml.NVML_ERROR_TIMEOUT:
+                time.sleep(seconds)  # a lost GPU makes the call return at once
+            return None
+        if not event.eventType & pynvml.nvmlEventTypeXidCriticalError:
+            return None
+        address = ctypes.cast(event.device, ctypes.c_void_p).value
+        index = next((device.index for device in self._devices if device.address == address), None)
+        return {"gpu": index, "code": int(event.eventData), "at": time.time()}

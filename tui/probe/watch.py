@@ -1,0 +1,251 @@
+"""Role "watch": the host's GPUs and the machine, sampled on and on.
+
+    arguments  {"hz": 2.0, "pids": [roots of the engine's processes] or null, "paths": [files whose disk matters]}
+    requests   {"do": "set", "hz": …, "pids": …, "paths": …}   any of them
+
+    {"f": "gpus", "wall", "mono", "source": "nvml"|"none", "driver", "cuda", "note", "late", "gpus": [row…],
+     "xids": [{gpu, code, at}]}
+        A row has the names and units of a GPU in the client; what isn't known is absent. "late": the driver doesn't answer, the
+        values are the last ones. "note" says why, or why there are no GPUs.
+    {"f": "machine", "wall", "mono", values…, cumulative counters…}
+
+Three threads: this one samples the machine and minds the others; one asks the driver; one waits for XID events. A driver call that
+hangs holds up its own thread alone.
+"""
+
+import threading
+import time
+from typing import Any, Dict, List, Optional
+
+from pynvml import NVMLError
+
+from tui.probe import nvml
+from tui.probe.leash import Link
+from tui.probe.machine import Machine
+from tui.probe.processes import Processes, bytes_read, wall_and_mono
+
+HZ_LIMITS = (0.1, 10.0)
+MACHINE_S = 1.0
+LATE_S = 2.0
+"""The driver is late when a sample takes longer than this."""
+RETRY_S = 5.0
+FAMILY_S = 5.0
+XIDS_KEPT = 32
+ENGINE_TITLES = ("VLLM::", "vllm::", "sglang::")
+
+
+class GpuWatch:
+    """Asks the driver, in a thread of its own."""
+
+    def __init__(self, link: Link, hz: float, pids: Optional[List[int]]) -> None:
+        self._link = link
+        self.interval = 1.0 / hz
+        self.pids = pids
+        self.engine: Any = set()
+        """The engine's processes: those told, and what descends from them; else those whose title says so."""
+        self.asking_since: Optional[float] = None
+        self.asking: Optional[int] = None
+        self.last: Optional[Dict[str, Any]] = None
+        self.changed = threading.Event()
+        self._processes = Processes()
+        self._family_due = 0.0
+        self._devices: List[nvml.Device] = []
+        self._head: Dict[str, Any] = {}
+        self._started = False
+        self._retry_at = 0.0
+        self._xids: List[Dict[str, Any]] = []
+        self._xid_thread: Optional[threading.Thread] = None
+        self._pcie_turn = 0
+        self._pcie_due = 0.0
+
+    def run(self) -> None:
+        due = time.monotonic()
+        while True:
+            now = time.monotonic()
+            self.asking_since = now
+            frame = self._take(now)
+            self.asking_since = None
+            self.last = frame
+            if not self._link.outlet_blocked():
+                self._link.send(frame)
+            self._measure_pcie()
+            now = time.monotonic()
+            due = max(due + self.interval, now)
+            if self.changed.wait(due - now):
+                self.changed.clear()
+                due = time.monotonic()
+
+    def _take(self, now: float) -> Dict[str, Any]:
+        frame: Dict[str, Any] = {"f": "gpus"}
+        frame.update(wall_and_mono())
+        if not self._started and now >= self._retry_at:
+            self._start(now)
+        if self._started:
+            try:
+                rows = self._rows(now)
+            except nvml.DriverGone as gone:
+                self._stop()
+                self._retry_at = now + RETRY_S
+                self._head = {"source": "none", "note": "the NVIDIA driver went away (%s); trying again" % gone}
+            else:
+                frame.update(self._head)
+                frame["gpus"] = rows
+                frame["xids"] = list(self._xids)
+                return frame
+        frame.update(self._head)
+        frame["gpus"] = []
+        frame["xids"] = list(self._xids)
+        return frame
+
+    def _start(self, now: float) -> None:
+        self.asking = None
+        try:
+            driver, cuda, count = nvml.start_library()
+        except nvml.Unavailable as why:
+            self._stop()
+            self._retry_at = now + RETRY_S
+            self._head = {"source": "none", "note": str(why)}
+            return
+        self._started = True
+        self._head = {"source": "nvml", "driver": driver}
+        if cuda is not None:
+            self._head["cuda"] = cuda
+        if count == 0:
+            self._head["note"] = "the NVIDIA driver is there, but shows no GPU (lost from the bus, or not passed to this container)"
+            self._started = False
+            self._retry_at = now + RETRY_S
+        self._devices = [nvml.Device(index) for index in range(count)]
+
+    def _stop(self) -> None:
+        self._started = False
+        self._devices = []
+        free = True
+        if self._xid_thread is not None:
+            self._xid_thread.join(3.0)
+            free = not self._xid_thread.is_alive()
+            self._xid_thread = None
+        nvml.stop_library(unload=free)
+
+    def _rows(self, now: float) -> List[Dict[str, Any]]:
+        for device in self._devices:
+            self.asking = device.index
+            device.sample(now)
+        self.asking = None
+        if self._xid_thread is None:
+            self._xid_thread = threading.Thread(target=self._wait_for_xids, args=(self._devices,), name="xids", daemon=True)
+            self._xid_thread.start()
+        return self._with_processes(now)
+
+    def _with_processes(self, now: float) -> List[Dict[str, Any]]:
+        seen = {pid for device in self._devices for pid in device.pids}
+        facts = {pid: self._processes.facts(pid, now) for pid in seen}
+        self._find_engine(now, facts)
+        rows = []
+        for device in self._devices:
+            row = dict(device.row)
+            if device.pids:
+                row["processes"] = [
+                    dict(
+                        facts[pid],
+                        pid=pid,
+                        engine=self._is_engine(pid, facts[pid]),
+                        memory_mib=int(memory) if memory is not None else None,
+                    )
+                    for pid, memory in sorted(device.pids.items())
+                ]
+            rows.append(row)
+        return rows
+
+    def _is_engine(self, pid: int, facts: Dict[str, Any]) -> Optional[bool]:
+        if self.pids is not None:
+            return pid in self.engine
+        return True if facts.get("name", "").startswith(ENGINE_TITLES) else None
+
+    def _find_engine(self, now: float, facts: Dict[int, Dict[str, Any]]) -> None:
+        if self.pids is None:
+            self.engine = {pid for pid, known in facts.items() if known.get("name", "").startswith(ENGINE_TITLES)}
+        elif now >= self._family_due:
+            self._family_due = now + FAMILY_S
+            self.engine = self._processes.family(self.pids)
+
+    def forget_family(self) -> None:
+        self._family_due = 0.0
+
+    def _wait_for_xids(self, devices: List[nvml.Device]) -> None:
+        try:
+            events = nvml.XidWatch(devices)
+        except (nvml.Unavailable, NVMLError):
+            return
+        while devices is self._devices:
+            event = events.wait(1.0)
+            if event is not None:
+                self._xids = [*self._xids, event][-XIDS_KEPT:]
+                self.changed.set()
+
+    def _measure_pcie(self) -> None:
+        # one GPU a second in turn, after the frame is out: a measurement takes 40 ms
+        now = time.monotonic()
+        waiting = [device for device in self._devices if not device.counts_pcie]
+        if not waiting or now < self._pcie_due:
+            return
+        self._pcie_due = now + 1.0
+        self._pcie_turn += 1
+        self.asking_since = now
+        waiting[self._pcie_turn % len(waiting)].measure_pcie()
+        self.asking_since = None
+
+
+def play(arguments: Dict[str, Any], link: Link) -> None:
+    gpus = GpuWatch(link, _hz(arguments.get("hz")), _pids(arguments.get("pids")))
+    machine = Machine(arguments.get("paths") or [])
+    threading.Thread(target=gpus.run, name="gpus", daemon=True).start()
+    machine_due = time.monotonic()
+    late_due = 0.0
+    while True:
+        request = link.request(max(0.0, machine_due - time.monotonic()))
+        if request is not None and request.get("do") == "set":
+            if "hz" in request:
+                gpus.interval = 1.0 / _hz(request["hz"])
+            if "pids" in request:
+                gpus.pids = _pids(request["pids"])
+                gpus.forget_family()
+            if "paths" in request:
+                machine = Machine(request["paths"] or [])
+            gpus.changed.set()
+        now = time.monotonic()
+        since = gpus.asking_since
+        if since is not None and now - since > max(LATE_S, 2 * gpus.interval) and now >= late_due:
+            late_due = now + 1.0
+            link.send(_late(gpus, now - since))
+        if now >= machine_due:
+            machine_due = max(machine_due + max(MACHINE_S, gpus.interval), now)
+            frame: Dict[str, Any] = {"f": "machine"}
+            frame.update(wall_and_mono())
+            frame.update(machine.sample(now))
+            read = bytes_read(gpus.engine)
+            if read is not None:
+                frame["engine_read_bytes"] = read
+            if not link.outlet_blocked():
+                link.send(frame)
+
+
+def _late(gpus: GpuWatch, seconds: float) -> Dict[str, Any]:
+    asking = gpus.asking
+    which = "" if asking is None else " (GPU %d was asked)" % asking
+    frame = dict(gpus.last or {"f": "gpus", "source": "none", "gpus": [], "xids": []})
+    frame.update(wall_and_mono())
+    frame["late"] = True
+    frame["note"] = "the NVIDIA driver does not answer since %.0f s%s; the values are the last ones" % (seconds, which)
+    return frame
+
+
+def _hz(value: Any) -> float:
+    try:
+        hz = float(value)
+    except (TypeError, ValueError):
+        hz = 2.0
+    return min(max(hz, HZ_LIMITS[0]), HZ_LIMITS[1])
+
+
+def _pids(value: Any) -> Optional[List[int]]:
+    return [int(pid) for pid in value] if isinstance(value, list) else None
