@@ -1,6 +1,21 @@
-"""A conversation: immutable turns, and what was measured of each reply."""
+"""A conversation: immutable turns, what is sent for the next one, and how a streamed reply is folded into a turn.
 
-from dataclasses import dataclass
+The figures of a reply are vLLM's: TTFT is the first token-bearing chunk minus the moment just before the request was sent; tok/s is
+(n - 1) / (last token-bearing chunk - first), n being `usage.completion_tokens`, so that waiting for the first token does not count.
+Without the server's usage, tok/s is unknown: a chunk may hold several tokens.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tui.core.text import clean
+from tui.core.thinking import ThinkingSplitter
+from tui.wire.stream import CONTENT, REASONING, error_of, token_of
+
+NO_TEMPLATE = "no chat template: sent as a plain completion"
+COMPLETION_TOKENS = 512
+"""Asked of /v1/completions when nothing else is said: its default is 16, and a base model seldom ends by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +32,7 @@ class Usage:
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +44,221 @@ class Turn:
     reasoning: str = ""
     ttft_ms: float | None = None
     thought_s: float | None = None
+    """From the first token of the reasoning to the first of the answer (or the last one seen while it still thinks)."""
     tokens_s: float | None = None
     usage: Usage = Usage()
     seconds: float | None = None
+    """From before the request was sent to the end; None while it streams."""
     finish: str | None = None
     """The server's finish reason, "stopped" by the user, or None while it streams."""
     error: str | None = None
     note: str | None = None
     """"no chat template: sent as a plain completion" …"""
+    chunks: int = 0
+    """Token-bearing chunks that came: all that is known of the length while it streams, or when it was stopped."""
+    endpoint: str = "chat"
+    """"chat" or "completions": where it was sent."""
+
+    @property
+    def streaming(self) -> bool:
+        return self.finish is None and self.error is None
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
     system: str = ""
     turns: tuple[Turn, ...] = ()
+
+    def answered(self, turn: Turn) -> "Conversation":
+        """The conversation with one more turn."""
+        return replace(self, turns=(*self.turns, turn))
+
+    def with_system(self, system: str) -> "Conversation":
+        return replace(self, system=system)
+
+    @property
+    def endpoint(self) -> str:
+        """Where the next turn goes: a model that had no chat template in this conversation is not asked for one again."""
+        return self.turns[-1].endpoint if self.turns else "chat"
+
+
+def messages(conversation: Conversation, asked: str) -> list[dict[str, str]]:
+    """The `messages` of the next request.
+
+    Turns without a reply (failed, stopped at once) are left out whole, since templates demand that user and assistant alternate;
+    reasoning is never sent back.
+    """
+    sent = [{"role": "system", "content": conversation.system}] if conversation.system.strip() else []
+    for turn in conversation.turns:
+        if turn.reply.strip():
+            sent += [{"role": "user", "content": turn.asked}, {"role": "assistant", "content": turn.reply}]
+    return [*sent, {"role": "user", "content": asked}]
+
+
+def plain_prompt(conversation: Conversation, asked: str) -> str:
+    """The prompt for a model without a chat template: the text so far, to be continued; no roles that it never saw in training."""
+    before = [turn.asked + turn.reply for turn in conversation.turns if turn.reply.strip()]
+    return "\n\n".join([*([conversation.system] if conversation.system.strip() else []), *before, asked])
+
+
+def request(
+    conversation: Conversation,
+    asked: str,
+    *,
+    model: str,
+    endpoint: str = "chat",
+    max_tokens: int | None = None,
+    extra: Mapping[str, Any] | None = None,
+) -> tuple[str, dict[str, Any]]:
+    """Path and body of the next streamed request."""
+    body: dict[str, Any] = {"model": model, "stream": True, "stream_options": {"include_usage": True}}
+    if endpoint == "completions":
+        body |= {"prompt": plain_prompt(conversation, asked), "max_tokens": max_tokens or COMPLETION_TOKENS}
+    else:
+        body |= {"messages": messages(conversation, asked)}
+        if max_tokens is not None:
+            body["max_tokens"] = max_tokens
+    return f"/v1/{'completions' if endpoint == 'completions' else 'chat/completions'}", body | dict(extra or {})
+
+
+def lacks_chat_template(status: int | None, message: str) -> bool:
+    """Whether an error says that this model can't be asked in turns.
+
+    The words are transformers' and vLLM's ("default chat template is no longer allowed, so you must provide a chat template",
+    "tokenizer.chat_template is not set", "The model does not support Chat Completions API"), and those of llama.cpp and SGLang.
+    """
+    said = message.lower().replace("_", " ")
+    if "does not support chat" in said or "chat completions is not supported" in said:
+        return True
+    missing = (
+        "must provide",
+        "no longer allowed",
+        "is not set",
+        "not define",
+        "no chat template",
+        "does not have",
+        "missing",
+        "without",
+    )
+    return status in (None, 400, 404, 422, 500, 501) and "chat template" in said and any(words in said for words in missing)
+
+
+@dataclass(slots=True)
+class ReplyReader:
+    """Folds the decoded objects of one stream into a Turn. `started_at` and the arrival times are of one monotonic clock."""
+
+    asked: str
+    started_at: float
+    endpoint: str = "chat"
+    note: str | None = None
+    usage: Usage = Usage()
+    finish: str | None = None
+    error: str | None = None
+    chunks: int = 0
+    changes: int = 0
+    """Grows with each change: tells a reader of `turn` whether there is anything new."""
+    _first_at: float | None = None
+    _last_at: float | None = None
+    _thought_from: float | None = None
+    _thought_to: float | None = None
+    _reply: list[str] = field(default_factory=list)
+    _reasoning: list[str] = field(default_factory=list)
+    _splitter: ThinkingSplitter = field(default_factory=ThinkingSplitter)
+
+    def feed(self, at: float, chunk: dict[str, Any]) -> None:
+        """Takes one decoded object of the event stream; unknown shapes are passed over, an error object is kept in full."""
+        if isinstance(chunk.get("usage"), dict):
+            self._take_usage(chunk["usage"])
+        problem = error_of(chunk)
+        if problem is not None:
+            self.fail(problem)
+            return
+        kind, text = token_of(chunk, self.endpoint)
+        choices = chunk.get("choices")
+        choice = choices[0] if isinstance(choices, list) and choices else None
+        if not isinstance(choice, dict):
+            return
+        if kind is not None:
+            delta = choice.get("delta")
+            both = delta if kind == CONTENT and isinstance(delta, dict) else {}  # the chunk at the border may carry both
+            reasoning = text if kind == REASONING else _text(both.get("reasoning")) or _text(both.get("reasoning_content"))
+            self.take(Delta(at, "" if kind == REASONING else text, reasoning))
+        if isinstance(choice.get("finish_reason"), str):
+            self.finish = clean(choice["finish_reason"])
+            self.changes += 1
+
+    def take(self, delta: Delta) -> None:
+        """Takes one token-bearing chunk; its text may be empty (a token that decodes to nothing)."""
+        self.chunks += 1
+        self.changes += 1
+        self._first_at = delta.at if self._first_at is None else self._first_at
+        self._last_at = delta.at
+        reasoning, reply = clean(delta.reasoning, keep_newlines=True), clean(delta.text, keep_newlines=True)
+        if self.endpoint == "chat" and reply:
+            thought, reply, moved = self._splitter.feed(reply)
+            if moved:  # a closing tag without an opening one: what was taken for the answer was the reasoning
+                self._reasoning += self._reply
+                self._reply = []
+                self._thought_from = self._first_at
+            reasoning += thought
+        if reasoning:
+            self._reasoning.append(reasoning)
+            self._thought_from = delta.at if self._thought_from is None else self._thought_from
+            self._thought_to = delta.at
+        if reply:
+            if self._thought_from is not None and not self._reply and reply.strip():
+                self._thought_to = delta.at
+            self._reply.append(reply)
+
+    def _take_usage(self, usage: Mapping[str, Any]) -> None:
+        self.usage = Usage(
+            _count(usage.get("prompt_tokens")),
+            _count(usage.get("completion_tokens")),
+            _count(_within(usage, "prompt_tokens_details", "cached_tokens")),
+            # 0 beside a reasoning that is there is not a measurement
+            _count(_within(usage, "completion_tokens_details", "reasoning_tokens")) or None,
+        )
+        self.changes += 1
+
+    def fail(self, message: str) -> None:
+        """Ends the turn with an error; what came before stays."""
+        self.error = clean(message, keep_newlines=True).strip() or "the server gave no reason"
+        self.changes += 1
+
+    def turn(self, ended_at: float | None = None) -> Turn:
+        """The turn as it is now, or as it was when it ended."""
+        thought, reply = ("", "") if ended_at is None else self._splitter.flush()
+        replied = ("".join(self._reply) + reply).lstrip("\n") if self._reasoning or thought else "".join(self._reply) + reply
+        tokens, first, last = self.usage.completion_tokens, self._first_at, self._last_at
+        rate = None
+        if tokens is not None and tokens > 1 and first is not None and last is not None and last > first:
+            rate = (tokens - 1) / (last - first)
+        thinking = None if self._thought_from is None or self._thought_to is None else self._thought_to - self._thought_from
+        return Turn(
+            asked=self.asked,
+            reply=replied,
+            reasoning=("".join(self._reasoning) + thought).strip("\n"),
+            ttft_ms=None if first is None else (first - self.started_at) * 1000,
+            thought_s=thinking,
+            tokens_s=rate,
+            usage=self.usage,
+            seconds=None if ended_at is None else ended_at - self.started_at,
+            finish=self.finish if ended_at is not None else None,
+            error=self.error,
+            note=self.note,
+            chunks=self.chunks,
+            endpoint=self.endpoint,
+        )
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _within(value: Mapping[str, Any], outer: str, inner: str) -> object:
+    found = value.get(outer)
+    return found.get(inner) if isinstance(found, Mapping) else None

@@ -21,6 +21,9 @@ class SmokeResult:
     reply: str = ""
     seconds: float | None = None
     ttft_ms: float | None = None
+    asked: str = ""
+    """The prompt, shortened where it is long."""
+    reasoning: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,3 +33,11 @@ class SmokeRun:
     results: tuple[SmokeResult, ...] = ()
     finished: bool = False
     started_at: float | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether every prompt was asked and answered right."""
+        return self.finished and len(self.results) == self.planned and self.count(Outcome.PASSED) == self.planned
+
+    def count(self, outcome: Outcome) -> int:
+        return sum(result.outcome is outcome for result in self.results)
