@@ -1,0 +1,120 @@
+"""Figures against answers worked out by hand, by the standard library, and by a recorded `vllm bench serve`."""
+
+import json
+import statistics
+from array import array
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tui.wire.metrics import COMPLETED, FAILED, INCOMPLETE, Record, detail, percentile, quantile_interval, spread, summary
+
+DATA = Path(__file__).parent.parent / "data" / "bench"
+
+
+def record(index: int, start: float, chunks: list[float], n_out: int | None = None, **fields: Any) -> Record:
+    made = Record(index, fields.pop("asked", n_out or len(chunks)))
+    made.start = start
+    made.chunks = array("d", chunks)
+    made.end = chunks[-1] if chunks else start
+    made.n_out = n_out
+    made.state = COMPLETED
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("values", "p", "expected"),
+    [([1.0], 99, 1.0), ([1.0, 2.0], 50, 1.5), ([1.0, 2.0, 3.0, 4.0], 90, 3.7), ([0.0, 10.0], 99, 9.9), ([5.0, 6.0, 7.0], 0, 5.0)],
+)
+def test_percentile(values: list[float], p: float, expected: float) -> None:
+    assert percentile(values, p) == pytest.approx(expected, abs=1e-12)
+
+
+@given(st.lists(st.floats(0, 1e3), min_size=2, max_size=300))
+def test_percentiles_are_those_of_the_standard_library(values: list[float]) -> None:
+    ordered = sorted(values)
+    cuts = statistics.quantiles(ordered, n=100, method="inclusive")
+    for p in (1, 50, 90, 99):
+        assert percentile(ordered, p) == pytest.approx(cuts[p - 1], rel=1e-9, abs=1e-9)
+    figures = spread("itl", values)
+    assert figures["std_itl_ms"] == pytest.approx(statistics.pstdev(values) * 1000, rel=1e-6, abs=1e-6)
+
+
+def test_definitions() -> None:
+    records = [
+        record(0, 10.0, [10.5, 10.6, 10.7, 10.8], n_out=4, n_in=7),
+        record(1, 10.0, [11.0, 11.5], n_out=5, n_in=8),  # several tokens in a chunk
+        record(2, 10.0, [10.2], n_out=1, n_in=9),
+        record(3, 10.0, [10.1, 10.2], n_out=9, n_in=9, state=FAILED, kind="cut", error="gone"),
+        record(4, 10.0, [10.1, 10.2], n_in=9, state=INCOMPLETE),
+    ]
+    figures = summary(records, 10.0, 12.0, concurrency=5, limits={"ttft": 600, "tpot": 150})
+    assert figures["completed"] == 3
+    assert figures["failed"] == 1
+    assert figures["incomplete"] == 1
+    assert figures["errors_by_kind"] == {"cut": 1}
+    assert figures["total_output_tokens"] == 10
+    assert figures["total_input_tokens"] == 24
+    assert figures["output_throughput"] == pytest.approx(5.0)
+    assert figures["mean_ttft_ms"] == pytest.approx((500 + 1000 + 200) / 3)
+    assert figures["mean_tpot_ms"] == pytest.approx((100 + 125) / 2)
+    assert figures["mean_itl_ms"] == pytest.approx((100 * 3 + 500) / 4)
+    assert figures["median_e2el_ms"] == pytest.approx(800)
+    assert figures["request_goodput"] == pytest.approx(2 / 2.0)
+    assert figures["tokens_per_chunk"] == pytest.approx(10 / 7)
+    assert figures["max_output_tokens_per_s"] == 5.0
+    assert figures["peak_tokens_per_s"] == pytest.approx(5.0)
+
+
+def test_nothing_completed_is_unknown_not_zero() -> None:
+    figures = summary([record(0, 1.0, [], state=FAILED, kind="http_503")], 1.0, 2.0, concurrency=1)
+    assert figures["failed"] == 1
+    assert figures["mean_ttft_ms"] is None
+    assert figures["p99_tpot_ms"] is None
+    assert figures["steady_output_throughput"] is None
+    assert figures["output_throughput"] == 0.0
+
+
+def test_steady_window_leaves_ramp_and_drain_out() -> None:
+    # two streams of ten tokens a second each; the second one starts late, and ends late
+    records = [
+        record(0, 50.0, [50.0 + 0.1 * i for i in range(1, 101)]),
+        record(1, 52.0, [52.0 + 0.1 * i for i in range(1, 101)]),
+    ]
+    figures = summary(records, 50.0, 62.0, concurrency=2)
+    assert figures["output_throughput"] == pytest.approx(200 / 12)
+    assert figures["steady_output_throughput"] == pytest.approx(20.0, rel=0.03)
+    assert figures["steady_window_s"] == pytest.approx(7.9)
+
+
+def test_interval_of_a_median() -> None:
+    ordered = [float(x) for x in range(1, 101)]
+    low, high = quantile_interval(ordered, 50.0) or (0.0, 0.0)
+    assert low == 40.0
+    assert high == 61.0
+    assert quantile_interval(ordered, 99.0) is None
+
+
+@pytest.mark.parametrize("name", ["c1.json", "c8.json", "chat-c8.json"])
+def test_the_same_arrays_give_the_figures_that_vllm_saved(name: str) -> None:
+    """A detailed result of a real `vllm bench serve`: its own per-request arrays through our definitions."""
+    saved = json.loads((DATA / name).read_text())
+    records = []
+    for i, start in enumerate(saved["start_times"]):
+        chunks = [start + saved["ttfts"][i]]
+        for gap in saved["itls"][i]:
+            chunks.append(chunks[-1] + gap)
+        records.append(record(i, start, chunks, n_out=saved["output_lens"][i], n_in=saved["input_lens"][i]))
+    figures = summary(records, 0.0, saved["duration"], concurrency=saved["max_concurrency"], percentiles=(99.0,))
+    for key, value in saved.items():
+        if isinstance(value, float) and key in figures:
+            assert figures[key] == pytest.approx(value, rel=1e-6, abs=1e-5), key
+    arrays = detail(records)
+    for key in ("ttfts", "latencies"):
+        assert arrays[key] == pytest.approx(saved[key], abs=1e-6)
+    assert arrays["output_lens"] == saved["output_lens"]

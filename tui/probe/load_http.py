@@ -1,0 +1,224 @@
+"""The HTTP/1.1 that a load generator needs: the URL, the bytes of a request, and an incremental reader of responses.
+
+The reader takes chunked bodies (with extensions and trailers), Content-Length, and bodies that end with the connection; interim 1xx
+responses are passed over. After RFC 9112. Python 3.8.
+"""
+
+from typing import Dict, List, Mapping, NamedTuple, Optional
+from urllib.parse import unquote, urlsplit
+
+MAX_HEAD_BYTES = 64 * 1024
+TOKEN_CHARACTERS = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+
+
+class Target(NamedTuple):
+    """Where a server listens, and what stands in front of its paths."""
+
+    tls: bool
+    host: str
+    port: int
+    unix: Optional[str]
+    prefix: str
+
+    @property
+    def host_header(self) -> str:
+        name = "[%s]" % self.host if ":" in self.host else self.host
+        return name if self.port == (443 if self.tls else 80) else "%s:%d" % (name, self.port)
+
+
+def target_of(url: str) -> Target:
+    """`http://host:port/prefix`, `https://…`, or `unix:/path/of.sock`; a `/v1` at the end is dropped, as each path has it.
+
+    Raises ValueError with the reason.
+    """
+    if url.startswith("unix:"):
+        path = unquote(url[5:])
+        if not path.startswith("/"):
+            raise ValueError("%r: the path of a Unix socket must be absolute" % url)
+        return Target(False, "localhost", 80, path, "")
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("%r is no http:// or https:// URL" % url)
+    try:
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError:
+        raise ValueError("%r: the port is no number from 1 to 65535" % url) from None
+    prefix = parts.path.rstrip("/")
+    if prefix.endswith("/v1"):
+        prefix = prefix[:-3]
+    if any(c <= " " or c == "\x7f" for c in prefix):
+        raise ValueError("%r has white space in its path" % url)
+    return Target(parts.scheme == "https", parts.hostname, port, None, prefix)
+
+
+def head_of(target: Target, method: str, path: str, headers: Mapping[str, str], version: str) -> bytes:
+    """The request line and the headers, without Content-Length and the empty line.
+
+    Raises ValueError for a header that could not be sent as one line.
+    """
+    lines = ["%s %s%s HTTP/1.1" % (method, target.prefix, path), "Host: " + target.host_header]
+    given = {name.lower() for name in headers}
+    for name, value in (("User-Agent", "readyroom/" + version), ("Accept", "*/*"), ("Accept-Encoding", "identity")):
+        if name.lower() not in given:
+            lines.append("%s: %s" % (name, value))
+    for name, value in headers.items():
+        if not name or not set(name) <= TOKEN_CHARACTERS or any(c in value for c in "\r\n\0"):
+            raise ValueError("%r can't be sent as an HTTP header" % name)
+        lines.append("%s: %s" % (name, value))
+    return "\r\n".join(lines).encode("latin-1", "replace") + b"\r\n"
+
+
+HEAD, SIZE, DATA, DATA_END, TRAILER, COUNTED, TO_END, DONE = range(8)
+
+
+class Response:
+    """Reads one response piece by piece."""
+
+    __slots__ = ("_left", "_state", "_tail", "headers", "keep", "reason", "status")
+
+    def __init__(self) -> None:
+        self._state = HEAD
+        self._tail = b""
+        self._left = 0
+        self.status = 0
+        self.reason = ""
+        self.headers: Dict[str, str] = {}
+        self.keep = True
+        """Whether the connection may be used again after this response."""
+
+    @property
+    def done(self) -> bool:
+        return self._state == DONE
+
+    def feed(self, data: bytes) -> bytes:
+        """The bytes of the body in this piece.
+
+        Raises ValueError when it is no HTTP, or when bytes follow the end.
+        """
+        if self._state == SIZE and not self._tail:
+            # nearly every piece of a token stream is exactly one chunk
+            line = data.find(b"\r\n")
+            if 0 < line < 9:
+                size = _size(data[:line])
+                end = line + 2 + size
+                if size and len(data) == end + 2:
+                    return data[line + 2 : end]
+        if self._tail:
+            data = self._tail + data
+            self._tail = b""
+        return self._slow(data)
+
+    def _slow(self, data: bytes) -> bytes:
+        body: List[bytes] = []
+        at = 0
+        size = len(data)
+        while at < size:
+            state = self._state
+            if state == HEAD:
+                at = self._head(data, at)
+                if at < 0:
+                    break
+            elif state in (DATA, COUNTED):
+                piece = data[at : at + self._left]
+                body.append(piece)
+                at += len(piece)
+                self._left -= len(piece)
+                if not self._left:
+                    self._state = DATA_END if state == DATA else DONE
+            elif state == TO_END:
+                body.append(data[at:])
+                at = size
+            elif state == DONE:
+                raise ValueError("bytes after the end of the response")
+            else:
+                line = data.find(b"\n", at)
+                if line < 0:
+                    if size - at > MAX_HEAD_BYTES:
+                        raise ValueError("a line of the chunked body is too long")
+                    self._tail = data[at:]
+                    break
+                words = data[at:line].rstrip(b"\r")
+                at = line + 1
+                self._line(words)
+        return b"".join(body)
+
+    def _line(self, words: bytes) -> None:
+        if self._state == SIZE:
+            self._left = _size(words.split(b";", 1)[0].strip())
+            self._state = DATA if self._left else TRAILER
+        elif self._state == DATA_END:
+            if words:
+                raise ValueError("a chunk is longer than it says")
+            self._state = SIZE
+        elif not words:  # the end of the trailers
+            self._state = DONE
+
+    def _head(self, data: bytes, at: int) -> int:
+        """Reads the head that begins at `at`; where the body begins, or -1 when more is needed."""
+        end = data.find(b"\r\n\r\n", at)
+        skip = 4
+        if end < 0:
+            end = data.find(b"\n\n", at)
+            skip = 2
+        if end < 0:
+            if len(data) - at > MAX_HEAD_BYTES:
+                raise ValueError("the head of the response is too long")
+            if not b"HTTP/"[: len(data) - at] == data[at : at + 5]:
+                raise ValueError("not HTTP: %r" % data[at : at + 60])
+            self._tail = data[at:]
+            return -1
+        lines = data[at:end].decode("latin-1").replace("\r\n", "\n").split("\n")
+        words = lines[0].split(" ", 2)
+        if not words[0].startswith("HTTP/1.") or len(words) < 2 or not (words[1].isdigit() and len(words[1]) == 3):
+            raise ValueError("not HTTP/1.1: %r" % lines[0][:60])
+        self.status = int(words[1])
+        self.reason = words[2].strip() if len(words) > 2 else ""
+        self.headers = {}
+        for line in lines[1:]:
+            name, colon, value = line.partition(":")
+            if colon:
+                self.headers[name.strip().lower()] = value.strip()
+        if 100 <= self.status < 200:
+            return end + skip
+        self._body(words[0])
+        return end + skip
+
+    def _body(self, version: str) -> None:
+        """How the body ends."""
+        connection = self.headers.get("connection", "").lower()
+        self.keep = "close" not in connection and (version != "HTTP/1.0" or "keep-alive" in connection)
+        coding = self.headers.get("transfer-encoding", "").lower()
+        length = self.headers.get("content-length")
+        if self.status in (204, 304):
+            self._state = DONE
+        elif coding:
+            if not coding.endswith("chunked"):
+                raise ValueError("transfer coding %r is not known here" % coding)
+            self._state = SIZE
+        elif length is not None:
+            if not length.isdigit():
+                raise ValueError("Content-Length %r is no number" % length[:40])
+            self._left = int(length)
+            self._state = COUNTED if self._left else DONE
+        else:
+            self._state = TO_END
+            self.keep = False
+
+    def eof(self) -> None:
+        """The connection ended. Raises ValueError when the response was not complete."""
+        if self._state == TO_END:
+            self._state = DONE
+        elif self._state != DONE:
+            raise ValueError(
+                "the connection ended in the middle of the response" if self.status else "the connection ended without a response"
+            )
+
+
+def _size(word: bytes) -> int:
+    try:
+        size = int(word, 16)
+    except ValueError:
+        size = -1
+    if size < 0 or size > 1 << 40:
+        raise ValueError("a chunk's size is no hexadecimal number: %r" % word[:40])
+    return size

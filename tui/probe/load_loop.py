@@ -1,0 +1,584 @@
+"""The load generator: one epoll loop that keeps requests in flight and records when their tokens arrive.
+
+Nothing else runs in its process (the leash's threads sleep). It costs about ten microseconds a token event; `Health` says how late
+it read and how busy it was, so that a figure which the client itself limited can be told from one that the server did. Python 3.8.
+"""
+
+import contextlib
+import heapq
+import select
+import time
+from array import array
+from collections import deque
+from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from tui.probe.load_net import Address, Connection, has_kernel_stamps, kind_of
+from tui.probe.load_stream import Failure, Stream
+from tui.wire.metrics import Record
+
+IDLE_LIMIT_S = 3.0
+"""A connection that was idle for longer is not used again: servers close theirs after 5 s (uvicorn) and more."""
+
+TICK_S = 0.25
+SPARE_S = 2.0
+"""Spare connections of an open loop are renewed after this time."""
+
+IN = select.EPOLLIN if hasattr(select, "EPOLLIN") else 1
+OUT = select.EPOLLOUT if hasattr(select, "EPOLLOUT") else 4
+
+
+class Endpoint(NamedTuple):
+    """Where requests go."""
+
+    addresses: Sequence[Address]
+    context: Any
+    name: str
+    head: bytes
+    endpoint: str
+
+
+class Order(NamedTuple):
+    """What one loop has to do. Exactly one of `concurrency` (closed loop) and `schedule` (open loop) drives it."""
+
+    concurrency: Optional[int] = None
+    schedule: Optional[Sequence[float]] = None
+    """Seconds after the beginning at which requests are due."""
+    gate: Optional[int] = None
+    """The most requests in flight of an open loop."""
+    requests: Optional[int] = None
+    """Exactly so many requests."""
+    duration_s: Optional[float] = None
+    """Cut what is in flight after this time."""
+    at_least: int = 0
+    at_least_s: float = 0.0
+    at_most_s: Optional[float] = None
+    """Without a number or a duration: send until both lower limits are met, or until the upper one is."""
+    stagger_s: float = 0.0
+    """Spread the first requests over this time instead of sending them in one burst."""
+    connect_timeout_s: float = 10.0
+    stall_s: float = 120.0
+    timeout_s: float = 6 * 3600.0
+    keep_text: bool = False
+    max_failures: Optional[int] = None
+    """Give up after so many failures in a row, over all streams."""
+
+
+class Health(NamedTuple):
+    """How the client itself fared."""
+
+    lags: array  # type: ignore[type-arg]
+    cpu_s: float
+    wall_s: float
+    events: int
+    kernel_stamps: bool
+    clock_step_s: float
+
+    def pack(self) -> Tuple[Any, ...]:
+        return tuple(self)
+
+
+class Outcome(NamedTuple):
+    records: List[Record]
+    begin: float
+    end: float
+    dispatch_end: Optional[float]
+    stopped: str
+    health: Health
+
+
+Body = Callable[[int], Tuple[bytes, int]]
+"""The JSON body of the request of that number, and the output tokens that it asks for."""
+
+
+class Load:
+    """One run of the loop: `run` returns when the order is carried out or `stopping` said so."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        order: Order,
+        body: Body,
+        *,
+        first: int = 0,
+        step: int = 1,
+        stopping: Callable[[], bool] = lambda: False,
+        tick: Callable[[Dict[str, Any]], None] = lambda progress: None,
+        go: Callable[[], None] = lambda: None,
+        wake_fd: Optional[int] = None,
+    ) -> None:
+        self._to = endpoint
+        self._order = order
+        self._body = body
+        self._next = first
+        self._step = step
+        self._stopping = stopping
+        self._tick = tick
+        self._go = go
+        self._poll = select.epoll()
+        self._opening: Dict[int, Tuple[Connection, int, float]] = {}
+        """Connections being opened: the slot that waits for it (-1: a spare one), and until when."""
+        self._streams: Dict[int, Stream] = {}
+        self._idle: Deque[Connection] = deque()
+        self._waiting: Dict[int, Stream] = {}
+        """Requests whose connection is being opened."""
+        self._later: List[Tuple[float, int]] = []
+        """Slots that wait after a failure."""
+        self._due: Deque[float] = deque()
+        self._prepared: Deque[Tuple[int, bytes, int]] = deque()
+        self._records: List[Record] = []
+        self._lags = array("f")
+        self._sent = 0
+        self._done = 0
+        self._failed = 0
+        self._in_a_row = 0
+        self._chunks = 0
+        self._begin = 0.0
+        self._closed_to_new = False
+        self._dispatch_end: Optional[float] = None
+        self._stopped = ""
+        self._kernel = False
+        self._wake_fd = wake_fd
+        self._rates: Deque[Tuple[float, int]] = deque(maxlen=5)
+
+    # -- the run -------------------------------------------------------------------------------------------------------------------
+
+    def run(self) -> Outcome:
+        """Carries the order out. Raises nothing for what the server does: that is in the records."""
+        order = self._order
+        streams = order.concurrency or 0
+        spare = self._spare() if order.schedule is not None else 0
+        if self._wake_fd is not None:
+            self._poll.register(self._wake_fd, IN)
+        self._prepare(streams or spare)
+        for slot in range(streams):
+            self._open(slot)
+        for _ in range(spare):
+            self._open(-1)
+        parked = self._connect_all()
+        self._go()
+        cpu = time.process_time()
+        clock = time.time() - time.monotonic()
+        self._begin = begin = time.time()
+        if order.schedule is not None:
+            self._due.extend(begin + offset for offset in order.schedule)
+            self._idle.extend(connection for connection, _ in parked)
+        else:
+            for i, (connection, slot) in enumerate(parked):
+                if order.stagger_s and i:
+                    self._idle.append(connection)
+                    heapq.heappush(self._later, (begin + order.stagger_s * i / len(parked), slot))
+                else:
+                    self._dispatch(slot, connection)
+        step = self._turn(begin, clock)
+        end = time.time()
+        for stream in list(self._streams.values()) + list(self._waiting.values()):
+            stream.record.end = end
+            self._records.append(stream.record)
+        self._close()
+        self._records.sort(key=lambda r: r.index)
+        health = Health(self._lags, time.process_time() - cpu, end - begin, len(self._lags), self._kernel, step)
+        return Outcome(self._records, begin, end, self._dispatch_end, self._stopped, health)
+
+    def _turn(self, begin: float, clock: float) -> float:
+        """The loop itself; returns by how much the wall clock was stepped meanwhile."""
+        order = self._order
+        poll = self._poll.poll
+        streams = self._streams
+        lags = self._lags
+        now_of = time.time
+        next_tick = begin
+        deadline = begin + order.duration_s if order.duration_s is not None else None
+        stepped = 0.0
+        while True:
+            now = now_of()
+            if now >= next_tick:
+                drift = now - time.monotonic() - clock
+                if abs(drift) > 0.002:
+                    stepped += drift
+                clock += drift
+                if self._stopping():
+                    self._stopped = "stopped"
+                self._timeouts(now)
+                self._report(now)
+                next_tick = now + TICK_S
+            if self._stopped:
+                self._dispatch_end = now
+                break
+            if deadline is not None and now >= deadline:
+                self._dispatch_end = deadline
+                break
+            if self._in_a_row and order.max_failures is not None and self._in_a_row > order.max_failures:
+                self._stopped = "%d requests failed one after the other" % self._in_a_row
+                break
+            if self._due or self._later:
+                self._start_due(now)
+            if not self._closed_to_new and self._is_enough(now):
+                self._closed_to_new = True
+                self._dispatch_end = now if order.requests is None and order.schedule is None else None
+            if self._closed_to_new and not streams and not self._waiting:
+                break
+            wait = next_tick - now
+            if deadline is not None:
+                wait = min(wait, deadline - now)
+            if self._due and not self._is_gated():
+                wait = min(wait, self._due[0] - now)
+            if self._later:
+                wait = min(wait, self._later[0][0] - now)
+            for fd, event in poll(max(0.0, wait), 256):
+                stream = streams.get(fd)
+                if stream is None:
+                    self._other(fd)
+                    continue
+                connection = stream.connection
+                assert connection is not None
+                try:
+                    if event & OUT:
+                        self._flush(stream, connection)
+                    if event & ~OUT:
+                        data, stamp = connection.receive()
+                        if data:
+                            lags.append(now_of() - stamp)
+                            stream.feed(data, stamp)
+                            if stream.response.done:
+                                stream.judge()
+                                self._finish(stream, stamp)
+                        elif data is not None:
+                            self._ended(stream, stamp)
+                except Failure as failure:
+                    self._fail(stream, failure.kind, str(failure))
+                except OSError as error:
+                    self._broken(stream, error)
+            self._prepare(1, spare_time=True)
+        return stepped
+
+    # -- starting requests ---------------------------------------------------------------------------------------------------------
+
+    def _prepare(self, count: int, spare_time: bool = False) -> None:
+        """Keeps some bodies ready, so that a burst is not spread by the making of prompts."""
+        if spare_time and (len(self._prepared) >= 8 or self._closed_to_new):
+            return
+        for _ in range(count):
+            body, asked = self._body(self._next)
+            self._prepared.append((self._next, body, asked))
+            self._next += self._step
+
+    def _record(self, due: Optional[float] = None) -> Tuple[Record, bytes]:
+        if not self._prepared:
+            self._prepare(1)
+        index, body, asked = self._prepared.popleft()
+        self._sent += 1
+        head = self._to.head
+        return Record(index, asked, due), b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
+
+    def _spare(self) -> int:
+        schedule = self._order.schedule or ()
+        rate = len(schedule) / schedule[-1] if schedule and schedule[-1] > 0 else 1.0
+        return max(2, min(64, int(rate * 0.1) + 2))
+
+    def _is_enough(self, now: float) -> bool:
+        order = self._order
+        if order.schedule is not None:
+            return not self._due
+        if order.requests is not None:
+            return self._sent >= order.requests
+        if order.duration_s is not None:
+            return False
+        elapsed = now - self._begin
+        if order.at_most_s is not None and elapsed >= order.at_most_s:
+            return True
+        return self._sent >= order.at_least and elapsed >= order.at_least_s
+
+    def _is_gated(self) -> bool:
+        gate = self._order.gate
+        return gate is not None and len(self._streams) + len(self._opening) >= gate
+
+    def _start_due(self, now: float) -> None:
+        """Sends what is due: scheduled requests of an open loop, and slots that waited."""
+        while self._due and self._due[0] <= now and not self._is_gated():
+            self._dispatch(0, None, self._due.popleft())
+        while self._later and self._later[0][0] <= now:
+            _, slot = heapq.heappop(self._later)
+            if not self._is_enough(now):
+                self._dispatch(slot, None)
+
+    def _dispatch(self, slot: int, connection: Optional[Connection], due: Optional[float] = None) -> None:
+        """Begins the next request, on that connection, an idle one, or one that is opened for it first."""
+        if self._order.requests is not None and self._sent >= self._order.requests:
+            if connection is not None:
+                self._drop(connection)
+            return
+        record, request = self._record(due)
+        stream = self._stream(record, request, connection or self._take_idle())
+        if stream.connection is None:
+            self._open_for(stream)
+        else:
+            self._send(stream)
+
+    def _stream(self, record: Record, request: bytes, connection: Optional[Connection] = None) -> Stream:
+        return Stream(connection, record, request, self._to.endpoint, self._order.keep_text)
+
+    def _open_for(self, stream: Stream) -> None:
+        """Opens a connection for a request; its clock starts when it is open."""
+        try:
+            stream.connection = connection = self._connect()
+        except OSError as error:
+            self._count_failure(stream, kind_of(error, True), str(error))
+            return
+        self._waiting[connection.fd] = stream
+
+    def _connect(self) -> Connection:
+        last: Optional[OSError] = None
+        for address in self._to.addresses:
+            try:
+                connection = Connection(address, self._to.context, self._to.name)
+            except OSError as error:
+                last = error
+                continue
+            self._opening[connection.fd] = (connection, 0, connection.begun + self._order.connect_timeout_s)
+            self._poll.register(connection.fd, IN | OUT)
+            return connection
+        raise last or OSError("no address")
+
+    def _send(self, stream: Stream) -> None:
+        connection = stream.connection
+        assert connection is not None
+        record = stream.record
+        if connection.uses == 0:
+            record.connect_s = connection.connect_s
+        connection.uses += 1
+        self._streams[connection.fd] = stream
+        record.start = stream.heard = time.time()
+        try:
+            connection.send(stream.body)
+            if connection.writing:
+                self._poll.modify(connection.fd, IN | OUT)
+        except OSError as error:
+            self._broken(stream, error)
+
+    def _flush(self, stream: Stream, connection: Connection) -> None:
+        connection.flush()
+        if not connection.writing:
+            stream.heard = time.time()
+            self._poll.modify(connection.fd, IN)
+
+    def _take_idle(self) -> Optional[Connection]:
+        now = time.time()
+        while self._idle:
+            connection = self._idle.popleft()
+            if now - connection.idle_since <= IDLE_LIMIT_S:
+                return connection
+            self._drop(connection)
+        return None
+
+    # -- connections ---------------------------------------------------------------------------------------------------------------
+
+    def _open(self, slot: int) -> None:
+        """Opens a connection ahead of its first request."""
+        try:
+            connection = self._connect()
+        except OSError as error:
+            if slot >= 0:
+                self._count_failure(self._stream(*self._record()), kind_of(error, True), str(error), slot)
+            return
+        self._opening[connection.fd] = (connection, slot, connection.begun + self._order.connect_timeout_s)
+
+    def _connect_all(self) -> List[Tuple[Connection, int]]:
+        """Waits until the connections of the beginning are open or failed."""
+        parked: List[Tuple[Connection, int]] = []
+        while self._opening and not self._stopping():
+            for fd, _ in self._poll.poll(TICK_S, 256):
+                if fd in self._opening:
+                    connection, slot, _ = self._opening[fd]
+                    try:
+                        connection.advance()
+                    except OSError as error:
+                        self._opening_failed(connection, slot, kind_of(error, True), str(error))
+                        continue
+                    self._settle(connection)
+                    if connection.open:
+                        del self._opening[fd]
+                        parked.append((connection, slot))
+            now = time.time()
+            for connection, slot, until in list(self._opening.values()):
+                if now > until:
+                    self._opening_failed(
+                        connection, slot, "connect_timeout", "no connection within %g s" % self._order.connect_timeout_s
+                    )
+        if parked:
+            self._kernel = has_kernel_stamps(parked[0][0])
+        return parked
+
+    def _opening_failed(self, connection: Connection, slot: int, kind: str, message: str) -> None:
+        self._opening.pop(connection.fd, None)
+        stream = self._waiting.pop(connection.fd, None)
+        self._drop(connection)
+        if stream is None and slot >= 0:
+            stream = self._stream(*self._record())
+        if stream is not None:
+            self._count_failure(stream, kind, message, max(slot, 0))
+
+    def _settle(self, connection: Connection) -> None:
+        """What to wait for on a connection that is being opened."""
+        self._poll.modify(connection.fd, IN | OUT if connection.writing else IN)
+
+    def _other(self, fd: int) -> None:
+        """Something happened on a file descriptor that has no request in flight."""
+        if fd in self._opening:
+            connection, slot, _ = self._opening[fd]
+            try:
+                connection.advance()
+            except OSError as error:
+                self._opening_failed(connection, slot, kind_of(error, True), str(error))
+                return
+            self._settle(connection)
+            if connection.open:
+                del self._opening[fd]
+                stream = self._waiting.pop(fd, None)
+                if stream is not None:
+                    self._send(stream)
+                else:
+                    self._idle.append(connection)
+            return
+        if fd == self._wake_fd:
+            if self._stopping():
+                self._stopped = "stopped"
+            return
+        for connection in list(self._idle):
+            if connection.fd == fd:  # the server closed it, or said something unasked
+                self._idle.remove(connection)
+                self._drop(connection)
+
+    def _drop(self, connection: Optional[Connection]) -> None:
+        if connection is None or connection.sock.fileno() < 0:
+            return
+        with contextlib.suppress(OSError):
+            self._poll.unregister(connection.fd)
+        connection.close()
+
+    def _close(self) -> None:
+        for stream in list(self._streams.values()):
+            self._drop(stream.connection)
+        for connection, _, _ in list(self._opening.values()):
+            self._drop(connection)
+        while self._idle:
+            self._drop(self._idle.popleft())
+        self._poll.close()
+
+    # -- ends of requests ----------------------------------------------------------------------------------------------------------
+
+    def _finish(self, stream: Stream, stamp: float) -> None:
+        connection = stream.connection
+        assert connection is not None
+        record = stream.record
+        record.end = stamp
+        del self._streams[connection.fd]
+        self._records.append(record)
+        self._done += 1
+        self._in_a_row = 0
+        self._chunks += len(record.chunks)
+        if stream.response.keep and connection.open:
+            connection.idle_since = time.time()
+            if self._order.concurrency is not None and not self._closed_to_new and not self._is_enough(connection.idle_since):
+                self._dispatch(0, connection)
+            else:
+                self._idle.append(connection)
+        else:
+            self._drop(connection)
+            if self._order.concurrency is not None and not self._is_enough(time.time()):
+                self._dispatch(0, None)
+
+    def _ended(self, stream: Stream, stamp: float) -> None:
+        """The server closed the connection."""
+        if self._try_again(stream):
+            return
+        stream.eof(stamp)
+        stream.response.keep = False
+        stream.judge()
+        self._finish(stream, stamp)
+
+    def _broken(self, stream: Stream, error: OSError) -> None:
+        if self._try_again(stream):
+            return
+        if stream.record.chunks and stream.done:
+            stream.response.keep = False
+            try:
+                stream.judge()
+            except Failure as failure:
+                self._fail(stream, failure.kind, str(failure))
+                return
+            self._finish(stream, stream.heard)
+            return
+        kind = kind_of(error, False)
+        self._fail(stream, "cut" if kind == "reset" and stream.record.chunks else kind, str(error) or kind)
+
+    def _try_again(self, stream: Stream) -> bool:
+        """Sends a request again, once, whose reused connection closed before any byte came: the server had closed it while idle."""
+        connection = stream.connection
+        if connection is None or connection.uses < 2 or stream.record.retried or stream.touched:
+            return False
+        self._streams.pop(connection.fd, None)
+        self._drop(connection)
+        stream.record.retried = True
+        self._open_for(stream)
+        return True
+
+    def _fail(self, stream: Stream, kind: str, message: str) -> None:
+        if stream.connection is not None:
+            self._streams.pop(stream.connection.fd, None)
+            self._drop(stream.connection)
+        self._count_failure(stream, kind, message)
+
+    def _count_failure(self, stream: Stream, kind: str, message: str, slot: int = 0) -> None:
+        now = time.time()
+        record = stream.record
+        stream.fail(kind, message)
+        record.end = now
+        if not record.start:
+            record.start = now
+        self._records.append(record)
+        self._failed += 1
+        self._in_a_row += 1
+        if self._order.concurrency is not None and not self._closed_to_new:
+            # a dead server must not be asked ten thousand times a second
+            pause = (
+                0.0
+                if self._in_a_row <= self._order.concurrency
+                else min(1.0, 0.05 * 2 ** min(5, self._in_a_row // self._order.concurrency))
+            )
+            heapq.heappush(self._later, (now + pause, slot))
+
+    def _timeouts(self, now: float) -> None:
+        order = self._order
+        for stream in list(self._streams.values()):
+            if now - stream.heard > order.stall_s:
+                self._fail(stream, "stalled", "no byte for %g s" % order.stall_s)
+            elif now - stream.record.start > order.timeout_s:
+                self._fail(stream, "timeout", "not finished after %g s" % order.timeout_s)
+        for connection, slot, until in list(self._opening.values()):
+            if now > until:
+                self._opening_failed(connection, slot, "connect_timeout", "no connection within %g s" % order.connect_timeout_s)
+        if order.schedule is not None and self._due:
+            while self._idle and now - self._idle[0].idle_since > SPARE_S:
+                self._drop(self._idle.popleft())
+            waiting = len(self._idle) + sum(fd not in self._waiting for fd in self._opening)
+            for _ in range(self._spare() - waiting):
+                self._open(-1)
+
+    def _report(self, now: float) -> None:
+        chunks = self._chunks + sum(len(stream.record.chunks) for stream in self._streams.values())
+        self._rates.append((now, chunks))
+        then, before = self._rates[0]
+        order = self._order
+        self._tick(
+            {
+                "in_flight": len(self._streams),
+                "done": self._done,
+                "failed": self._failed,
+                "sent": self._sent,
+                "chunks": chunks,
+                "chunks_s": (chunks - before) / (now - then) if now > then else None,
+                "elapsed_s": now - self._begin,
+                "planned": order.requests if order.schedule is None else len(order.schedule),
+                "stage": "draining" if self._closed_to_new else "measuring",
+            }
+        )

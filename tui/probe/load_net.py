@@ -1,0 +1,216 @@
+"""Non-blocking connections that say when their bytes arrived: TCP (with the kernel's arrival stamps), TLS, Unix sockets.
+
+The kernel stamps each packet as it arrives (SO_TIMESTAMPNS); `recvmsg` hands the stamp over with the bytes, so that a busy client
+reads late without measuring late. TLS is done by hand with `ssl.MemoryBIO`, so that the stamps survive it. Stamps are seconds of
+the wall clock (`time.time`). Where the kernel gives none (Unix sockets, other systems), now is taken instead. Python 3.8.
+"""
+
+import contextlib
+import errno
+import socket
+import ssl
+import struct
+import time
+from typing import Any, List, Optional, Tuple
+
+from tui.probe.load_http import Target
+
+SO_TIMESTAMPNS = 35  # linux/asm-generic/socket.h; the socket module has no name for it before Python 3.14
+TIMESPEC = struct.Struct("@ll")
+ANCILLARY = socket.CMSG_SPACE(TIMESPEC.size)
+READ = 32 * 1024
+IN_PROGRESS = (0, errno.EINPROGRESS, errno.EAGAIN)
+
+Address = Tuple[int, Any]
+
+
+def resolve(target: Target) -> List[Address]:
+    """The addresses of a target, in the order in which to try them. Raises OSError (socket.gaierror) when there are none."""
+    if target.unix is not None:
+        return [(socket.AF_UNIX, target.unix)]
+    found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+    return [(family, where) for family, _, _, _, where in found]
+
+
+def tls_context(verify: bool, ca: Optional[str]) -> ssl.SSLContext:
+    """`ca` is PEM text that is trusted in addition to the system's authorities. Raises ssl.SSLError for a bad one."""
+    context = ssl.create_default_context(cadata=None)
+    if ca:
+        context.load_verify_locations(cadata=ca)
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+class Connection:
+    """One connection. `advance` while `open` is False; then `send` and `receive`. All of them raise OSError (ssl.SSLError too)."""
+
+    __slots__ = (
+        "_context",
+        "_incoming",
+        "_name",
+        "_out",
+        "_outgoing",
+        "_tls",
+        "begun",
+        "connect_s",
+        "fd",
+        "idle_since",
+        "open",
+        "sock",
+        "uses",
+    )
+
+    def __init__(self, address: Address, context: Optional[ssl.SSLContext] = None, name: str = "") -> None:
+        self._context = context
+        self._name = name
+        self._tls: Optional[ssl.SSLObject] = None
+        self._out = b""
+        self.open = False
+        self.uses = 0
+        self.idle_since = 0.0
+        self.connect_s = 0.0
+        self.begun = time.time()
+        self.sock = socket.socket(address[0], socket.SOCK_STREAM)
+        try:
+            self.sock.setblocking(False)
+            if address[0] != socket.AF_UNIX:
+                self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                with contextlib.suppress(OSError):
+                    self.sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+            code = self.sock.connect_ex(address[1])
+            if code not in IN_PROGRESS:
+                raise OSError(code, errno.errorcode.get(code, "connect"))
+        except BaseException:
+            self.sock.close()
+            raise
+        self.fd = self.sock.fileno()
+
+    def advance(self) -> None:
+        """Goes on with connecting after the socket became writable or readable; sets `open` at the end."""
+        if self._tls is None:
+            code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if code:
+                raise OSError(code, errno.errorcode.get(code, "connect"))
+            if self._context is None:
+                self._opened()
+                return
+            self._incoming = ssl.MemoryBIO()
+            self._outgoing = ssl.MemoryBIO()
+            self._tls = self._context.wrap_bio(self._incoming, self._outgoing, server_hostname=self._name or None)
+        else:
+            self._fill()
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            self._drain()
+            return
+        except ssl.SSLError:
+            self._drain()  # the alert that tells the server why
+            raise
+        self._drain()
+        self._opened()
+
+    def _opened(self) -> None:
+        self.open = True
+        self.idle_since = time.time()
+        self.connect_s = self.idle_since - self.begun
+
+    @property
+    def writing(self) -> bool:
+        """Whether bytes still wait to be sent: call `flush` when the socket is writable."""
+        return bool(self._out)
+
+    def send(self, data: bytes) -> None:
+        if self._tls is None:
+            self._out += data
+            self.flush()
+        else:
+            self._tls.write(data)
+            self._drain()
+
+    def flush(self) -> None:
+        while self._out:
+            try:
+                self._out = self._out[self.sock.send(self._out) :]
+            except BlockingIOError:
+                return
+
+    def _drain(self) -> None:
+        data = self._outgoing.read()
+        if data:
+            self._out += data
+        self.flush()
+
+    def _fill(self) -> None:
+        try:
+            data = self.sock.recv(READ)
+        except BlockingIOError:
+            return
+        if data:
+            self._incoming.write(data)
+        else:
+            self._incoming.write_eof()
+
+    def receive(self) -> Tuple[Optional[bytes], float]:
+        """The next bytes and when they arrived; None when there are none now, b"" at the end of the stream."""
+        try:
+            data, ancillary, _, _ = self.sock.recvmsg(READ, ANCILLARY)
+        except BlockingIOError:
+            return None, 0.0
+        if ancillary and ancillary[0][1] == SO_TIMESTAMPNS:
+            seconds, nanoseconds = TIMESPEC.unpack(ancillary[0][2])
+            stamp = seconds + nanoseconds * 1e-9
+        else:
+            stamp = time.time()
+        if self._tls is None:
+            return data, stamp
+        return self._decrypt(data), stamp
+
+    def _decrypt(self, data: bytes) -> Optional[bytes]:
+        assert self._tls is not None
+        if data:
+            self._incoming.write(data)
+        else:
+            self._incoming.write_eof()
+        pieces = []
+        ended = not data
+        try:
+            while True:
+                piece = self._tls.read(READ)
+                if not piece:
+                    ended = True
+                    break
+                pieces.append(piece)
+        except ssl.SSLWantReadError:
+            pass
+        except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+            ended = True
+        self._drain()  # answers to key updates
+        if pieces:
+            return b"".join(pieces)
+        return b"" if ended else None
+
+    def close(self) -> None:
+        self.sock.close()
+
+
+def has_kernel_stamps(connection: Connection) -> bool:
+    """Whether the kernel stamps what arrives on this connection."""
+    try:
+        return bool(connection.sock.getsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS)) and connection.sock.family != socket.AF_UNIX
+    except OSError:
+        return False
+
+
+def kind_of(error: BaseException, connecting: bool) -> str:
+    """The kind of failure that an exception means."""
+    if isinstance(error, ssl.SSLError):
+        return "tls"
+    if isinstance(error, socket.gaierror):
+        return "name_unknown"
+    if connecting:
+        return "connection_refused" if getattr(error, "errno", None) == errno.ECONNREFUSED else "connect"
+    return "reset"

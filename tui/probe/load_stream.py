@@ -1,0 +1,219 @@
+"""One request in flight: feeds the bytes of its response to the decoders, and judges how it ended. Python 3.8."""
+
+import json
+from json.scanner import make_scanner
+from typing import Any, List, Optional
+
+from tui.probe.load_http import Response
+from tui.probe.load_net import Connection
+from tui.wire.metrics import COMPLETED, FAILED, Record
+from tui.wire.stream import REASONING, EventDecoder, error_of, token_of
+
+scan = make_scanner(json.JSONDecoder())  # type: ignore[arg-type]
+
+MAX_PLAIN_BYTES = 256 * 1024
+"""As much of a body that is no event stream (an error) is kept."""
+
+ABORTED = ("abort", "aborted", "error", "cancelled")
+"""Finish reasons with which servers end a reply that they gave up."""
+
+
+class Failure(Exception):
+    """The request failed: `kind` for the count, the message for the example."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class Stream:
+    """One request in flight on a connection."""
+
+    __slots__ = (
+        "body",
+        "connection",
+        "decoder",
+        "done",
+        "endpoint",
+        "events",
+        "finish",
+        "heard",
+        "keep_text",
+        "plain",
+        "record",
+        "response",
+        "texts",
+        "touched",
+    )
+
+    def __init__(self, connection: Optional[Connection], record: Record, body: bytes, endpoint: str, keep_text: bool) -> None:
+        self.connection = connection
+        self.record = record
+        self.body = body
+        """The whole request, kept until it is certain that it needs not be sent again."""
+        self.endpoint = endpoint
+        self.keep_text = keep_text
+        self.texts: List[str] = []
+        self.response = Response()
+        self.decoder = EventDecoder()
+        self.plain: Optional[List[bytes]] = None
+        self.done = False
+        self.finish = ""
+        self.touched = False
+        """Whether any byte of the response came."""
+        self.heard = 0.0
+        """When its last byte came, or when it was sent."""
+        self.events = 0
+
+    def feed(self, data: bytes, stamp: float) -> None:
+        """Takes bytes that arrived at `stamp`. Raises Failure when the request failed by what they say."""
+        self.heard = stamp
+        self.touched = True
+        response = self.response
+        try:
+            body = response.feed(data)
+        except ValueError as error:
+            raise Failure("bad_http", str(error)) from None
+        if not body:
+            return
+        if self.plain is None:
+            if (
+                self.events == 0
+                and not self.record.chunks
+                and (response.status != 200 or "json" in response.headers.get("content-type", ""))
+            ):
+                self.plain = [body]
+                return
+        else:
+            if sum(map(len, self.plain)) < MAX_PLAIN_BYTES:
+                self.plain.append(body)
+            return
+        try:
+            payloads = self.decoder.feed(body)
+        except ValueError as error:
+            raise Failure("bad_event", str(error)) from None
+        for payload in payloads:
+            self._event(payload, stamp)
+
+    def _event(self, payload: bytes, stamp: float) -> None:
+        if payload == b"[DONE]":
+            self.done = True
+            return
+        self.events += 1
+        try:
+            obj = scan(payload.decode("utf-8"), 0)[0]
+        except (StopIteration, ValueError, RecursionError):
+            obj = None
+        if type(obj) is not dict:
+            obj = self._lenient(payload)
+        record = self.record
+        choices = obj.get("choices")
+        if choices:
+            kind, text = token_of(obj, self.endpoint)
+            if kind is not None:
+                record.chunks.append(stamp)
+                if record.answer is None and kind != REASONING:
+                    record.answer = stamp
+                if self.keep_text:
+                    self.texts.append(text)
+            choice = choices[0] if type(choices) is list else None
+            finish = choice.get("finish_reason") if type(choice) is dict else None
+            if finish:
+                self.finish = str(finish)
+        usage = obj.get("usage")
+        if usage:
+            self._usage(usage)
+        if not choices or "error" in obj:
+            message = error_of(obj)
+            if message is not None:
+                raise Failure("error_object", message)
+
+    def _lenient(self, payload: bytes) -> Any:
+        try:
+            obj = json.loads(payload.decode("utf-8", "replace"))
+        except (ValueError, RecursionError):
+            obj = None
+        if not isinstance(obj, dict):
+            raise Failure("bad_event", "an event is no JSON object: %r" % payload[:200])
+        return obj
+
+    def _usage(self, usage: Any) -> None:
+        if not isinstance(usage, dict):
+            return
+        record = self.record
+        n = usage.get("completion_tokens")
+        if isinstance(n, int):
+            record.n_out = n
+        n = usage.get("prompt_tokens")
+        if isinstance(n, int):
+            record.n_in = n
+        details = usage.get("prompt_tokens_details")
+        n = details.get("cached_tokens") if isinstance(details, dict) else None
+        if isinstance(n, int):
+            record.cached = n
+        details = usage.get("completion_tokens_details")
+        n = details.get("reasoning_tokens") if isinstance(details, dict) else None
+        if isinstance(n, int):
+            record.reasoning = n
+
+    def eof(self, stamp: float) -> None:
+        """The connection ended. Raises Failure when the response was not complete."""
+        if self.done and self.record.chunks:
+            return  # all was said; only the end of the framing is missing
+        for payload in self.decoder.close():
+            self._event(payload, stamp)
+        try:
+            self.response.eof()
+        except ValueError as error:
+            raise Failure("cut" if self.record.chunks else "closed", str(error)) from None
+
+    @property
+    def complete(self) -> bool:
+        return self.response.done
+
+    def judge(self) -> None:
+        """Settles the record of a response that came to its end. Raises Failure when it is no success."""
+        response = self.response
+        record = self.record
+        record.status = response.status
+        if response.status != 200:
+            raise Failure("http_%d" % response.status, self._words() or response.reason or "no reason given")
+        if self.plain is not None:
+            words = self._words()
+            obj = self._json()
+            if obj is not None and error_of(obj) is not None:
+                raise Failure("error_object", words)
+            raise Failure("not_streamed", "the server answered in one piece although a stream was asked for")
+        for payload in self.decoder.close():
+            self._event(payload, self.heard)
+        if not record.chunks:
+            raise Failure("no_token", "the stream ended without a token")
+        if self.finish in ABORTED:
+            raise Failure("aborted", "the server gave the request up (finish_reason %s)" % self.finish)
+        if not self.done and not self.finish:
+            raise Failure("cut", "the stream ended with neither a finish reason nor [DONE]")
+        record.finish = self.finish
+        record.state = COMPLETED
+        record.text = "".join(self.texts)
+
+    def fail(self, kind: str, message: str) -> None:
+        record = self.record
+        record.state = FAILED
+        record.kind = kind
+        record.error = message
+        record.status = self.response.status or None
+        record.finish = self.finish
+        record.text = "".join(self.texts)
+
+    def _json(self) -> Any:
+        try:
+            return json.loads(b"".join(self.plain or []).decode("utf-8", "replace"))
+        except (ValueError, RecursionError):
+            return None
+
+    def _words(self) -> str:
+        """The server's own words in a body that is no event stream."""
+        if self.plain is None:
+            return ""
+        message = error_of(self._json())
+        return message if message is not None else b"".join(self.plain).decode("utf-8", "replace").strip()[:500]
