@@ -10,11 +10,12 @@ HostError
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
-
-import httpx
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tui.core.connection import ConnectionState
+
+if TYPE_CHECKING:
+    import httpx  # 150 ms that the first paint must not wait for
 
 
 class HostError(Exception):
@@ -105,8 +106,8 @@ class Host(Protocol):
     async def start_probe(self, role: str, arguments: Mapping[str, Any]) -> ProbeStream:
         """Ships the probe and starts one role of it. Raises ProbeFailed (no python3 …) or Unreachable."""
 
-    def transport(self, *, verify: Any = True) -> httpx.AsyncBaseTransport:
+    def transport(self, *, verify: Any = True, uds: str | None = None) -> "httpx.AsyncBaseTransport":
         """A transport whose connections are opened from that host: no TCP port is opened here. PortClosed and NotPermitted surface
-        as httpx.ConnectError with that error as its __cause__."""
+        as httpx.ConnectError with that error as its __cause__. `uds` is a Unix socket of the host, instead of host and port."""
 
     async def close(self) -> None: ...

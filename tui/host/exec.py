@@ -1,0 +1,170 @@
+"""A host reached through a command prefix: `kubectl exec -i -n NS POD --`, `docker exec -i NAME`, `srun --jobid J --overlap`,
+`ssh -S CTL host`, `tsh ssh host`.
+
+The prefix is run with the one word `/bin/sh` appended, which no wrapper can misquote; all else goes over its stdin, HTTP through
+the probe's relay.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
+
+from tui.core.connection import ConnectionState, Link
+from tui.core.text import clean
+from tui.host.base import Completed, HostError, NotPermitted, Refused, Unreachable
+from tui.host.local import LocalProcess
+from tui.host.probe import ShippedProbe
+from tui.host.relay import Relay
+from tui.host.shell import ErrorTail, after_mark, run_command, watch_script
+
+if TYPE_CHECKING:
+    import httpx
+
+CONNECT_S = 20.0
+"""Seconds until the prefix gives a shell: a job's or container's start is not waited for."""
+BEAT_S = 2.0
+SILENCE_S = 8.0
+
+
+class ExecHost:
+    """See `tui.host.base.Host`. One standing shell echoes a byte every 2 s: the round trip, and the sign that the link is alive."""
+
+    def __init__(self, prefix: Sequence[str], *, name: str = "") -> None:
+        self._prefix = list(prefix)
+        self.name = name or "exec:" + " ".join(prefix)
+        self._program = clean(self._prefix[0])
+        self._state = ConnectionState(host=self.name)
+        self._probes: set[ShippedProbe] = set()
+        self._relay = Relay(lambda: self.start_probe("relay", {}), self.name)
+        self._line: LocalProcess | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self._lost: asyncio.Future[HostError] | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    @property
+    def connection(self) -> ConnectionState:
+        return self._state
+
+    def _set(self, link: Link, error: HostError | None = None) -> None:
+        self._state = ConnectionState(
+            link, self.name, time.monotonic(), error.cause if error else None, (error.advice if error else "") or None
+        )
+
+    async def connect(self) -> None:
+        await self._drop()
+        self._set(Link.CONNECTING)
+        try:
+            await self._connect()
+        except HostError as error:
+            await self._drop()
+            self._set(Link.REFUSED if isinstance(error, Refused) else Link.UNREACHABLE, error)
+            raise
+        except BaseException:
+            await self._drop()
+            self._set(Link.IDLE)
+            raise
+        self._set(Link.ONLINE)
+
+    async def _connect(self) -> None:
+        line = self._line = await self._shell()
+        errors = ErrorTail(line)
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                await line.write(watch_script())
+                await after_mark(line, self.name)
+        except TimeoutError:
+            said = await errors.last_line()
+            raise Unreachable(
+                f"{self._program} gave no shell within {CONNECT_S:.0f} s" + (f": {said}" if said else ""),
+                "does it ask for something?",
+            ) from None
+        except NotPermitted as error:
+            said = await errors.last_line()
+            raise Unreachable(
+                f"{self._program} gave no shell" + (f": {said}" if said else f": {error.cause}"),
+                "try the command by hand with /bin/sh after it",
+            ) from None
+        self._lost = asyncio.get_running_loop().create_future()
+        self._watch = asyncio.create_task(self._follow(line, errors, self._lost))
+
+    async def _follow(self, line: LocalProcess, errors: ErrorTail, lost: "asyncio.Future[HostError]") -> None:
+        error = Unreachable(f"{self._program} ended", "it is started again")
+        try:
+            while True:
+                started = time.monotonic()
+                async with asyncio.timeout(SILENCE_S):
+                    await line.write(b"b")
+                    if not await line.read():
+                        break
+                if self._state.link is Link.ONLINE:
+                    self._state = replace(self._state, round_trip_ms=(time.monotonic() - started) * 1000)
+                await asyncio.sleep(BEAT_S)
+            said = await errors.last_line()
+            status = await line.wait()
+            error = Unreachable(
+                f"{self._program} ended" + (f" with status {status}" if status is not None else "") + (f": {said}" if said else ""),
+                "it is started again",
+            )
+        except TimeoutError:
+            error = Unreachable(
+                f"the link through {self._program} is dead: nothing came for {SILENCE_S:.0f} s", "it is started again"
+            )
+        self._set(Link.LOST, error)
+        if not lost.done():
+            lost.set_result(error)
+
+    async def wait_lost(self) -> HostError:
+        if self._lost is None:
+            return Unreachable(f"{self.name} isn't connected")
+        return await asyncio.shield(self._lost)
+
+    async def _shell(self) -> LocalProcess:
+        try:
+            return await LocalProcess.start([*self._prefix, "/bin/sh"])
+        except FileNotFoundError as error:
+            raise Refused(
+                f"{self._program} isn't installed on this machine", "install it, or name its full path in the target"
+            ) from error
+        except OSError as error:
+            raise Refused(f"{self._program} can't be started: {error.strerror}", "correct the target") from error
+
+    async def run(self, argv: Sequence[str], *, input: bytes = b"", timeout: float = 10.0) -> Completed:
+        return await run_command(await self._shell(), argv, input=input, timeout=timeout, where=self.name)
+
+    async def start_probe(self, role: str, arguments: Mapping[str, Any]) -> ShippedProbe:
+        probe = await ShippedProbe.start(self._shell, role, arguments, self.name)
+        self._probes.add(probe)
+        probe.on_close = lambda: self._probes.discard(probe)
+        return probe
+
+    def transport(self, *, verify: Any = True, uds: str | None = None) -> "httpx.AsyncBaseTransport":
+        from tui.host.tunnel import HostTransport
+
+        return HostTransport(self._relay.open, verify=verify, uds=uds)
+
+    async def _drop(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watch
+            self._watch = None
+        for probe in tuple(self._probes):
+            await probe.close()
+        self._relay.reset()
+        if self._line is not None:
+            await self._line.close()
+            self._line = None
+
+    async def close(self) -> None:
+        await self._drop()
+        if self._lost is not None and not self._lost.done():
+            self._lost.set_result(Unreachable(f"{self.name} was disconnected"))
+        self._set(Link.IDLE)

@@ -1,0 +1,47 @@
+"""TARGET -> Host."""
+
+import shlex
+
+from tui.host.base import Asker, Host
+from tui.host.target import parse_ssh
+
+EXEC = "exec:"
+
+
+class AcceptNobody:
+    """The asker where nobody can be asked: no key is trusted, no secret is given."""
+
+    async def trust_host_key(self, host: str, key_type: str, fingerprint: str) -> bool:
+        return False
+
+    async def secret(self, host: str, prompt: str, echo: bool) -> str | None:
+        return None
+
+
+def open_host(target: str, *, name: str = "", asker: Asker | None = None, accept_new: bool = False) -> Host:
+    """The host that a target names, not yet connected.
+
+    `local`, `exec:COMMAND`, `[user@]host[:port]` or an alias of ~/.ssh/config. `accept_new` accepts unknown host keys, never
+    changed ones. Raises ValueError saying what is wrong with the target.
+    """
+    text = target.strip()
+    if not text:
+        raise ValueError("the target is empty: write user@host, an alias of ~/.ssh/config, local or exec:COMMAND")
+    if text == "local":
+        from tui.host.local import LocalHost
+
+        return LocalHost(name or "local")
+    if text.startswith(EXEC):
+        from tui.host.exec import ExecHost
+
+        try:
+            words = shlex.split(text.removeprefix(EXEC))
+        except ValueError as error:
+            raise ValueError(f"{text!r}: the command can't be split into words: {error}") from error
+        if not words:
+            raise ValueError("exec: needs a command, for example exec:docker exec -i NAME")
+        return ExecHost(words, name=name or text)
+    parsed = parse_ssh(text)
+    from tui.host.ssh import SshHost  # asyncssh and cryptography: not before they are needed
+
+    return SshHost(parsed, name=name or text, asker=None if isinstance(asker, AcceptNobody) else asker, accept_new=accept_new)

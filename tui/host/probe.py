@@ -1,0 +1,133 @@
+"""A probe role that runs on a host: shipped over a shell, kept alive by heartbeats, read frame by frame."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, Self
+
+from tui.core.text import clean
+from tui.host.base import HostError, NotPermitted, ProbeFailed
+from tui.host.shell import ErrorTail, Process, after_mark, probe_script
+from tui.probe.boot import opening
+from tui.wire import frames
+
+START_S = 20.0
+"""Seconds from the shell to the probe's first frame; more is a host that doesn't answer."""
+FRAME_LIMIT = 64 << 20
+"""Bytes of one frame; more is not one of ours."""
+_BEAT = frames.encode({"do": "beat"})
+
+
+class ShippedProbe:
+    """See `tui.host.base.ProbeStream`. One reader at a time."""
+
+    def __init__(self, process: Process, role: str, where: str) -> None:
+        self.role = role
+        self.hello: dict[str, Any] = {}
+        self._process = process
+        self._where = where
+        self._errors = ErrorTail(process)
+        self._rest = b""
+        self._ready: list[dict[str, Any]] = []
+        self._heart: asyncio.Task[None] | None = None
+        self._ended = False
+        self._closed = False
+        self.on_close: Callable[[], None] = lambda: None
+
+    @classmethod
+    async def start(cls, open_shell: Callable[[], Awaitable[Process]], role: str, arguments: Mapping[str, Any], where: str) -> Self:
+        """Ships the probe through a fresh shell and waits for its first frame.
+
+        Raises ProbeFailed (no python3, a host that forbids commands, a probe that ends at once) or Unreachable.
+        """
+        process = await open_shell()
+        probe = cls(process, role, where)
+        try:
+            async with asyncio.timeout(START_S):
+                await probe._open({**arguments, "role": role})
+        except TimeoutError:
+            await probe.close()
+            raise ProbeFailed(
+                f"the probe's role {role} did not start on {where} within {START_S:.0f} s", f"is {where} overloaded? Try again"
+            ) from None
+        except NotPermitted as error:
+            said = await probe._errors.last_line()
+            await probe.close()
+            raise ProbeFailed(error.cause + (f": {said}" if said else ""), error.advice) from None
+        except BaseException:
+            await probe.close()
+            raise
+        return probe
+
+    async def _open(self, arguments: dict[str, Any]) -> None:
+        await self._process.write(probe_script())
+        self._rest = await after_mark(self._process, self._where)
+        await self._process.write(opening(arguments))
+        self._heart = asyncio.create_task(self._beat())
+        while not self._ready:
+            await self._read()
+        self.hello = self._ready[0]
+
+    async def _beat(self) -> None:
+        try:
+            while True:
+                await asyncio.sleep(frames.BEAT_S)
+                await self._process.write(_BEAT)
+        except HostError:
+            pass  # the reader hears of it, with the reason
+
+    async def _read(self) -> None:
+        """Waits for bytes and adds the frames in them. Raises ProbeFailed at an end that the probe did not announce."""
+        data = await self._process.read()
+        if not data:
+            raise await self._end()
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > FRAME_LIMIT:
+            raise ProbeFailed(f"the probe on {self._where} sent a frame without end")
+        for line in lines:
+            try:
+                self._ready.append(frames.decode(line))
+            except ValueError:
+                continue  # a library that prints to stdout; no frame of ours
+
+    async def _end(self) -> ProbeFailed:
+        status = await self._process.wait()
+        said = await self._errors.last_line()
+        how = "was ended by a signal" if status is None else f"ended with status {status}"
+        return ProbeFailed(f"the probe's role {self.role} on {self._where} {how}" + (f": {said}" if said else ""))
+
+    async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
+        while not self._closed:
+            while self._ready:
+                frame = self._ready.pop(0)
+                self._ended = self._ended or frame.get("f") == "end"
+                yield frame
+            try:
+                await self._read()
+            except ProbeFailed:
+                if self._ended or self._closed:
+                    return
+                raise
+
+    async def send(self, message: Mapping[str, Any]) -> None:
+        """Sends a request of the role. Raises Unreachable when the connection is lost, ProbeFailed when the probe was closed."""
+        if self._closed:
+            raise ProbeFailed(f"the probe's role {self.role} on {self._where} has been closed")
+        await self._process.write(frames.encode(dict(message)))
+
+    async def close(self) -> None:
+        """Ends the probe on the host. May be called twice."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._heart is not None:
+            self._heart.cancel()
+        try:
+            await self._process.close()
+        finally:
+            self._errors.stop()
+            self.on_close()
+
+
+def problem(frame: Mapping[str, Any]) -> str:
+    """The words of an `error` frame, cleaned, in one line."""
+    return clean(f"{frame.get('what', '')}: {frame.get('why', '')}").strip(": ")

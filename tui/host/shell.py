@@ -1,0 +1,214 @@
+"""How anything is started on a host: a bare `/bin/sh` whose commands arrive on its stdin.
+
+The remote command line is the constant `exec /bin/sh`, so the login shell (csh, fish, a restricted one) has nothing to quote or to
+expand, and no path, unit or model name stands in it. The commands follow on stdin and end by announcing MARK on stdout and stderr;
+what a start-up file printed before that is dropped. Nothing else may be written before MARK is seen: some shells read ahead.
+"""
+
+import asyncio
+import math
+import shlex
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+from tui.core.text import clean
+from tui.host.base import Completed, HostError, NotPermitted, ProbeFailed
+from tui.probe.boot import BOOT
+
+SHELL = "exec /bin/sh"
+MARK = b"\nreadyroom:begin\n"
+NO_PYTHON = b"\nreadyroom:no-python\n"
+BANNER_LIMIT = 1 << 20
+"""Bytes that start-up files may print; more is taken for a host that never ends."""
+OUTPUT_LIMIT = 16 << 20
+"""Bytes of stdout or stderr of one short command."""
+ERROR_TAIL = 8192
+
+# Nothing of the host's own start-up files decides which program runs; the user's list comes last, for what lies nowhere else.
+SEARCH = (
+    "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/cuda/bin:/usr/local/nvidia/bin"
+    ":/opt/conda/bin:/opt/venv/bin:/snap/bin:/run/current-system/sw/bin:/usr/lib/wsl/lib"
+)
+PYTHONS = (
+    "/usr/bin/python3",
+    "/usr/local/bin/python3",
+    "/opt/conda/bin/python3",
+    "/opt/venv/bin/python3",
+    "/usr/libexec/platform-python",
+    "/run/current-system/sw/bin/python3",
+    "python3",
+    "python",
+)
+
+
+class Process(Protocol):
+    """A process on a host, in bytes. Reading or writing raises Unreachable when the connection is lost."""
+
+    async def read(self) -> bytes:
+        """The next bytes of stdout; empty at its end."""
+
+    async def read_error(self) -> bytes:
+        """The next bytes of stderr; empty at its end."""
+
+    async def write(self, data: bytes) -> None:
+        """Writes to stdin and waits while the other side is slow. A process that has ended swallows it."""
+
+    async def write_eof(self) -> None: ...
+
+    async def wait(self) -> int | None:
+        """The exit status; None when a signal ended it or nobody knows."""
+
+    async def close(self) -> None:
+        """Ends it, also on the host, and frees what it holds. May be called twice."""
+
+
+def _preamble() -> str:
+    return f'PATH={SEARCH}:"$PATH"; export PATH\n'
+
+
+def command_script(argv: Sequence[str], seconds: float) -> bytes:
+    """What the shell reads to run one command that ends by itself after `seconds`, even if nobody hears of it any more.
+
+    Raises ValueError when a word holds a NUL, which no process can be given.
+    """
+    if not argv:
+        raise ValueError("a command needs at least one word")
+    if any("\0" in word for word in argv):
+        raise ValueError("a word of a command can't hold a NUL character")
+    words = " ".join(shlex.quote(word) for word in argv)
+    limit = max(1, math.ceil(seconds)) + 1
+    return (
+        _preamble() + "LC_ALL=C; export LC_ALL\n"
+        f"if timeout 9 true 2>/dev/null; then set -- timeout -k 1 {limit} {words}; else set -- {words}; fi\n"
+        '{ printf "\\nreadyroom:begin\\n"; printf "\\nreadyroom:begin\\n" >&2; exec "$@"; }\n'
+    ).encode("utf-8", "surrogateescape")
+
+
+def probe_script() -> bytes:
+    """What the shell reads to become a Python that waits for the probe. Python 3.8 is the oldest that the probe runs on."""
+    test = shlex.quote("import sys; sys.exit(sys.version_info < (3, 8))")
+    return (
+        _preamble() + f"for python in {' '.join(PYTHONS)}; do\n"
+        f'if "$python" -I -S -c {test} </dev/null >/dev/null 2>&1; then '
+        f'printf "\\nreadyroom:begin\\n"; exec "$python" -I -c {shlex.quote(BOOT)}; fi\n'
+        "done\n"
+        'printf "\\nreadyroom:no-python\\n"; exit 127\n'
+    ).encode()
+
+
+def watch_script() -> bytes:
+    """What the shell reads to send each byte back, and to end after 8 s without one (where the host has `timeout`)."""
+    return (
+        _preamble() + 'limit=""; if timeout 9 true 2>/dev/null; then limit="timeout 8"; fi\n'
+        '{ printf "\\nreadyroom:begin\\n"\n'
+        'while byte=$($limit head -c 1) && [ -n "$byte" ]; do printf %s "$byte"; done; exit 0; }\n'
+    ).encode()
+
+
+class ErrorTail:
+    """Reads stderr to its end in the background, so that it never blocks the process, and keeps the last of it."""
+
+    def __init__(self, process: Process) -> None:
+        self._data = b""
+        self._task = asyncio.create_task(self._read(process))
+
+    async def _read(self, process: Process) -> None:
+        try:
+            while data := await process.read_error():
+                self._data = (self._data + data)[-ERROR_TAIL:]
+        except HostError:
+            pass
+
+    async def last_line(self) -> str:
+        """The last line that says something, cleaned; empty when there is none."""
+        await asyncio.wait([self._task], timeout=0.5)
+        return last_line(self._data)
+
+    def stop(self) -> None:
+        self._task.cancel()
+
+
+def last_line(data: bytes) -> str:
+    """The last line of output that says something, cleaned, 300 characters at most."""
+    lines = [clean(line).strip() for line in data.decode("utf-8", "replace").splitlines()]
+    return next((line[:300] for line in reversed(lines) if line), "")
+
+
+async def after_mark(process: Process, where: str) -> bytes:
+    """Reads stdout up to MARK; returns the bytes that came after it.
+
+    Raises ProbeFailed when there is no Python, NotPermitted when no shell was given, Unreachable when the connection is lost.
+    """
+    seen = b"\n"
+    while True:
+        data = await process.read()
+        if not data:
+            raise _no_shell(await process.wait(), seen, where)
+        start = max(0, len(seen) - len(NO_PYTHON))
+        seen += data
+        if (found := seen.find(MARK, start)) >= 0:
+            return seen[found + len(MARK) :]
+        if seen.find(NO_PYTHON, start) >= 0:
+            raise ProbeFailed(f"{where} has no Python 3.8 or newer", f"install python3 on {where}; looked at {', '.join(PYTHONS)}")
+        if len(seen) > BANNER_LIMIT:
+            raise NotPermitted(
+                f"the start-up files of {where} print without end",
+                "let ~/.bashrc and the like print nothing when the shell isn't interactive",
+            )
+
+
+def _no_shell(status: int | None, seen: bytes, where: str) -> HostError:
+    said = last_line(seen)
+    ended = "was ended by a signal" if status is None else f"ended with status {status}"
+    return NotPermitted(
+        f"{where} gave no shell: it {ended}" + (f": {said}" if said else ""),
+        f"the account on {where} must be allowed to run /bin/sh (login shell, ForceCommand, command= in authorized_keys)",
+    )
+
+
+async def run_command(process: Process, argv: Sequence[str], *, input: bytes, timeout: float, where: str) -> Completed:
+    """Runs one command in a fresh shell and closes the process.
+
+    Raises TimeoutError, Unreachable, NotPermitted; HostError when it prints more than OUTPUT_LIMIT.
+    """
+    output, errors = bytearray(), bytearray()
+    try:
+        async with asyncio.timeout(timeout), asyncio.TaskGroup() as tasks:
+            reading = tasks.create_task(_collect(process.read_error, errors, argv[0], where))
+            await process.write(command_script(argv, timeout))
+            try:
+                output += await after_mark(process, where)
+            except NotPermitted as error:
+                await asyncio.wait([reading], timeout=0.5)
+                said = last_line(bytes(errors))
+                raise NotPermitted(f"{error.cause}: {said}" if said else error.cause, error.advice) from None
+            tasks.create_task(_feed(process, input))
+            await _collect(process.read, output, argv[0], where)
+            status = await process.wait()
+    except* HostError as group:
+        raise _first(group) from None
+    finally:
+        await process.close()
+    before, mark, after = bytes(errors).partition(MARK)
+    return Completed(status, bytes(output), after if mark else before)
+
+
+async def _feed(process: Process, data: bytes) -> None:
+    if data:
+        await process.write(data)
+    await process.write_eof()
+
+
+def _first(group: BaseExceptionGroup[HostError]) -> HostError:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, HostError)
+    return error
+
+
+async def _collect(read: Callable[[], Awaitable[bytes]], into: bytearray, program: str, where: str) -> None:
+    while data := await read():
+        into += data
+        if len(into) > OUTPUT_LIMIT:
+            raise HostError(f"{clean(program)} on {where} printed more than {OUTPUT_LIMIT >> 20} MiB")

@@ -1,0 +1,94 @@
+"""The keys that a login tries, much in OpenSSH's order.
+
+Keys of the agent that the configuration names, key files that need no passphrase, the agent's other keys, then key files behind a
+passphrase.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
+
+import asyncssh
+from asyncssh import KeyEncryptionError, KeyImportError, SSHKeyPair
+
+from tui.host.ssh_config import Login, default_keys
+
+Passphrase = Callable[[Path], Awaitable[str | None]]
+PASSPHRASE_TRIES = 3
+
+
+class KeyRing:
+    """Keys for the logins of one host. A key whose passphrase was typed once stays unlocked in memory until this ends."""
+
+    def __init__(self) -> None:
+        self._unlocked: dict[Path, list[SSHKeyPair]] = {}
+
+    async def offers(self, login: Login, passphrase: Passphrase) -> AsyncIterator[list[SSHKeyPair]]:
+        """Key pairs in batches, the ones that need a person last. `passphrase` returns None where nobody can be asked."""
+        named = login.identity_files is not None
+        files = login.identity_files if login.identity_files is not None else default_keys()
+        certificates = [str(file) for file in login.certificate_files if file.is_file()]
+        agent = await _agent_keys(login.agent)
+        wanted = {data for file in files if (data := _public_data(file)) is not None}
+        yield [key for key in agent if key.public_data in wanted]
+        locked: list[Path] = []
+        for file in files:
+            if file in self._unlocked:
+                yield self._unlocked[file]
+                continue
+            try:
+                yield list(await asyncio.to_thread(asyncssh.load_keypairs, str(file), certlist=certificates))
+            except (KeyEncryptionError, KeyImportError) as error:
+                if _is_locked(error):
+                    locked.append(file)
+            except (OSError, ValueError):
+                continue  # OpenSSH, too, passes over a key file that isn't there or isn't one
+        if not (named and login.identities_only):
+            yield [key for key in agent if key.public_data not in wanted]
+        in_agent = {key.public_data for key in agent}
+        for file in locked:
+            if _public_data(file) in in_agent:
+                continue  # the agent has offered it already
+            if pairs := await self._unlock(file, certificates, passphrase):
+                yield pairs
+
+    async def _unlock(self, file: Path, certificates: Sequence[str], passphrase: Passphrase) -> list[SSHKeyPair]:
+        for _ in range(PASSPHRASE_TRIES):
+            words = await passphrase(file)
+            if words is None:
+                break
+            try:
+                pairs = await asyncio.to_thread(asyncssh.load_keypairs, str(file), words, certlist=certificates)
+            except (KeyEncryptionError, KeyImportError):
+                continue
+            except (OSError, ValueError):
+                break
+            self._unlocked[file] = list(pairs)
+            return self._unlocked[file]
+        return []
+
+
+def _is_locked(error: Exception) -> bool:
+    return isinstance(error, KeyEncryptionError) or "assphrase" in str(error)
+
+
+def _public_data(file: Path) -> bytes | None:
+    """The public half that lies beside a private key (or is the file itself), None where there is none."""
+    for candidate in (file.with_name(file.name + ".pub"), file):
+        try:
+            return asyncssh.read_public_key(str(candidate)).public_data
+        except (OSError, KeyImportError, ValueError):
+            continue
+    return None
+
+
+async def _agent_keys(path: str | None) -> list[SSHKeyPair]:
+    """The agent's keys; none where no agent answers. The agent's own connection stays open as long as a key of it is held."""
+    if not path or path.lower() == "none":
+        return []
+    try:
+        async with asyncio.timeout(3):
+            agent = await asyncssh.connect_agent(path)
+            return list(await agent.get_keys())
+    except (OSError, ValueError, asyncssh.Error, TimeoutError):
+        return []

@@ -1,0 +1,51 @@
+"""TARGET: how a user names a host on the command line and in the configuration."""
+
+import re
+from dataclasses import dataclass
+
+_HOST = re.compile(r"[A-Za-z0-9_.:%*+~-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class SshTarget:
+    """`host` is a name, an address or an alias of ~/.ssh/config; user and port are None where the target leaves them open."""
+
+    host: str
+    user: str | None = None
+    port: int | None = None
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return (f"{self.user}@" if self.user else "") + host + (f":{self.port}" if self.port is not None else "")
+
+
+def parse_ssh(text: str) -> SshTarget:
+    """Reads `[user@]host[:port]`, with an IPv6 address in brackets where a port follows; `ssh://` may stand before it.
+
+    Raises ValueError saying what is wrong.
+    """
+    rest = text.strip().removeprefix("ssh://").rstrip("/") if text.strip().startswith("ssh://") else text.strip()
+    user: str | None
+    user, at, host = rest.rpartition("@")
+    if at and not user:
+        raise ValueError(f"{text!r} has no user before the @")
+    if any(ord(letter) < 33 or ord(letter) == 127 for letter in user) or user.startswith("-"):
+        raise ValueError(f"{text!r} has no valid user name before the @")
+    port: int | None = None
+    if host.startswith("["):
+        host, closing, tail = host[1:].partition("]")
+        if not closing or (tail and not tail.startswith(":")):
+            raise ValueError(f"{text!r}: an address in brackets must read [address] or [address]:port")
+        port = _port(tail[1:], text) if tail else None
+    elif host.count(":") == 1:
+        host, _, digits = host.partition(":")
+        port = _port(digits, text)
+    if not host or host.startswith("-") or not _HOST.fullmatch(host):
+        raise ValueError(f"{text!r} is no host: write user@host, user@host:port, an alias of ~/.ssh/config, local or exec:COMMAND")
+    return SshTarget(host, user or None, port)
+
+
+def _port(digits: str, text: str) -> int:
+    if not digits.isascii() or not digits.isdigit() or not 1 <= int(digits) <= 65535:
+        raise ValueError(f"{text!r}: the port must be a number from 1 to 65535")
+    return int(digits)
