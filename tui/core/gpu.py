@@ -18,6 +18,8 @@ class GpuProcess:
     """`TP0`, `PP1_TP3` … from vLLM's process title."""
     container: str | None = None
     user: str | None = None
+    parent: int | None = None
+    """The parent's pid: workers of one engine share it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,7 @@ class Gpu:
     ecc_uncorrected: int | None = None
     remapped_rows: int | None = None
     row_remap_pending: bool | None = None
+    row_remap_failed: bool | None = None
     fan_percent: float | None = None
     energy_j: float | None = None
     mig: tuple[MigInstance, ...] = ()

@@ -4,6 +4,21 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class MachineCounters:
+    """Cumulative counters that the rates are made of, at `mono` seconds of the host's clock."""
+
+    mono: float | None = None
+    cpu_total: float | None = None
+    """Ticks of all cores; idle and iowait are parts of it."""
+    cpu_idle: float | None = None
+    cpu_iowait: float | None = None
+    disk_read_bytes: float | None = None
+    disk_busy_ms: float | None = None
+    network_rx_bytes: float | None = None
+    engine_read_bytes: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class MachineSample:
     """Rates are per second over the time since the sample before; None on the first one or where the host doesn't tell."""
 
@@ -21,9 +36,12 @@ class MachineSample:
     disk_read_mb_s: float | None = None
     """All block devices, or NFS where the model lies on it; 10**6 bytes."""
     disk_busy_percent: float | None = None
+    disk: str | None = None
+    """What the two are of: `nvme0n1`, `nfs4 server:/models`; None for all disks together."""
     network_rx_mb_s: float | None = None
     engine_read_mb_s: float | None = None
     """Bytes that the engine's processes read (/proc/PID/io), where permitted."""
     engine_read_bytes: int | None = None
     wall: float | None = None
     received_at: float | None = None
+    counters: MachineCounters = MachineCounters()

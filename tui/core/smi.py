@@ -1,0 +1,250 @@
+"""GPUs from nvidia-smi's CSV, for hosts where NVML can't be asked directly.
+
+nvidia-smi prints `[N/A]`, `[Not Supported]`, `[Unknown Error]` or `[GPU is lost]` where a value should be, `ERR!` in older drivers;
+complaints as plain lines between the rows, or instead of them. Columns are told by the header, since drivers differ in what they
+know; without a header they are the ones that were asked for.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from tui.core.gpu import Gpu, GpuSample
+from tui.core.gpu_health import THROTTLE_WORDS
+from tui.core.text import clean
+
+SMI_FIELDS: Final = (
+    "index",
+    "uuid",
+    "pci.bus_id",
+    "name",
+    "driver_version",
+    "memory.used",
+    "memory.total",
+    "utilization.gpu",
+    "utilization.memory",
+    "temperature.gpu",
+    "temperature.memory",
+    "power.draw",
+    "power.limit",
+    "clocks.current.sm",
+    "clocks.max.sm",
+    "clocks.current.memory",
+    "clocks.max.memory",
+    "clocks_throttle_reasons.active",
+    "pstate",
+    "pcie.link.gen.current",
+    "pcie.link.gen.max",
+    "pcie.link.width.current",
+    "pcie.link.width.max",
+    "ecc.errors.corrected.volatile.total",
+    "ecc.errors.uncorrected.volatile.total",
+    "fan.speed",
+)
+SMI_QUERY: Final = ("nvidia-smi", "--query-gpu=" + ",".join(SMI_FIELDS), "--format=csv")
+"""One sample; every driver since 450 knows these columns (newer ones print some under other names)."""
+
+
+def smi_stream(milliseconds: int) -> tuple[str, ...]:
+    """The command that prints a sample every so often, until it is stopped. Feed its lines to `SmiReader`."""
+    return (*SMI_QUERY, "-lms", str(milliseconds))
+
+
+_FLOATS: Final = {
+    "memory.used": "memory_used_mib",
+    "memory.total": "memory_total_mib",
+    "utilization.gpu": "utilisation",
+    "utilization.memory": "memory_utilisation",
+    "temperature.gpu": "temperature_c",
+    "temperature.memory": "memory_temperature_c",
+    "power.draw": "power_w",
+    "power.draw.instant": "power_w",
+    "power.limit": "power_limit_w",
+    "enforced.power.limit": "power_limit_w",
+    "clocks.current.sm": "sm_clock_mhz",
+    "clocks.sm": "sm_clock_mhz",
+    "clocks.max.sm": "sm_clock_max_mhz",
+    "clocks.current.memory": "memory_clock_mhz",
+    "clocks.mem": "memory_clock_mhz",
+    "clocks.max.memory": "memory_clock_max_mhz",
+    "clocks.max.mem": "memory_clock_max_mhz",
+    "fan.speed": "fan_percent",
+}
+_INTEGERS: Final = {
+    "pcie.link.gen.current": "pcie_generation",
+    "pcie.link.gen.gpucurrent": "pcie_generation",
+    "pcie.link.gen.max": "pcie_generation_max",
+    "pcie.link.width.current": "pcie_width",
+    "pcie.link.width.max": "pcie_width_max",
+    "ecc.errors.corrected.volatile.total": "ecc_corrected",
+    "ecc.errors.uncorrected.volatile.total": "ecc_uncorrected",
+}
+_TEXTS: Final = {
+    "uuid": "uuid",
+    "gpu_uuid": "uuid",
+    "pci.bus_id": "pci",
+    "gpu_bus_id": "pci",
+    "name": "name",
+    "gpu_name": "name",
+    "pstate": "performance_state",
+}
+_OTHERS: Final = frozenset({"index", "timestamp", "driver_version", "count", "mig.mode.current"})
+_NAMES: Final = _FLOATS.keys() | _INTEGERS.keys() | _TEXTS.keys() | _OTHERS
+_REASONS: Final = ("clocks_throttle_reasons.active", "clocks_event_reasons.active")
+_UNIT: Final = re.compile(r"\s*\[[^\]]*\]$")
+_NUMBER: Final = re.compile(r"[-+]?\d+(?:[.,]\d+)?")
+_LOST_PCI: Final = re.compile(r"GPU\s?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])")
+_NO_DRIVER: Final = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver"
+
+# What nvidia-smi says instead of rows: what it begins with, and what to do about it
+_COMPLAINTS: Final = (
+    (_NO_DRIVER, "load the driver (modprobe nvidia), or install it"),
+    ("Failed to initialize NVML: Driver/library version mismatch", "reboot, or reload the driver's kernel modules"),
+    ("Failed to initialize NVML: Insufficient Permissions", "the user needs access to /dev/nvidia*"),
+    ("Failed to initialize NVML: Unknown Error", "in a container that lost its devices: restart the container"),
+    ("Failed to initialize NVML", "look at dmesg for lines with NVRM"),
+    ("No devices were found", "the driver shows no GPU: look at lspci and dmesg"),
+    ("nvidia-smi: command not found", "no NVIDIA driver on this host"),
+)
+
+
+def value_of(cell: str) -> float | None:
+    """The number in a cell, its unit dropped, a decimal comma taken for a point; None for `[N/A]`, `ERR!` and their like."""
+    match = _NUMBER.match(cell.strip())
+    return float(match.group(0).replace(",", ".")) if match else None
+
+
+def complaint_of(cell: str) -> str | None:
+    """What the driver says instead of a value, when it is an error of the GPU: `Unknown Error`, `GPU is lost`."""
+    inner = cell.strip().strip("[]")
+    if inner.startswith(("Unknown Error", "GPU is lost", "GPU requires reset")):
+        return inner
+    return "ERR!" if inner == "ERR!" else None
+
+
+def _words_of(cell: str) -> str | None:
+    text = clean(cell.strip())
+    return None if not text or text.startswith("[") or text in ("N/A", "ERR!") else text
+
+
+def _header(line: str) -> tuple[str, ...] | None:
+    """The columns, when the line is a header."""
+    names = tuple(_UNIT.sub("", cell.strip()) for cell in line.split(", "))
+    known = sum(name in _NAMES or name in _REASONS for name in names)
+    return names if known and known * 2 >= len(names) else None
+
+
+def _row(line: str, fields: Sequence[str]) -> tuple[Gpu, str | None] | None:
+    """A GPU and the driver's version, when the line is a row."""
+    cells = line.split(", ")
+    columns = dict(zip(fields, cells, strict=False))
+    index = value_of(columns.get("index", "")) if columns.get("index", "").strip().isdigit() else None
+    if index is None or len(cells) < 2:
+        return None
+    values: dict[str, Any] = {}
+    complaints = []
+    for name, cell in columns.items():
+        if (complaint := complaint_of(cell)) is not None:
+            complaints.append(complaint)
+        elif name in _FLOATS:
+            values[_FLOATS[name]] = value_of(cell)
+        elif name in _INTEGERS:
+            found = value_of(cell)
+            values[_INTEGERS[name]] = int(found) if found is not None else None
+        elif name in _TEXTS and (text := _words_of(cell)) is not None:
+            values[_TEXTS[name]] = text
+        elif name in _REASONS:
+            values["throttle"] = _throttle(cell)
+    if complaints and values.get("memory_used_mib") is None:
+        values["error"] = complaints[0]
+    return Gpu(index=int(index), **values), _words_of(columns.get("driver_version", ""))
+
+
+def _throttle(cell: str) -> tuple[str, ...]:
+    try:
+        mask = int(cell.strip(), 16)
+    except ValueError:
+        return ()
+    return tuple(words for bit, words in THROTTLE_WORDS if mask & bit)
+
+
+def _note(line: str) -> str | None:
+    """What nvidia-smi says instead of rows, with what to do; None for a line that says nothing."""
+    for start, advice in _COMPLAINTS:
+        if start in line:
+            return f"{line.rstrip('.')} — {advice}"
+    return None
+
+
+class SmiReader:
+    """Makes samples of the stream's lines: a sample is complete when the next one begins, or with `flush`."""
+
+    def __init__(self, fields: Sequence[str] = SMI_FIELDS) -> None:
+        self._fields = tuple(fields)
+        self._gpus: list[Gpu] = []
+        self._lost: list[str] = []
+        self._note: str | None = None
+        self._driver: str | None = None
+
+    def feed(self, line: str, received_at: float) -> GpuSample | None:
+        """A complete sample, stamped with the time of its last line's successor, or None."""
+        line = clean(line).strip()
+        if not line:
+            return None
+        names = _header(line)
+        if names is not None:
+            done = self._taken(received_at) if self._gpus else None
+            self._fields = names
+            return done
+        found = _row(line, self._fields)
+        if found is None:
+            self._hear(line)
+            return None
+        gpu, driver = found
+        done = self._taken(received_at) if self._gpus and gpu.index <= self._gpus[-1].index else None
+        self._gpus.append(gpu)
+        self._driver = driver or self._driver
+        return done
+
+    def flush(self, received_at: float) -> GpuSample:
+        """What has come since the last complete sample; without GPUs the note says why."""
+        return self._taken(received_at)
+
+    def _hear(self, line: str) -> None:
+        lost = _LOST_PCI.search(line)
+        if lost and "Unable to determine the device handle" in line:
+            reason = line.rpartition(": ")[2]
+            self._lost.append(f"{lost.group(1)} {reason}")
+        else:
+            self._note = _note(line) or self._note
+
+    def _taken(self, received_at: float) -> GpuSample:
+        gpus = list(self._gpus)
+        for one in self._lost:
+            # such a GPU has no row, and so no index: the gap that it left, else the next one
+            pci, _, reason = one.partition(" ")
+            used = {gpu.index for gpu in gpus}
+            index = next(number for number in range(len(used) + 1) if number not in used)
+            gpus.append(Gpu(index=index, pci=pci, error=reason))
+        note = self._note
+        if not gpus and note is None:
+            note = "nvidia-smi printed no GPU"
+        sample = GpuSample(
+            gpus=tuple(sorted(gpus, key=lambda gpu: gpu.index)),
+            source="nvidia-smi" if gpus else "none",
+            note=note,
+            driver=self._driver,
+            received_at=received_at,
+        )
+        self._gpus, self._lost, self._note = [], [], None
+        return sample
+
+
+def gpus_from_smi(lines: Iterable[str], received_at: float, fields: Sequence[str] = SMI_FIELDS) -> GpuSample:
+    """The last sample in nvidia-smi's output. Never raises: what isn't understood is unknown, and complaints become the note."""
+    reader = SmiReader(fields)
+    last: GpuSample | None = None
+    for line in lines:
+        last = reader.feed(line, received_at) or last
+    rest = reader.flush(received_at)
+    return rest if rest.gpus or last is None else last
