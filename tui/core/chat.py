@@ -50,7 +50,7 @@ class Turn:
     seconds: float | None = None
     """From before the request was sent to the end; None while it streams."""
     finish: str | None = None
-    """The server's finish reason, "stopped" by the user, or None while it streams."""
+    """The server's finish reason, "stopped" by the user; None while it streams, or where the server ended without one."""
     error: str | None = None
     note: str | None = None
     """"no chat template: sent as a plain completion" …"""
@@ -61,7 +61,11 @@ class Turn:
 
     @property
     def streaming(self) -> bool:
-        return self.finish is None and self.error is None
+        return self.seconds is None
+
+    def stopped(self, seconds: float | None = None) -> "Turn":
+        """The turn as it ends when the user stops it; what came stays."""
+        return replace(self, finish="stopped", seconds=self.seconds if seconds is None else seconds)
 
 
 @dataclass(frozen=True, slots=True)

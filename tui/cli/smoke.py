@@ -1,0 +1,162 @@
+"""`readyroom smoke`: the smoke prompts with a verdict on each."""
+
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager, closing
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tui.cli.context import Exit, Fail, accept_new_option, config_option, open_record, open_session, run
+from tui.core.smoke import Outcome, SmokeResult, SmokeRun
+from tui.settings import Settings
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from tui.host.api import ApiClient, ApiError
+    from tui.record.store import Record
+
+MARKS = {Outcome.PASSED: ("✓", "green"), Outcome.FAILED: ("✗", "red"), Outcome.INCONCLUSIVE: ("▲", "yellow")}
+
+
+@click.command()
+@click.argument("target", required=False)
+@click.option("--model", metavar="M", help="The served model to ask, when there are several.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@accept_new_option
+@config_option
+def smoke(target: str | None, model: str | None, as_json: bool, accept_new: bool, settings: Settings) -> None:
+    """Asks a handful of prompts with known answers and judges each reply: passed, failed or inconclusive.
+
+    Exit code 0 when all passed, 1 when not, 5 when the server can't be reached.
+    """
+    run(_smoke(settings, target, model, as_json, accept_new))
+
+
+async def _smoke(settings: Settings, target: str | None, model: str | None, as_json: bool, accept_new: bool) -> int:
+    from tui.cli.asking import terminal_asker
+    from tui.host.api import ApiError
+
+    # The session is not entered: nothing is to be watched here, only its host and its API are used.
+    session = open_session(settings, target, asker=terminal_asker(), accept_new=accept_new)
+    with closing(open_record()) as record:
+        async with session.host, aclosing_api(session.api) as api:
+            await session.host.connect()
+            try:
+                chosen = await choose_model(api, model or session.deployment.model)
+                return await _ask(api, session.name, chosen, settings, as_json, record)
+            except ApiError as error:
+                raise _no_answer(session.name, error) from None
+
+
+@asynccontextmanager
+async def aclosing_api(api: "ApiClient") -> AsyncIterator["ApiClient"]:
+    """The API client, closed at the end."""
+    try:
+        yield api
+    finally:
+        await api.close()
+
+
+async def _ask(api: "ApiClient", name: str, model: str, settings: Settings, as_json: bool, record: "Record") -> int:
+    from rich.console import Console
+    from rich.live import Live
+
+    from tui.services.smoke import run_smoke
+
+    last: SmokeRun | None = None
+    async with aclosing(run_smoke(api, model=model, settings=settings.smoke)) as states:
+        if as_json or not sys.stdout.isatty():
+            async for last in states:  # noqa: B007 the last one counts
+                pass
+        else:
+            with Live(console=Console(), transient=True, auto_refresh=False) as live:
+                async for last in states:
+                    live.update(table(last), refresh=True)
+    assert last is not None
+    record.save_smoke(name, last)
+    if as_json:
+        print(json.dumps(document(last), ensure_ascii=False))
+    else:
+        report(last, Console())
+    return Exit.OK if last.passed else Exit.NEGATIVE
+
+
+async def choose_model(api: "ApiClient", wanted: str | None) -> str:
+    """The model to ask: the named one, or the only one served (adapters of it stand behind the first).
+
+    Raises Fail (usage) when the server has no such model, or none at all; ApiError when it does not answer.
+    """
+    listed = (await api.get("/v1/models")).get("data")
+    served = [entry["id"] for entry in listed if isinstance(entry, dict) and isinstance(entry.get("id"), str)] if listed else []
+    if not served:
+        raise Fail(Exit.NEGATIVE, "readyroom: the server lists no model at /v1/models")
+    if wanted is None:
+        return str(served[0])
+    if wanted not in served:
+        raise Fail(Exit.USAGE, f"the server does not serve {wanted!r}; it serves {', '.join(served)}")
+    return wanted
+
+
+def _no_answer(name: str, error: "ApiError") -> Fail:
+    match error.kind:
+        case "closed" | "unreachable" | "timeout" | "not_permitted":
+            return Fail(Exit.UNREACHABLE, f"{name}: {error.message}\n  is the server ready? `readyroom status` tells")
+        case "unauthorized":
+            return Fail(Exit.REFUSED, f"{name}: {error.message}")
+    return Fail(Exit.NEGATIVE, f"{name}: {error.message}")
+
+
+def document(run: SmokeRun) -> dict[str, Any]:
+    """The JSON of `--json`."""
+    return {
+        "schema": 1,
+        "model": run.model,
+        "passed": run.passed,
+        "counts": {outcome.value: run.count(outcome) for outcome in Outcome},
+        "planned": run.planned,
+        "results": [asdict(result) for result in run.results],
+    }
+
+
+def table(run: SmokeRun) -> "Table":
+    """The run as it stands, for people."""
+    from rich.table import Table
+    from rich.text import Text
+
+    out = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    out.add_column(no_wrap=True)
+    out.add_column(no_wrap=True)
+    out.add_column(overflow="fold")
+    out.add_column(justify="right", no_wrap=True)
+    for result in run.results:
+        sign, colour = MARKS[result.outcome]
+        took = f"{result.seconds:.1f} s" if result.seconds is not None else "—"
+        out.add_row(Text(sign, colour), Text(result.name), Text(result.says), Text(took))
+    if not run.finished:
+        out.add_row(Text("◐", "cyan"), Text(f"{len(run.results) + 1} of {run.planned}"), Text(""), Text(""))
+    return out
+
+
+def report(run: SmokeRun, console: "Console") -> None:
+    """The verdicts, the replies of what did not pass, and the sum."""
+    from rich.text import Text
+
+    console.print(Text.assemble((run.model, "bold")))
+    console.print(table(run))
+    for result in run.results:
+        if result.outcome is not Outcome.PASSED and (result.reply or result.reasoning):
+            console.print(Text(f"\n{result.name}: the reply was", "bold"))
+            console.print(Text(_short(result)))
+    sums = [f"{run.count(outcome)} {outcome.value}" for outcome in Outcome if run.count(outcome)]
+    missing = run.planned - len(run.results)
+    console.print(Text(f"\n{', '.join(sums)}{f', {missing} not asked' if missing else ''}"))
+
+
+def _short(result: SmokeResult, limit: int = 600) -> str:
+    text = result.reply or f"(reasoning) {result.reasoning}"
+    return text if len(text) <= limit else f"{text[: limit // 2]}\n…\n{text[-limit // 2 :]}"
