@@ -1,0 +1,123 @@
+"""The course of one start, as it is read: facts, phases, bars. Mutable; `LoadState` is its frozen picture."""
+
+from tui.core.logs.bars import Bar
+from tui.core.logs.loaders import Loaders
+from tui.core.logs.records import Speaker
+from tui.core.logs.state import Loader, Phase, PhaseSpan, Serving
+
+GIB = 1024**3
+
+
+class Course:
+    """What one start has shown so far. The handlers of an engine's table write it."""
+
+    def __init__(self) -> None:
+        self.engine: str | None = None
+        self.version: str | None = None
+        self.model: str | None = None
+        self.served_names: tuple[str, ...] = ()
+        self.phase = Phase.STARTING
+        self.spans: list[tuple[Phase, float | None]] = []
+        self.was_ready = False
+        self.ready_at: float | None = None
+        self.started_at: float | None = None
+        self.loaders = Loaders()
+        self.captures: dict[str, Loader] = {}
+        self.capture_expected: float | None = None
+        self.checkpoint_gib: float | None = None
+        self.download_s: float | None = None
+        self.init_engine_s: float | None = None
+        self.max_model_len: int | None = None
+        self.tensor: int | None = None
+        self.pipeline: int | None = None
+        self.data: int | None = None
+        self.data_local = 0
+        self.quantization: str | None = None
+        self.attention_backend: str | None = None
+        self.block_size = 16
+        self.serving: Serving | None = None
+        self.notes: dict[str, str] = {}
+        self.banner = False
+        self.banner_speaker = ""
+        self.api_servers = 1
+        self.startups = 0
+        self.serving_soon = False
+        self.server_hidden = False
+        self.stopping = False
+        self.stalls: list[tuple[float | None, str, int]] = []
+        self.bars_hidden = False
+        self.kv_headroom: float | None = None
+        self.utilisation: float | None = None
+        self.engines_seen: set[str] = set()
+        self._ranked: dict[str, tuple[int, float]] = {}
+        self.now: float | None = None
+        self.line = 0
+
+    # -- phases
+
+    def enter(self, phase: Phase, at: float | None) -> None:
+        """Goes to a phase; back from ready, stopped and failed leads only a new start."""
+        if phase is self.phase or self.phase in (Phase.READY, Phase.STOPPED, Phase.FAILED):
+            if not self.spans:
+                self.spans.append((phase, at))
+            return
+        if not self.spans:
+            self.spans.append((self.phase, self.started_at))
+        self.phase = phase
+        self.spans.append((phase, at))
+
+    def end(self, phase: Phase, at: float | None) -> None:
+        """Stopped or failed, from wherever it was."""
+        if self.phase is phase:
+            return
+        if not self.spans:
+            self.spans.append((self.phase, self.started_at))
+        self.phase = phase
+        self.spans.append((phase, at))
+
+    def become_ready(self, at: float | None) -> None:
+        if self.phase in (Phase.STOPPED, Phase.FAILED, Phase.READY):
+            return
+        self.was_ready = True
+        self.ready_at = at
+        self.enter(Phase.READY, at)
+
+    def phases(self) -> tuple[PhaseSpan, ...]:
+        spans = []
+        for (phase, at), following in zip(self.spans, [*self.spans[1:], None], strict=False):
+            seconds = None
+            if following is not None and at is not None and following[1] is not None:
+                seconds = max(0.0, following[1] - at)
+            spans.append(PhaseSpan(phase, at, seconds))
+        return tuple(spans)
+
+    # -- figures that ranks print, each its own
+
+    def ranked(self, name: str, value: float, speaker: Speaker) -> None:
+        """Keeps rank 0's figure, or the first where no rank is named."""
+        rank = speaker.rank if speaker.rank is not None else (0 if not speaker.worker else 500)
+        known = self._ranked.get(name)
+        if known is None or rank < known[0]:
+            self._ranked[name] = (rank, value)
+
+    def figure(self, name: str) -> float | None:
+        known = self._ranked.get(name)
+        return known[1] if known else None
+
+    def forget(self, name: str) -> None:
+        self._ranked.pop(name, None)
+
+    # -- bars
+
+    def capture_bar(self, bar: Bar, at: float | None) -> None:
+        known = self.captures.get(bar.name)
+        started = known.started_at if known else (at - bar.elapsed if at is not None and bar.elapsed is not None else at)
+        if known is None or bar.done >= known.done or bar.total != known.total:
+            self.captures[bar.name] = Loader(bar.name, int(bar.done), int(bar.total), "graphs", started, (), at)
+
+    def capture(self) -> Loader | None:
+        if not self.captures:
+            return None
+        bars = list(self.captures.values())
+        total = max(sum(bar.total for bar in bars), self.capture_expected or 0)
+        return Loader("capture", sum(bar.done for bar in bars), total, "graphs", bars[0].started_at, (), bars[-1].last_at)

@@ -1,0 +1,285 @@
+"""Why a start or a server ended: the evidence as it comes in, and the choice of the one line that says why.
+
+vLLM repeats a failure up to six times: the worker's traceback, the engine's wrapper or copy, the same again as a bare
+traceback, the API server's "see root cause above". The cause is the earliest exception that is neither a wrapper nor a copy nor
+what survivors say; a wrapper that points at nothing means that the process was killed from outside.
+"""
+
+import re
+from dataclasses import dataclass, field
+
+from tui.core.logs.kinds import CLEANUP, CONSEQUENCE, ORDERED, is_wrapper, kind_of
+from tui.core.logs.state import Phase
+from tui.core.logs.tracebacks import Raised
+
+CAUSE_LENGTH = 200
+RECENT_S = 180.0
+"""Of what happened while serving, only this last stretch before the end can be its cause."""
+RECENT_LINES = 4000
+KEPT = 400
+
+PLAIN = re.compile(
+    r"Memory access fault by GPU|CUDA error|HIP error|NCCL WARN|NCCL error|collective operation timeout|terminate called after"
+    r"|  what\(\):"
+    r"|No space left on device|Bus error|oom-kill|Out of memory: Killed|Killed process|^Killed$|OOMKilled|slurmstepd"
+    r"|DUE TO TIME LIMIT"
+    r"|: error: |GLIBCXX|nvcc fatal|ptxas fatal|out of memory|Segmentation fault|fallen off the bus|NVRM: Xid|low on memory"
+    r"|is not compatible with the current PyTorch|died unexpectedly|exit code: -9|core dumped|start operation timed out"
+    r"|[Aa]ddress already in use|probe failed|cannot open shared object|exec format error|driver on your system is too old"
+    r"|hardware error"
+    r"|HSA_STATUS_ERROR|Not enough memory|SIGQUIT received|CUDA driver version|Failed to infer device|ActorDiedError|code=killed"
+    r"|CUDA_ERROR_"
+    r"|placement group|fatal error:|stop-sigterm|symbol lookup error|status=137|exit code 137|exited with code 137|uncorrectable"
+)
+"""Plain lines (no exception) that may be a cause."""
+
+HINT = re.compile(
+    r"Failed to import from vllm\._C|NCCL WARN|is not compatible with the current PyTorch|nvcc fatal|ptxas fatal"
+    r"|CUDA initialization"
+    r"|cannot open shared object|driver version is insufficient|driver on your system is too old|Failed to import from vllm"
+    r"|placement group"
+    r"|Not enough free disk space|Error parsing config|[Uu]nknown model type|does not recognize this architecture"
+)
+"""Warnings that may explain an exception much later."""
+
+FATAL = re.compile(
+    r"EngineCore failed to start|EngineCore encountered a fatal error|EngineCore hit an exception|Engine core initialization failed"
+    r"|Engine process failed to start|WorkerProc failed to start|WorkerProc hit an exception|AsyncLLM output_handler failed"
+    r"|EngineDeadError"
+    r"|AsyncEngineDeadError|MQEngineDeadError|Engine loop has died|engine core exited unexpectedly|Engine iteration timed out"
+    r"|Background loop has errored|Memory access fault by GPU|terminate called after|RPCServer process died"
+    r"|Timed out waiting for engine|Scheduler hit an exception|SIGQUIT received|watchdog thread terminated with exception"
+    r"|died unexpectedly"
+    r"|Engine core proc .*died|Segmentation fault|oom-kill|Out of memory: Killed|^Killed$|OOMKilled|DUE TO TIME LIMIT|code=killed"
+    r"|start operation timed out|Received sigquit from a child|DataParallelController.*exception"
+)
+"""Lines after which nothing comes up or goes on, also while serving."""
+
+
+@dataclass(slots=True)
+class Trouble:
+    """One exception or plain line that may be the cause, or that wraps it."""
+
+    text: str
+    kind: str
+    process: str
+    rank: int | None
+    worker: bool
+    line: int
+    at: float | None
+    phase: Phase
+    wrapper: bool
+    consequence: bool
+    raised: Raised | None = None
+    more: str = ""
+    request: bool = False
+    """Of one request only (uvicorn's "Exception in ASGI application")."""
+
+    def settle(self) -> None:
+        """Reads an exception's whole text, whose last lines come after its first."""
+        raised = self.raised
+        if raised is None:
+            return
+        self.text = best_text(raised)
+        self.kind = kind_of(self.text)
+        if self.kind == "other":
+            self.kind = kind_of(raised.full)
+        self.consequence = is_consequence(raised.full[:600])
+
+
+@dataclass(slots=True)
+class Verdictless:
+    """The chosen cause, before advice is written."""
+
+    kind: str
+    cause: str
+    process: str | None
+    line: int | None
+    phase: Phase
+    trouble: Trouble | None = None
+    context: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Evidence:
+    """Everything that may tell why, of one start."""
+
+    troubles: list[Trouble] = field(default_factory=list)
+    hints: list[Trouble] = field(default_factory=list)
+    wrappers: list[Trouble] = field(default_factory=list)
+    fatal_line: int | None = None
+    fatal_at: float | None = None
+    fatal_phase: Phase = Phase.STARTING
+    fatal_text: str = ""
+    interrupted: bool = False
+
+    @property
+    def fatal(self) -> bool:
+        return self.fatal_line is not None
+
+    def mark_fatal(self, line: int, at: float | None, phase: Phase, text: str) -> None:
+        if self.fatal_line is None:
+            self.fatal_line, self.fatal_at, self.fatal_phase, self.fatal_text = line, at, phase, text
+
+    def add(self, trouble: Trouble) -> None:
+        (self.wrappers if trouble.wrapper else self.troubles).append(trouble)
+        for kept in (self.troubles, self.wrappers):
+            if len(kept) > KEPT:
+                # While serving, the oldest are request errors of long ago; before ready the earliest matter, and they come first.
+                del kept[KEPT // 4 : KEPT // 2]
+
+    def hint(self, trouble: Trouble) -> None:
+        if len(self.hints) < KEPT:
+            self.hints.append(trouble)
+
+    def forget_before(self, line: int) -> None:
+        """What came before the server was ready and did not end it has explained nothing."""
+        self.troubles = [one for one in self.troubles if one.line > line]
+        self.wrappers = [one for one in self.wrappers if one.line > line]
+
+    # -- the choice
+
+    def choose(self) -> Verdictless:
+        for trouble in self.troubles:
+            trouble.settle()
+        relevant = [one for one in self.troubles if self._recent(one) and not one.request and not _wordless(one)]
+        first_hand = [one for one in relevant if not one.consequence and not _copy_of_wrapper(one)]
+        chosen = self._earliest(first_hand) or self._earliest(relevant)
+        if chosen is None:
+            return self._without_cause()
+        chosen = self._refined(chosen)
+        return Verdictless(chosen.kind, _cause(chosen), chosen.process or None, chosen.line, chosen.phase, chosen)
+
+    def _recent(self, trouble: Trouble) -> bool:
+        if trouble.phase is not Phase.READY or self.fatal_line is None:
+            return True
+        if trouble.line < self.fatal_line - RECENT_LINES:
+            return False
+        return trouble.at is None or self.fatal_at is None or trouble.at >= self.fatal_at - RECENT_S
+
+    def _earliest(self, troubles: list[Trouble]) -> Trouble | None:
+        if not troubles:
+            return None
+        # Among lines of the same moment a worker's word goes before the engine's, and a known kind before an unknown one.
+        known = [one for one in troubles if one.kind != "other"] or troubles
+        first = min(known, key=lambda one: one.line)
+        if first.kind == "other" or known is troubles:
+            return first
+        # An unknown exception that came well before, in a worker or the engine, is likelier than a known one in its wake.
+        earlier = [one for one in troubles if one.kind == "other" and one.line < first.line and one.raised is not None]
+        if earlier and first.kind in (
+            "hang",
+            "distributed_timeout",
+            "cuda_error",
+            "worker_died",
+            "engine_died",
+            "missing_file",
+            "nccl",
+        ):
+            return min(earlier, key=lambda one: one.line)
+        return first
+
+    def _refined(self, chosen: Trouble) -> Trouble:
+        text = chosen.text
+        if "vllm._C" in text or "_C_utils" in text or ("has no attribute" in text and "_C" in text) or "_OpNamespace" in text:
+            hint = next((one for one in self.hints if "Failed to import from vllm" in one.text), None)
+            if hint is not None:
+                return hint
+        if chosen.kind in ("nccl", "distributed_timeout", "cuda_error", "other"):
+            shm = next((one for one in self.hints if one.kind == "shm_too_small" and one.line <= chosen.line + 200), None)
+            if shm is not None:
+                return shm
+            warn = next((one for one in self.hints if "NCCL WARN" in one.text and one.kind not in ("nccl", "other")), None)
+            if warn is not None and chosen.kind == "nccl":
+                return warn
+        if chosen.kind == "other" and ("architecture" in text or "config" in text.lower()):
+            hint = next((one for one in self.hints if one.kind in ("unsupported_model", "missing_file")), None)
+            if hint is not None:
+                return hint
+        return chosen
+
+    def _without_cause(self) -> Verdictless:
+        """Only wrappers: something was killed from outside, or the log lacks the stream that said why."""
+        named = next(
+            (one for one in self.wrappers if re.search(r"died unexpectedly|exited unexpectedly|exit code", one.text)), None
+        )
+        first = named or (self.wrappers[0] if self.wrappers else None)
+        phase = self.fatal_phase
+        line = self.fatal_line
+        texts = " ".join([self.fatal_text, *(one.text for one in self.wrappers)])
+        process: str | None = None
+        match = re.search(r"(?:Worker proc|Engine core proc|Process) (\S+?)(?:,| died| \(PID)", texts) or re.search(
+            r"\{'(\w+)': -9", texts
+        )
+        if match:
+            process = match[1]
+        engine = "engine core exited unexpectedly" in texts or "Engine core proc" in texts
+        worker = "WorkerProc initialization failed" in texts or "Worker proc" in texts or "VllmWorker" in texts
+        if engine and process is None:
+            process = "EngineCore"
+        who = process or ("a worker" if worker else "the engine" if engine or phase is Phase.READY else "a process")
+        cause = f"{who} was killed from outside (no process printed why): most likely SIGKILL by the host's out-of-memory killer"
+        if phase is Phase.READY and engine:
+            cause = f"{who} exited unexpectedly while serving, without a reason: killed from outside, as by the OOM killer"
+        kind = "host_oom_or_killed"
+        return Verdictless(kind, cause, process, first.line if first else line, phase, first)
+
+
+def _copy_of_wrapper(trouble: Trouble) -> bool:
+    raised = trouble.raised
+    return raised is not None and is_wrapper(raised.full[:400]) and kind_of(raised.full) in ("other", "worker_died", "engine_died")
+
+
+def _wordless(trouble: Trouble) -> bool:
+    """An exception without a word whose successor in the chain has some, such as a bare `TimeoutError`."""
+    raised = trouble.raised
+    return raised is not None and raised.covered and not raised.text and not raised.more
+
+
+def _cause(trouble: Trouble) -> str:
+    text = " ".join(trouble.text.split())
+    return text if len(text) <= CAUSE_LENGTH else text[: CAUSE_LENGTH - 1].rstrip() + "…"
+
+
+_PYDANTIC = re.compile(r"validation errors? for \w+")
+_VALUE_ERROR = re.compile(r"(?:Value|Assertion) error, (.*?)(?: \[type=|$)")
+_FATAL_TOOL = re.compile(r".*?((?:nvcc|ptxas) (?:fatal|error)\b.*|fatal error:.*|error: .*)")
+_HTTP = re.compile(r"\b(?:401|403|404|429|5\d\d) (?:Client|Server) Error|gated repo|Access to model|restricted", re.IGNORECASE)
+
+
+def best_text(raised: Raised) -> str:
+    """The one line of an exception that says the most: usually its first, but not for pydantic, compilers and the hub."""
+    first = f"{raised.type.rpartition('.')[2]}: {raised.text}" if raised.text else raised.type.rpartition(".")[2]
+    if _PYDANTIC.search(first):
+        for at, line in enumerate(raised.more):
+            value = _VALUE_ERROR.search(line)
+            if value:
+                return value[1]
+            if line and not line.startswith("For further information"):
+                detail = (
+                    raised.more[at + 1] if at + 1 < len(raised.more) and not raised.more[at + 1].startswith("For further") else ""
+                )
+                return re.sub(r" \[type=.*", "", f"{first.split(' for ')[-1]}: {line}: {detail}" if detail else line)
+    for line in raised.more:
+        tool = _FATAL_TOOL.match(line)
+        if tool and re.search(r"[Nn]inja|nvcc|Error building|CalledProcess|ompil|fatal", raised.full):
+            return tool[1]
+    if not raised.text or (_HTTP.search(raised.full) and not _HTTP.search(first)):
+        for line in raised.more:
+            if _HTTP.search(line):
+                return f"{first} {line}" if len(first) < 90 else line
+    if len(raised.text) < 12 and raised.more and not raised.text.startswith("cancel"):
+        return f"{first} {raised.more[0]}".strip()
+    return first
+
+
+def is_ordered(raised: Raised) -> bool:
+    return ORDERED.match(f"{raised.type.rpartition('.')[2]}{': ' + raised.text if raised.text else ''}") is not None
+
+
+def is_cleanup(text: str) -> bool:
+    return CLEANUP.search(text) is not None
+
+
+def is_consequence(text: str) -> bool:
+    return CONSEQUENCE.search(text) is not None

@@ -1,0 +1,284 @@
+"""What kind of failure a text tells of, and which texts never are a cause.
+
+The kinds are those of the `log` document. Texts are matched loosely, since wordings move between releases.
+"""
+
+import re
+
+WRAPPER = re.compile(
+    r"Engine core initialization failed|Engine process failed to start|WorkerProc initialization failed"
+    r"|EngineCore (?:encountered an issue|failed to start|encountered a fatal error|hit an exception)"
+    r"|Worker failed with error|Executor failed|EngineDeadError|AsyncEngineDeadError|MQEngineDeadError"
+    r"|Background loop (?:has errored|is)"
+    r"|Task finished unexpectedly|AsyncLLM output_handler failed"
+    r"|RPCServer process died|readiness probe|died unexpectedly|died, exit code|died with exit code|worker died|exited unexpectedly"
+    r"|Error executing method|Exception in worker \S+ while processing method|Process \S+ \(PID: \d+\)"
+    r"|WorkerProc (?:failed to start|hit an exception)|See stack trace|See root cause above|Engine loop has died"
+    r"|Error in (?:chat )?completion|Exception in ASGI application|Failed core proc|Data parallel engine|Rank \d+ scheduler is dead"
+    r"|SIGQUIT received|Initialization failed\. (?:warmup|See)|leader \S+ died|^RayTaskError|RayActorError"
+    r"|Worker(?:Wrapper)? exit|^SystemExit"
+    r"|ZMQError|Executor is not running|ConnectionResetError|BrokenPipeError|zmq\.error"
+)
+_BARE_WRAPPER = re.compile(r"^(?:RuntimeError|Exception|asyncio\.exceptions\.CancelledError|CancelledError)(?:: (?:cancelled)?)?$")
+
+CONSEQUENCE = re.compile(
+    r"collective operation timeout|[Cc]onnection (?:closed|reset) by peer|TCPStore|NCCL watchdog|Broken pipe|recvValue failed"
+    r"|sendBytes failed"
+    r"|remote process exited|ncclRemoteError|ProcessGroupNCCL.*abort|heartbeat|Watchdog caught|Gloo connectFullMesh|Socket Timeout"
+    r"|ensure_kv_transfer_shutdown|object has no attribute '(?:shutdown|engine_core|model_executor|workers|_?finalizer|resources)'"
+    r"|destroy_process_group|cannot schedule new futures|Event loop is closed|Transport endpoint|Separation failed|stop_profile"
+)
+
+CLEANUP = re.compile(r"Exception ignored in|Exception in thread .*usage|leaked|atexit|resource_tracker")
+
+ORDERED = re.compile(r"^(?:KeyboardInterrupt|SystemExit: ?(?:0|130|143)?$|GracefulExit)")
+
+RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
+    (kind, re.compile(pattern))
+    for kind, pattern in (
+        (
+            "gpu_memory_in_use",
+            r"Free memory on device.*(?:on startup )?is less than desired GPU memory utilization|Error in memory profiling"
+            r"|Initial free memory .* current free memory|not enough free (?:GPU )?memory.*other process",
+        ),
+        (
+            "gpu_lost",
+            r"uncorrectable|fallen off the bus|GPU is lost|GPU_IS_LOST|NVLink (?:error|fatal)|hardware error"
+            r"|Xid.*\b(?:48|63|64|74|79|94|95|119)\b"
+            r"|device (?:lost|has been lost)|hipErrorNoDevice.*lost|CUDA_ERROR_ECC|ECC error",
+        ),
+        ("gpu_memory_fault", r"Memory access fault by GPU|HSA_STATUS_ERROR_MEMORY|Page not present or supervisor privilege"),
+        (
+            "shm_too_small",
+            r"/dev/shm[^\n]*(?:No space left|size)|No space left on device[^\n]*/dev/shm"
+            r"|shared memory segment[^\n]*(?:No space|error)"
+            r"|Bus error|unable to open shared memory object|insufficient shared memory|Unexpected bus error encountered in worker"
+            r"|unable to (?:allocate|write to) (?:file|shared memory)[^\n]*(?:shm|torch_)",
+        ),
+        ("disk_full", r"No space left on device|ENOSPC|os error 28|Disk quota exceeded|[Nn]ot enough (?:free )?disk space"),
+        (
+            "kv_cache_too_small",
+            r"larger than the maximum number of tokens that can be stored in KV cache|KV cache is needed, which is larger than"
+            r"|No available memory for the cache blocks|No space in KV cache"
+            r"|Not enough memory\. Please try to increase --mem-fraction-static"
+            r"|requested memory for kv|kv cache (?:allocation )?is less than"
+            r"|not enough (?:memory|space) (?:for|to (?:allocate|hold)).*KV"
+            r"|KV cache (?:memory )?(?:is )?(?:too small|insufficient)|max_total_num_tokens.*(?:too small|<= 0)"
+            r"|available KV cache memory.*(?:negative|<= ?0)",
+        ),
+        (
+            "cuda_oom",
+            r"OutOfMemoryError(?!.*[Rr]ay)|(?:CUDA|HIP|XPU|NPU|GPU) out of memory|CUDA error: out of memory|hipErrorOutOfMemory"
+            r"|cudaErrorMemoryAllocation|CUDA out of memory|CUBLAS_STATUS_ALLOC_FAILED|CUDA_ERROR_OUT_OF_MEMORY"
+            r"|cudaMalloc failed: out of memory"
+            r"|NCCL WARN Cuda failure.*out of memory|Failed to CUDA [cm]alloc|hipMalloc.*out of memory",
+        ),
+        (
+            "host_oom_or_killed",
+            r"exit code:? -9|exitcode=-9|[Ee]xit code 137|\b137\b.*[Kk]illed|OOM ?[Kk]illed|oom-kill"
+            r"|Out of memory: Killed process|low on memory"
+            r"|MemoryError|Cannot allocate memory|DefaultCPUAllocator|can't allocate memory|\[Errno 12\]|std::bad_alloc"
+            r"|killed by (?:the )?(?:OOM|signal 9|SIGKILL)|signal SIGKILL|SIGKILL|OutOfMemoryError.*[Rr]ay|node running low"
+            r"|^Killed$",
+        ),
+        (
+            "killed_by_supervisor",
+            r"DUE TO TIME LIMIT|DUE TO PREEMPTION|CANCELLED AT|start operation timed out|Liveness probe failed|Startup probe failed"
+            r"|failed (?:liveness|startup) probe|stop-sigterm timed out|Killing container|time ?limit (?:reached|exceeded)",
+        ),
+        (
+            "max_model_len_too_large",
+            r"max_model_len \(?\d+\)? is greater than|greater than the derived max_model_len"
+            r"|max_model_len.*(?:exceeds|larger than|must be)"
+            r"|max_seq_len.*exceeds|context[_ ]length.*(?:greater|longer) than|longer than the (?:derived|maximum)",
+        ),
+        (
+            "not_enough_gpus",
+            r"World size \(\d+\) is larger than the number of available GPUs|number of available GPUs|No CUDA GPUs are available"
+            r"|invalid device ordinal|tensor parallel size.*(?:GPUs|devices)|GPUs? (?:are|is) not enough|required GPUs exceeds"
+            r"|requires? \d+ GPUs|device >= 0 && device < num_gpus|not enough (?:CPU )?cores|insufficient (?:CPU )?cores"
+            r"|Not enough allowed NUMA",
+        ),
+        (
+            "ray_placement",
+            r"[Cc]annot provide a placement group|placement group.*(?:within|timed? out|could not|cannot|infeasible)"
+            r"|Current node has no GPU available|No available node types can fulfill|ray cluster.*(?:not enough|only has)"
+            r"|Waiting for creating a placement group",
+        ),
+        (
+            "driver_mismatch",
+            r"[Ee]rror 80[234]\b|unsupported display driver|system not yet initialized|driver version is insufficient"
+            r"|driver on your system is too old|LibRmVersionMismatch|Driver/library version mismatch|Failed to infer device type"
+            r"|Can't initialize NVML|NVML Shared Library Not Found|libcuda\.so(?:\.1)?: cannot open|Found no NVIDIA driver"
+            r"|forward compatibility"
+            r"|PTX was compiled with an unsupported toolchain|cudaErrorInsufficientDriver|CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"
+            r"|HIP driver|amdgpu.*not loaded",
+        ),
+        (
+            "no_kernel_image",
+            r"no kernel image is available|sm_\d+ is not compatible|cudaErrorNoKernelImageForDevice|invalid device function"
+            r"|hipErrorNoBinaryForGpu"
+            r"|not compiled for (?:this )?(?:GPU|arch)|HIP error: invalid device function|hipErrorInvalidDeviceFunction",
+        ),
+        (
+            "compile_error",
+            r"[Nn]inja build failed|nvcc fatal|ptxas fatal|ninja: build stopped|PTXASError|CompilationError"
+            r"|BackendCompilerFailed|InductorError"
+            r"|Could not find nvcc|Error building extension|torch\._dynamo\.exc|torch\._inductor\.exc|triton\.compiler\.errors"
+            r"|LoweringException"
+            r"|Failed to find C compiler|Python\.h: No such file|nvcc not found|NVRTC|nvrtc"
+            r"|CUDA_HOME environment variable is not set"
+            r"|ptxas (?:error|returned)|cannot find -lcuda|fatal error:.*\.h|hipcc|cuda_fp8\.h",
+        ),
+        (
+            "missing_library",
+            r"GLIBC(?:XX)?_[\d.]+|undefined symbol|operator torchvision::nms does not exist"
+            r"|is already used by a Transformers config"
+            r"|cannot import name|No module named|ModuleNotFoundError|ImportError|cannot open shared object file|circular import"
+            r"|requires? (?:the )?(?:package|library|following packages)|please install|Please install|version mismatch"
+            r"|PackageNotFoundError"
+            r"|numpy\.dtype size changed|module '[\w.]+' has no attribute|incompatible.*version|is not installed",
+        ),
+        (
+            "port_in_use",
+            r"[Aa]ddress already in use|Errno 98\b|EADDRINUSE|port \d+ is (?:already )?(?:used|in use)|Port \d+ .*already in use",
+        ),
+        (
+            "ready_timeout",
+            r"Timed out waiting for engine (?:core )?process|Did not receive response from front-end process|ENGINE_READY_TIMEOUT"
+            r"|engine.*(?:did not|not) (?:become )?ready (?:within|in)|Timed out waiting for engines? to"
+            r"|[Ww]aited \d+s \(configured",
+        ),
+        (
+            "hub_auth",
+            r"GatedRepo|401 Client Error|403 Client Error|403 Forbidden|401 Unauthorized|gated repo"
+            r"|Access to model .* is restricted"
+            r"|Invalid username or password|[Ii]nvalid (?:user )?token|You need to be authenticated|awaiting a review"
+            r"|not in the authorized list"
+            r"|RepositoryNotFoundError|404 Client Error|Invalid credentials|token is (?:expired|invalid)",
+        ),
+        (
+            "missing_file",
+            r"HFValidationError|Repo id must be in the form|Cannot find any model weights|referenced in index but missing"
+            r"|FileNotFoundError"
+            r"|does not appear to have (?:a file|files) named|No such file or directory|Invalid repository ID or local directory"
+            r"|Can't load the configuration|EntryNotFoundError(?<!LocalEntryNotFoundError)"
+            r"|is not a (?:local folder|valid model identifier|directory)"
+            r"|no (?:safetensors|weight|config) files? (?:found|were)|config\.json.*(?:not found|missing|does not exist)"
+            r"|path .* does not exist"
+            r"|Incorrect path_or_model_id|Unrecognized model in|[Nn]o such (?:model|file)|No weights? files? found"
+            r"|Failed to load the config",
+        ),
+        (
+            "hub_unreachable",
+            r"LocalEntryNotFoundError|[Cc]ouldn't connect to|Name or service not known|MaxRetryError|ConnectionError"
+            r"|outgoing traffic has been disabled"
+            r"|OfflineModeIsEnabled|Temporary failure in name resolution|ProxyError|ReadTimeout|ConnectTimeout|cached snapshot"
+            r"|NewConnectionError"
+            r"|SSLError|CERTIFICATE_VERIFY|50[0234] Server Error|429 Client Error|Network is unreachable|HfHubHTTPError"
+            r"|getaddrinfo failed"
+            r"|Max retries exceeded|Connection refused.*huggingface|we couldn't connect",
+        ),
+        (
+            "unsupported_model",
+            r"[Mm]odel architectures? .*(?:not supported|failed to be inspected)|does not recognize this architecture"
+            r"|Cannot find model module"
+            r"|has no vLLM implementation|is not supported (?:for now|by vLLM)|does not support this model"
+            r"|Unsupported (?:model|architecture)"
+            r"|not (?:yet )?supported by (?:the )?Transformers|trust_remote_code|trust-remote-code|contains custom code"
+            r"|requires you to execute"
+            r"|model type `?[\w-]+`?.*(?:not|un)(?:recogni|support)|cannot be loaded with.*architecture",
+        ),
+        (
+            "unsupported_quantization",
+            r"Unknown quantization|quantization method .*(?:not|un)support"
+            r"|[Qq]uantization (?:scheme|method|config|format).*(?:not|un|does not)\s?(?:match|support|compatible)"
+            r"|not supported (?:for|on) (?:the )?(?:current|this) GPU|Minimum capability|not supported on.*capability"
+            r"|[Ff]ailed to find a kernel that can implement"
+            r"|fp8.*(?:requires|not supported)|FP8.*(?:requires|not supported)"
+            r"|is not divisible by (?:weight )?(?:quantization|group|min_thread|block)"
+            r"|input_size_per_partition|output_size_per_partition|[Uu]nsupported (?:quant|fp4|fp8|nvfp4|bits)"
+            r"|does not match the quantization method",
+        ),
+        (
+            "corrupt_checkpoint",
+            r"SafetensorError|safetensors_rust|deserializing header|incomplete metadata|HeaderTooLarge|InvalidHeader"
+            r"|MetadataIncompleteBuffer"
+            r"|not initialized from checkpoint|PytorchStreamReader|central directory|invalid load key|Input/output error"
+            r"|\[Errno 5\]|UnpicklingError"
+            r"|corrupt|checksum|unexpected EOF|Unexpected end of file|[Tt]runcated|EOFError|Ran out of input|consistency check"
+            r"|GGUF.*invalid|file size",
+        ),
+        (
+            "shape_mismatch",
+            r"exceeds dimension size|size mismatch|must match the size|shape mismatch|param_data\.shape == loaded_weight\.shape"
+            r"|KeyError: '?[\w.]*(?:layers|model|weight|bias|experts)"
+            r"|no module or parameter named|[Aa]ttempted to load weight|loaded_weight\.shape|expected (?:shape|size)"
+            r"|shapes? .* (?:do not|don't|cannot) match"
+            r"|The size of tensor a|Unexpected (?:key|weight)|[Ww]eight .*not found in|start \(\d+\) \+ length"
+            r"|mismatch.*(?:shape|dimension)|param.*has no attribute 'weight_loader'"
+            r"|params_dict",
+        ),
+        (
+            "tokenizer",
+            r"[Tt]okenizer class|backend tokenizer|untagged enum|Can't load tokenizer"
+            r"|[Tt]okenizer.*(?:not found|does not|failed|error|cannot)"
+            r"|convert a slow tokenizer|tiktoken|sentencepiece|SentencePiece|tokenizer\.json|tekken"
+            r"|[Cc]hat template.*(?:not|error|invalid|failed)|vocab file"
+            r"|chat_template",
+        ),
+        (
+            "bad_argument",
+            r"error: (?:unrecognized arguments?|argument|the following arguments|invalid|ambiguous)|vllm.*: error:"
+            r"|validation errors? for \w+"
+            r"|must be divisible by|divisible by tensor|invalid (?:int|float|choice)|unexpected keyword argument"
+            r"|Invalid (?:value|argument|option)"
+            r"|(?:is|are) (?:mutually exclusive|not compatible)|not a valid"
+            r"|[Mm]ust be (?:in|between|one of|greater|less|positive|>=)|Please (?:set|specify|provide) --"
+            r"|--[\w-]+ (?:is|must|requires|cannot)|\bUnknown (?:option|argument|flag)|launch_server.*error:|usage: ",
+        ),
+        (
+            "nccl",
+            r"NCCL error|NCCL Error|DistBackendError|ncclUnhandledCudaError|ncclSystemError|ncclInternalError|ncclInvalidUsage"
+            r"|unhandled (?:system|cuda) error"
+            r"|NCCL WARN|RCCL|Bootstrap : no socket interface|ibv_|NET/IB|gloo.*(?:unable|failed)|makeDeviceForHostname|HCCL"
+            r"|nccl.*failed",
+        ),
+        (
+            "distributed_timeout",
+            r"collective operation timeout|DistStoreError|[Tt]imed out (?:after|waiting for (?:clients|initialization|all))"
+            r"|Timeout waiting for|wait timeout after"
+            r"|barrier.*tim(?:ed|e) ?out|monitoredBarrier|rendezvous.*(?:tim|fail)|client socket has timed out"
+            r"|The client socket has failed to connect|Socket Timeout",
+        ),
+        (
+            "hang",
+            r"RPC call to \S+ timed out|Engine iteration timed out|shared memory broadcast block|execute_model.*timed out"
+            r"|sample_tokens.*timed out"
+            r"|Detected.*hang|watchdog timeout|Watchdog timeout|TimeoutError: ?$|stuck",
+        ),
+        (
+            "cuda_error",
+            r"CUDA error|CUDA_ERROR|HIP error|cudaError|hipError|illegal memory access|unspecified launch failure|CUBLAS_STATUS"
+            r"|CUDNN_STATUS"
+            r"|device-side assert|CUDA driver error|misaligned address|an illegal instruction|cuBLAS|AcceleratorError|hipblas"
+            r"|HIPBLAS|cutlass.*(?:error|fail)"
+            r"|Triton Error \[CUDA\]|c10::Error.*(?:CUDA|HIP)|launch timed out",
+        ),
+        ("worker_died", r"died unexpectedly|worker died|Worker.*exit|ActorDiedError|The actor (?:died|is dead)"),
+        ("engine_died", r"engine core exited unexpectedly|Engine core proc"),
+    )
+)
+
+
+def kind_of(text: str) -> str:
+    """The kind of failure that a text tells of, `other` where no rule fits."""
+    for kind, pattern in RULES:
+        if pattern.search(text):
+            return kind
+    return "other"
+
+
+def is_wrapper(text: str) -> bool:
+    """Does this only say that something else went wrong?"""
+    return WRAPPER.search(text) is not None or _BARE_WRAPPER.match(text) is not None

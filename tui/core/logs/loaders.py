@@ -1,0 +1,172 @@
+"""Which bar is whose: the main model's, a drafter's, a second pass, another engine's, a reload's.
+
+A second bar from 0 is not a restart. Bars carry no name at all from 0.31 on, and a refresh may be printed twice or leave counts
+out.
+"""
+
+from dataclasses import dataclass, field
+
+from tui.core.logs.bars import Bar
+from tui.core.logs.state import Loader
+
+STEPS_KEPT = 512
+
+
+@dataclass(slots=True)
+class OpenBar:
+    """One bar as it grows. Times in seconds of the log's clock; `step_seconds` as `Loader` has it."""
+
+    what: str
+    unit: str
+    name: str
+    owner: str
+    done: float
+    total: float
+    started_at: float | None
+    last_at: float | None
+    elapsed: float | None = None
+    step_seconds: list[float] = field(default_factory=list)
+    took_after: int = 0
+
+    @property
+    def complete(self) -> bool:
+        return self.done >= self.total > 0
+
+    def loader(self) -> Loader:
+        return Loader(
+            self.what,
+            _count(self.done),
+            _count(self.total),
+            self.unit,
+            self.started_at,
+            tuple(self.step_seconds),
+            self.last_at,
+        )
+
+    def refresh(self, done: float, elapsed: float | None, at: float | None) -> None:
+        """A later refresh of the same bar. Times of arrival are finer than the bar's own, which only count whole seconds."""
+        steps = done - self.done
+        if steps > 0:
+            spent = _spent(self.last_at, at, self.elapsed, elapsed)
+            if spent is not None and steps <= 1000 and self.unit != "bytes":
+                each = spent / steps
+                self.step_seconds.extend([each] * int(steps))
+                if len(self.step_seconds) > STEPS_KEPT:
+                    # The first step is the cold one, which an estimate leaves out: it keeps its place.
+                    del self.step_seconds[1 : len(self.step_seconds) - STEPS_KEPT + 1]
+            self.done = done
+            self.elapsed = elapsed if elapsed is not None else self.elapsed
+            self.last_at = at if at is not None else self.last_at
+
+
+def _spent(before: float | None, at: float | None, elapsed_before: float | None, elapsed: float | None) -> float | None:
+    by_bar = elapsed - elapsed_before if elapsed is not None and elapsed_before is not None else None
+    by_arrival = at - before if at is not None and before is not None else None
+    if by_arrival is not None and by_arrival >= 0 and (by_bar is None or abs(by_arrival - by_bar) <= 1.5):
+        return by_arrival
+    return by_bar if by_bar is not None and by_bar >= 0 else None
+
+
+def _count(number: float) -> float:
+    return int(number) if number == int(number) else number
+
+
+class Loaders:
+    """All bars over weights of one start."""
+
+    def __init__(self) -> None:
+        self.bars: list[OpenBar] = []
+        self.drafter_announced = False
+        self.weights_took = 0
+        self.model_loading_took = 0
+        self.engines_expected = 1
+        self.files: dict[str, tuple[float, float]] = {}
+
+    @property
+    def main(self) -> OpenBar | None:
+        return next((bar for bar in self.bars if bar.what == "model"), None)
+
+    @property
+    def incomplete(self) -> bool:
+        """Does the bar of any engine's main model still have shards before it?"""
+        return any(not bar.complete for bar in self.bars if bar.what == "model" or bar.what.startswith("engine"))
+
+    def update(self, bar: Bar, owner: str, at: float | None) -> OpenBar:
+        unit = "bytes" if "InstantTensor" in bar.name and bar.total >= 1e6 else "shards"
+        if "Runai" in bar.name and bar.total >= 1000:
+            unit = "tensors"
+        known = self._find(bar, owner)
+        if known is not None:
+            known.refresh(bar.done, bar.elapsed, at)
+            return known
+        started = at - bar.elapsed if at is not None and bar.elapsed is not None else at
+        new = OpenBar(self._what(bar, owner), unit, bar.name, owner, bar.done, bar.total, started, at, bar.elapsed)
+        new.took_after = self.weights_took
+        if bar.done and bar.elapsed is not None and bar.done <= 1000 and unit != "bytes":
+            new.step_seconds = [bar.elapsed / bar.done] * int(bar.done)
+        self.bars.append(new)
+        return new
+
+    def _find(self, bar: Bar, owner: str) -> OpenBar | None:
+        candidates = [
+            one
+            for one in self.bars
+            if one.name == bar.name
+            and one.total == bar.total
+            and one.owner == owner
+            and one.done <= bar.done
+            and one.what != "reload"
+        ] + [one for one in self.bars if one.what == "reload" and one.total == bar.total and one.done <= bar.done]
+        if not candidates:
+            return None
+        if bar.done == 0:
+            # A first refresh printed twice belongs to the bar that has not moved yet, unless another engine owes a bar of its own.
+            still = [one for one in candidates if one.done == 0]
+            return still[-1] if still and (owner or len(self.bars) >= self.engines_expected) else None
+        # Unnamed bars of several engines look alike: the nearest count whose bar is not ahead in time is the likeliest.
+        moving = [one for one in candidates if one.elapsed is None or bar.elapsed is None or one.elapsed <= bar.elapsed + 1]
+        return max(moving or candidates, key=lambda one: (one.done < bar.done or one.complete, one.done))
+
+    def _what(self, bar: Bar, owner: str) -> str:
+        if self.drafter_announced:
+            return "drafter"
+        if not self.bars:
+            return "model"
+        mine = [one for one in self.bars if one.owner == owner]
+        engines = [one for one in self.bars if one.what == "model" or one.what.startswith("engine")]
+        if len(engines) < self.engines_expected and (not mine or not owner):
+            return f"engine {len(engines)}"
+        if mine and owner:
+            pass
+        elif not mine and owner and engines and all(one.total == bar.total for one in engines) and self.engines_expected > 1:
+            return f"engine {len(engines)}"
+        last = (mine or self.bars)[-1]
+        if self.model_loading_took and self.weights_took > last.took_after:
+            return "reload"
+        if self.weights_took > last.took_after:
+            return "drafter"
+        passes = sum(1 for one in self.bars if one.what == "model" or one.what.startswith("pass"))
+        return f"pass {passes + 1}"
+
+    def prefetch(self, done: float, total: float, owner: str, at: float | None) -> None:
+        self._keyed("prefetch", "shards", owner, done, total, at)
+
+    def download(self, name: str, bar: Bar, at: float | None) -> None:
+        """The hub's own bars: one a file in bytes, or one over all files."""
+        if name.startswith("Fetching"):
+            self._keyed("download", "files", name, bar.done, bar.total, at)
+            return
+        self.files[name] = (bar.done, bar.total)
+        if any(one.what == "download" and one.unit == "files" for one in self.bars):
+            return
+        done = sum(part[0] for part in self.files.values())
+        total = sum(part[1] for part in self.files.values())
+        self._keyed("download", "bytes", "", done, total, at)
+
+    def _keyed(self, what: str, unit: str, owner: str, done: float, total: float, at: float | None) -> None:
+        for one in self.bars:
+            if one.what == what and one.owner == owner:
+                one.total = total
+                one.refresh(done, None, at)
+                return
+        self.bars.append(OpenBar(what, unit, what, owner, done, total, at, at))

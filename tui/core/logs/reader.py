@@ -1,0 +1,496 @@
+"""Reads a server's log a line at a time: `LogReader` holds the working state, `LoadState` is what it shows.
+
+A new start resets everything but the count of restarts. Nothing leads back from ready, stopped or failed except a new start.
+"""
+
+import math
+import re
+
+from tui.core.deployment import LogLine
+from tui.core.logs import sglang, vllm
+from tui.core.logs.advice import advice
+from tui.core.logs.bars import looks_like_bar, parse_bar
+from tui.core.logs.clock import STEP, LogClock
+from tui.core.logs.course import Course
+from tui.core.logs.failures import (
+    FATAL,
+    HINT,
+    PLAIN,
+    Evidence,
+    Trouble,
+    is_cleanup,
+    is_consequence,
+    is_ordered,
+)
+from tui.core.logs.kinds import is_wrapper, kind_of
+from tui.core.logs.records import Line, LineParser
+from tui.core.logs.state import Failure, LoadState, Phase
+from tui.core.logs.tracebacks import HEADER, Raised, Tracebacks
+from tui.core.logs.wrappers import hides_data
+from tui.core.text import clean
+
+_TAG = re.compile(r"\[(?!shutdown\])[a-z_0-9]+\] (?=[A-Z])")
+_LOADER_BARS = re.compile(r"[Ll]oading .*(?:checkpoint|shards|Streamer|loader)|Multi-thread loading")
+_CAPTURE_BARS = re.compile(r"Capturing")
+_WARM_BARS = re.compile(r"warm-?up|Compiling|Autotun|Pre-compiling|tuning", re.IGNORECASE)
+_HUB_BARS = re.compile(r"Fetching \d+ files|\.(?:safetensors|bin|json|gguf|pt|model)\b|Downloading")
+_BAR_NAME = re.compile(r"(?:Loading|Multi-thread|Capturing|Fetching|Downloading|\[Aiter|DeepGEMM|Compiling|JIT).*")
+_SUCCESS = re.compile(r'"(?:POST|GET) /(?:v1|health|generate|invocations|score|rerank|pooling)\S* HTTP/[\d.]+" 200')
+
+
+class LogReader:
+    """Turns lines into `state`. `year` is the log's (a file's date); live, the lines' times of arrival tell it.
+
+    Feed lines as they are split; pass the time of arrival (seconds since 1970) where it is known.
+    """
+
+    def __init__(self, year: int | None = None) -> None:
+        self._year = year
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets everything: the source is another one now."""
+        self._clock = LogClock(self._year)
+        self._parser = LineParser(self._clock)
+        self._course = Course()
+        self._evidence = Evidence()
+        self._tracebacks = Tracebacks()
+        self._restarts = 0
+        self._lines = 0
+        self._errors = 0
+        self._warnings = 0
+        self._last_at: float | None = None
+        self._now: float | None = None
+        self._shift: float | None = None
+        self._ended_orderly = False
+        self._soft = False
+        self._asgi = False
+        self._state: LoadState | None = None
+
+    @property
+    def rollovers(self) -> int:
+        """Turns of the year within the log. A file's date tells the year of its end, so a first reading may begin too late."""
+        return self._clock.rollovers
+
+    @property
+    def state(self) -> LoadState:
+        """What the log says so far. The same object until something changes."""
+        if self._state is None:
+            self._state = self._picture()
+        return self._state
+
+    def feed(self, line: str, at: float | None = None, number: int | None = None) -> LogLine:
+        """Reads one line and returns it cleaned. `number` is its place in the file where that is not the count of lines fed."""
+        self._lines += 1
+        self._state = None
+        text = clean(line)
+        place = number if number is not None else self._lines
+        parts = self._parser.lines(text) if text[:1] == "{" else None
+        if parts is not None:
+            return self._feed_parts(parts, text, at, place)
+        level = self._read(text, at, place)
+        return LogLine(text, level, place, at)
+
+    def _feed_parts(self, parts: list[str], text: str, at: float | None, place: int) -> LogLine:
+        shell = self._parser.parse(text)
+        level, speaker, when, head = shell.level, shell.speaker, shell.at, shell.head
+        for part in parts:
+            line = self._parser.parse(clean(part))
+            if line.level is None:
+                line.level = level
+            if line.at is None:
+                line.at = when
+            if not line.head and head:
+                line.head = head
+                line.speaker = speaker
+            self._take(line, at, place)
+        return LogLine(text, level, place, at)
+
+    def _read(self, text: str, at: float | None, place: int) -> str | None:
+        line = self._parser.parse(text)
+        self._take(line, at, place)
+        return line.level
+
+    # -- one line
+
+    def _take(self, line: Line, at: float | None, place: int) -> None:
+        course = self._course
+        stamp = line.at
+        if stamp is not None:
+            self._now = stamp
+            if course.started_at is None:
+                course.started_at = stamp
+        if at is not None:
+            self._arrived(line, at)
+        course.now = self._now
+        course.line = place
+        self._last_at = self._now
+        message = line.message
+        level = line.level
+        if level is not None:
+            if level == "WARNING":
+                self._warnings += 1
+            elif level == "ERROR" or level == "CRITICAL":
+                self._errors += 1
+            if line.uvicorn and message[-6:] == "200 OK":
+                if course.phase is not Phase.READY and _SUCCESS.search(message):
+                    self._served()
+                return
+            if self._head_line(line, message):
+                return
+        elif looks_like_bar(message) and self._bar(line, message):
+            return
+        if level == "ERROR" or level == "CRITICAL" or level is None or self._tracebacks.busy or level == "WARNING":
+            self._trouble(line, message, place)
+
+    def _arrived(self, line: Line, at: float) -> None:
+        """Learns how far the log's clock is from the clock of arrival, and dates lines that carry no time themselves."""
+        if line.at is not None:
+            if self._year is None and self._shift is None:
+                self._redate(line, at)
+            lag = at - (line.at or 0.0)
+            if self._shift is None or lag < self._shift:
+                self._shift = lag
+        elif self._shift is None:
+            self._now = at
+            if self._course.started_at is None:
+                self._course.started_at = at
+        else:
+            zone = math.floor((self._shift + 5) / STEP) * STEP
+            there = at - zone
+            lag = self._shift - zone
+            if lag < 5 and (self._now is None or there > self._now):
+                self._now = there
+
+    def _redate(self, line: Line, at: float) -> None:
+        """Takes the year from the first arrival."""
+        from datetime import UTC, datetime
+
+        year = datetime.fromtimestamp(at, UTC).year
+        month = datetime.fromtimestamp(at, UTC).month
+        assert line.at is not None
+        stamped = datetime.fromtimestamp(line.at, UTC)
+        if stamped.month - month > 6:
+            year -= 1
+        self._clock.year = year
+        moved = stamped.replace(year=year) if not (stamped.month == 2 and stamped.day == 29) else stamped
+        shift = moved.timestamp() - line.at
+        self._clock.reset_day()
+        line.at += shift
+        self._now = line.at
+        if self._course.started_at is not None:
+            self._course.started_at = line.at
+
+    # -- what engines say
+
+    def _head_line(self, line: Line, message: str) -> bool:
+        """A record or a uvicorn line; True where an engine's table knows it."""
+        if message[:1] == "[":
+            tag = _TAG.match(message)
+            if tag:
+                message = line.message = message[tag.end() :]
+        course = self._course
+        if line.head == "sglang":
+            if course.engine is None:
+                course.engine = "sglang"
+            if sglang.read(course, line):
+                return False
+        space = message.find(" ")
+        rules = vllm.MESSAGES.get(message[:space] if space > 0 else message)
+        if rules is not None:
+            for pattern, handler in rules:
+                match = pattern.match(message)
+                if match is not None:
+                    self._handle(line, handler, match)
+        elif "version " in message or "model  " in message:
+            self._logo(line, message)
+        return False
+
+    def _handle(self, line: Line, handler: vllm.Handler, match: "re.Match[str]") -> None:
+        if handler is vllm.banner:
+            self._start_seen(line)
+        was_ready = self._course.was_ready
+        handler(self._course, match, line)
+        self._after(was_ready)
+
+    def _after(self, was_ready: bool) -> None:
+        if self._course.was_ready and not was_ready:
+            self._evidence = Evidence(hints=self._evidence.hints)
+            self._soft = False
+        elif self._soft and self._course.phase is not Phase.FAILED:
+            self._soft = False
+
+    def _logo(self, line: Line, message: str) -> None:
+        version = vllm.LOGO_VERSION.match(message)
+        if version:
+            self._start_seen(line)
+            self._course.engine = "vllm"
+            self._course.version = version[1]
+            return
+        model = vllm.LOGO_MODEL.match(message)
+        if model and self._course.version:
+            self._course.model = self._course.model or model[1]
+
+    def _served(self) -> None:
+        """A request was answered, so the server is up although the log hides its readiness."""
+        course = self._course
+        if course.engine == "sglang" and course.phase is not Phase.READY and not course.serving_soon:
+            return
+        was_ready = course.was_ready
+        course.become_ready(self._now)
+        self._after(was_ready)
+
+    def _start_seen(self, line: Line) -> None:
+        """The first line of a server's start."""
+        course = self._course
+        key = line.speaker.key
+        if not course.banner and course.phase not in (Phase.FAILED, Phase.STOPPED, Phase.READY) and not course.loaders.bars:
+            course.banner = True
+            course.banner_speaker = key
+            return
+        if course.phase in (Phase.STARTING,) and key != course.banner_speaker and "ApiServer_" in key:
+            return
+        self._new_start(line)
+        self._course.banner = True
+        self._course.banner_speaker = key
+
+    def _new_start(self, line: Line) -> None:
+        if self._course.phase is not Phase.STOPPED:
+            self._restarts += 1
+        self._course = Course()
+        self._course.now = self._now
+        self._course.started_at = self._now
+        self._evidence = Evidence()
+        self._tracebacks = Tracebacks()
+        self._soft = False
+
+    # -- bars
+
+    def _bar(self, line: Line, message: str) -> bool:
+        bar = parse_bar(message)
+        if bar is None:
+            return False
+        course = self._course
+        named = _BAR_NAME.search(bar.name)
+        name = named[0] if named else bar.name
+        if name != bar.name:
+            bar = type(bar)(name, bar.done, bar.total, bar.elapsed, bar.unit, bar.shards)
+        if bar.shards or _LOADER_BARS.search(name):
+            if course.phase in (Phase.STOPPED, Phase.FAILED) and bar.done == 0 and course.loaders.main is None:
+                return True
+            known = course.loaders.update(bar, line.speaker.key if line.speaker.pid is not None else "", self._now)
+            if not known.complete and known.what not in ("reload",):
+                course.enter(Phase.LOADING, self._now)
+        elif _CAPTURE_BARS.search(name):
+            course.capture_bar(bar, self._now)
+            course.enter(Phase.CAPTURING, self._now)
+        elif _HUB_BARS.search(name):
+            course.loaders.download(name, bar, self._now)
+            if (
+                course.phase in (Phase.STARTING, Phase.LOADING)
+                and course.loaders.main is None
+                and "safetensors" in name + "Fetching"
+            ):
+                course.enter(Phase.DOWNLOADING, self._now)
+        elif _WARM_BARS.search(name) and course.phase in (Phase.KV_CACHE, Phase.CAPTURING):
+            course.enter(Phase.WARMING_UP, self._now)
+        return True
+
+    # -- trouble
+
+    def _trouble(self, line: Line, message: str, place: int) -> None:
+        if line.level is None and not line.head:
+            # Bare lines: the tables know some (logging switched off), and journalctl hides others.
+            if message and self._plain(line, message):
+                return
+        elif not (line.level in ("ERROR", "CRITICAL", "WARNING") or HEADER in message or self._tracebacks.busy):
+            return
+        speaker = line.speaker
+        key = f"{speaker.key}|{'record' if line.head else 'bare'}"
+        if HEADER in message or self._tracebacks.busy:
+            mine, raised = self._tracebacks.feed(key, speaker.name, message, place, self._now, line.head)
+            if mine and self._course.engine is None and "File " in message:
+                self._course.engine = "vllm" if "vllm" in message else "sglang" if "/sglang/" in message else None
+            if raised is not None:
+                self._raised(line, raised, place)
+            if mine:
+                return
+        if not message:
+            return
+        if (FATAL.search(message) and line.level != "WARNING") or "engine core exited unexpectedly" in message:
+            self._fatal(place, message)
+        if message.startswith(("Process ", "Exception ", "EngineCore ", "WorkerProc ", "AsyncLLM ")) or line.uvicorn:
+            self._tracebacks.introduce(key, message)
+            if message.startswith("Exception in ASGI"):
+                self._tracebacks.introduce(f"{speaker.key}|bare", message)
+        self._plain_trouble(line, message, place)
+
+    def _plain(self, line: Line, message: str) -> bool:
+        if hides_data(message):
+            self._course.bars_hidden = True
+            return True
+        if message[0] in " \t":
+            return False
+        space = message.find(" ")
+        rules = vllm.MESSAGES.get(message[:space] if space > 0 else message)
+        if rules is not None:
+            for pattern, handler in rules:
+                match = pattern.match(message)
+                if match is not None:
+                    self._handle(line, handler, match)
+        return False
+
+    def _raised(self, line: Line, raised: Raised, place: int) -> None:
+        if is_ordered(raised):
+            self._interrupt()
+            return
+        introduction = raised.introduction
+        if is_cleanup(introduction) or introduction.startswith("Exception in thread"):
+            return
+        if "ASGI" in introduction:
+            self._trouble_of(line, raised, place, request=True)
+            return
+        self._trouble_of(line, raised, place, request=False)
+        course = self._course
+        text = raised.full
+        if course.stopping:
+            return
+        if FATAL.search(text) or (course.phase is not Phase.READY and (not raised.in_record or raised.introduction)):
+            self._fatal(place, text)
+
+    def _interrupt(self) -> None:
+        course = self._course
+        if course.phase is Phase.FAILED:
+            return
+        course.stopping = True
+        course.end(Phase.STOPPED, self._now)
+
+    def _trouble_of(self, line: Line, raised: Raised, place: int, *, request: bool) -> None:
+        wrapper = is_wrapper(f"{raised.type}: {raised.text}") and not _tells_more(raised)
+        self._evidence.add(
+            Trouble(
+                f"{raised.type}: {raised.text}",
+                "pending",
+                line.speaker.name,
+                line.speaker.rank,
+                line.speaker.worker,
+                place,
+                self._now,
+                self._course.phase if self._course.phase is not Phase.FAILED else self._evidence.fatal_phase,
+                wrapper,
+                False,
+                raised,
+                request=request,
+            )
+        )
+
+    def _plain_trouble(self, line: Line, message: str, place: int) -> None:
+        hint = HINT.search(message)
+        plain = PLAIN.search(message) if line.level not in ("WARNING", "INFO") else None
+        error = line.level in ("ERROR", "CRITICAL") and not line.uvicorn and message[0] not in " \t"
+        if not (hint or plain or error):
+            return
+        phase = self._course.phase if self._course.phase is not Phase.FAILED else self._evidence.fatal_phase
+        text = " ".join(message.split())
+        kind = kind_of(text)
+        speaker = line.speaker
+        trouble = Trouble(
+            text, kind, speaker.name, speaker.rank, speaker.worker, place, self._now, phase, is_wrapper(text), is_consequence(text)
+        )
+        if hint and not error:
+            self._evidence.hint(trouble)
+            return
+        if message.lstrip().startswith("what():"):
+            trouble.text = text.removeprefix("what():").strip()
+        if kind == "other" and not trouble.wrapper:
+            return
+        self._evidence.add(trouble)
+        if plain and ": error: " in message and kind == "bad_argument" and self._course.phase is Phase.STARTING:
+            self._fatal(place, message)
+
+    def _fatal(self, place: int, text: str) -> None:
+        course = self._course
+        if course.stopping or course.phase in (Phase.STOPPED, Phase.FAILED):
+            return
+        self._evidence.mark_fatal(place, self._now, course.phase, text)
+        course.end(Phase.FAILED, self._now)
+
+    # -- the picture
+
+    def _picture(self) -> LoadState:
+        course = self._course
+        bars = course.loaders.bars
+        main = course.loaders.main
+        return LoadState(
+            engine=course.engine,
+            version=course.version,
+            model=course.model,
+            served_names=course.served_names,
+            phase=course.phase,
+            ready=course.phase is Phase.READY,
+            was_ready=course.was_ready,
+            shards=main.loader() if main else None,
+            loaders=tuple(bar.loader() for bar in bars),
+            load_s=course.figure("load_s"),
+            model_load_s=course.figure("model_load_s"),
+            download_s=course.figure("download_s"),
+            gib_per_gpu=course.figure("gib_per_gpu"),
+            checkpoint_gib=course.checkpoint_gib,
+            kv_tokens=_whole(course.figure("kv_tokens")),
+            kv_gib_per_gpu=course.figure("kv_gib"),
+            max_concurrency=course.figure("max_concurrency"),
+            engines=course.data or (1 if course.engine and course.tensor else None),
+            tensor_parallel=course.tensor,
+            pipeline_parallel=course.pipeline,
+            data_parallel=course.data,
+            max_model_len=course.max_model_len,
+            quantization=course.quantization,
+            attention_backend=course.attention_backend,
+            init_engine_s=course.figure("init_engine_s"),
+            capture=course.capture(),
+            started_at=course.started_at,
+            ready_at=course.ready_at,
+            last_line_at=self._last_at,
+            phases=course.phases(),
+            serving=course.serving,
+            failure=self._failure(),
+            restarts=self._restarts,
+            lines=self._lines,
+            errors=self._errors,
+            warnings=self._warnings,
+            notes=tuple(course.notes.values()),
+        )
+
+    def _failure(self) -> Failure | None:
+        course = self._course
+        if course.phase is Phase.FAILED:
+            chosen = self._evidence.choose()
+            return Failure(
+                chosen.kind,
+                chosen.phase,
+                chosen.cause,
+                chosen.process,
+                chosen.line,
+                advice(chosen, course),
+            )
+        if course.phase is Phase.READY and len(course.stalls) >= 3:
+            _, text, line = course.stalls[0]
+            return Failure(
+                "hang",
+                Phase.READY,
+                f"stalled {len(course.stalls)}x: {text}"[:200],
+                None,
+                line,
+                "A worker hangs: look at the GPUs and the kernel log; restart the server if no token arrives.",
+            )
+        return None
+
+
+def _tells_more(raised: Raised) -> bool:
+    """A wrapper that holds the cause's own words, of a kind that can be told."""
+    text = f"{raised.type}: {raised.text}"
+    return "Worker failed with error" in text and kind_of(text) not in ("other", "worker_died", "engine_died")
+
+
+def _whole(number: float | None) -> int | None:
+    return None if number is None else int(number)

@@ -1,0 +1,229 @@
+"""The head of a line: who speaks, at which level, when; and the message that is left.
+
+Process prefixes stand in front of the record (to 0.30) or inside it (0.31 and later), nest (the innermost is the speaker),
+carry Ray's address, or stand alone on a line with what they belong to on the next.
+"""
+
+import re
+
+from tui.core.logs.clock import STEP, LogClock
+from tui.core.logs.wrappers import Unwrapped, strip_colour_remnants, unwrap
+
+LEVELS = frozenset(("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"))
+_UVICORN = {f"{level}:": level for level in LEVELS} | {"WARN:": "WARNING"}
+_PROCESS = re.compile(
+    r"\((?P<name>(?:[^()]|\([^()]*\)|\((?:[^()]|\([^()]*\))*\)){1,120}?),? pid=(?P<pid>\d+)(?:, ip=[^)]{1,60})?\) ?"
+)
+_ANY_HEAD = re.compile(r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) (\d\d-\d\d \d\d:\d\d:\d\d) \[?([\w./+-]+\.(?:py|rs|pyx|cpp):\d+)\] ?")
+_SGLANG = re.compile(
+    r"\[(\d{4})-(\d\d-\d\d \d\d:\d\d:\d\d)(?:[.,]\d+)?((?: (?:DP|PP|TP|EP|ATTN_CP|ATTN_TP|MOE_DP|MOE_EP)\d+)*)\] ?"
+)
+_FOLDED = re.compile(r"\s*\[repeated \d+x across (?:cluster|all nodes)\].*$")
+_RANK = re.compile(r"\brank=(\d+)|_?(DP|PP|TP|EP)(\d+)|VllmWorker-(\d+)")
+
+ProcessName = tuple[str, int]
+"""Name and process id."""
+
+
+class Speaker:
+    """One process as its prefix names it. `rank` is its place within its engine, None where the name does not tell."""
+
+    __slots__ = ("engine", "key", "name", "pid", "rank", "worker")
+
+    def __init__(self, name: str, pid: int | None) -> None:
+        self.name = name
+        self.pid = pid
+        self.key = f"{name} {pid}"
+        self.worker = "Worker" in name
+        self.rank: int | None = None
+        self.engine: int | None = None
+        place = 0
+        for match in _RANK.finditer(name):
+            rank, kind, number, index = match.groups()
+            if rank is not None or index is not None:
+                self.rank = int(rank if rank is not None else index)
+                place = 0
+            elif kind == "DP":
+                self.engine = int(number)
+                if self.worker and self.rank is None:
+                    self.rank = 0
+            elif kind in ("PP", "TP"):
+                place += int(number) * (1000 if kind == "PP" else 1)
+                self.rank = place
+        if name == "VllmWorkerProcess" or (name.startswith("RayWorker") and self.rank is None):
+            self.rank = 1  # the driver is rank 0 and bare; of the others only the pid is known
+        if name.startswith("VllmWorker-"):
+            self.rank = None  # an early name of a process that is called Worker_… as soon as its rank is known
+
+
+NOBODY = Speaker("", None)
+
+
+class Line:
+    """One line taken apart. A single instance is reused, since a log may bring hundreds of thousands a second."""
+
+    __slots__ = ("at", "head", "level", "message", "speaker", "uvicorn", "year")
+
+    def __init__(self) -> None:
+        self.message = ""
+        self.level: str | None = None
+        self.speaker = NOBODY
+        self.head = ""
+        self.at: float | None = None
+        self.uvicorn = False
+        self.year: int | None = None
+
+
+class LineParser:
+    """Takes lines apart. Remembers names, the last bare prefix and the difference between the wrapper's clock and the server's."""
+
+    def __init__(self, clock: LogClock) -> None:
+        self._clock = clock
+        self._prefixes: dict[str, Speaker] = {}
+        self._alone = NOBODY
+        self._shift: float | None = None
+        self._wrapped = False
+        self.line = Line()
+
+    def lines(self, text: str) -> list[str] | None:
+        """The parts of a text that unwraps into several lines (JSON messages), else None."""
+        if text[:1] == "{" or self._wrapped:
+            inner = self._unwrapped(text)[0]
+            if "\n" in inner or "\r" in inner:
+                return [part for part in re.split(r"[\r\n]+", inner) if part.strip()]
+        return None
+
+    def parse(self, text: str) -> Line:
+        """Takes a cleaned line apart; the result is valid until the next call."""
+        line = self.line
+        line.level = None
+        line.head = ""
+        line.at = None
+        line.uvicorn = False
+        alone, self._alone = self._alone, NOBODY
+        line.speaker = NOBODY
+        if "0m" in text:
+            text = strip_colour_remnants(text)
+        if not self._head(text, line):
+            inner, wrapper = self._unwrapped(text)
+            if wrapper is not None:
+                line.level = wrapper.level
+                line.head = wrapper.head
+                if wrapper.process:
+                    line.speaker = self._speaker(f"({wrapper.process}) ") or NOBODY
+                self._head(inner, line)
+                if wrapper.at is not None:
+                    self._wrapper_time(wrapper, line)
+            elif ".py:" in text or ".rs:" in text:
+                self._find_head(text, line)
+        if line.speaker is NOBODY and not line.head:
+            line.speaker = alone
+        elif not line.message and not line.head:
+            self._alone = line.speaker
+        if (line.message.endswith("]") and " [repeated " in line.message) or " [repeated " in line.message[-120:]:
+            line.message = _FOLDED.sub("", line.message)
+        return line
+
+    def _unwrapped(self, text: str) -> tuple[str, Unwrapped | None]:
+        outer: Unwrapped | None = None
+        for _ in range(4):
+            wrapper = unwrap(text)
+            if wrapper is None:
+                break
+            self._wrapped = True
+            text = wrapper.text
+            if outer is None or (outer.at is None and outer.level is None):
+                outer = wrapper
+            if wrapper.level is not None:
+                outer = wrapper
+        return text, outer
+
+    def _wrapper_time(self, wrapper: Unwrapped, line: Line) -> None:
+        at = wrapper.at
+        assert at is not None
+        if wrapper.local:
+            line.at = at
+        elif line.at is not None:
+            self._shift = round((line.at - at) / STEP) * STEP
+        elif self._shift is not None:
+            line.at = at + self._shift
+        else:
+            line.at = at
+
+    def _speaker(self, prefix: str) -> Speaker | None:
+        speaker = self._prefixes.get(prefix)
+        if speaker is None:
+            match = _PROCESS.fullmatch(prefix)
+            if match is None:
+                return None
+            speaker = Speaker(match["name"].rpartition(",")[2].strip() or match["name"], int(match["pid"]))
+            if len(self._prefixes) > 4096:
+                self._prefixes.clear()
+            self._prefixes[prefix] = speaker
+        return speaker
+
+    def _head(self, text: str, line: Line) -> bool:
+        """Peels prefixes and record head off into `line`; False where the text shows neither."""
+        found = False
+        while text[:1] == "(":
+            end = text.find(")", 1, 200)
+            speaker = None
+            while end > 0:
+                cut = end + 2 if text[end + 1 : end + 2] == " " else end + 1
+                speaker = self._speaker(text[:cut])
+                if speaker is not None:
+                    break
+                end = text.find(")", end + 1, 200)
+            if speaker is None:
+                break
+            line.speaker = speaker
+            text = text[cut:]
+            found = True
+        space = text.find(" ", 0, 12)
+        word = text[:space] if space > 0 else ""
+        if word in LEVELS:
+            if text[space + 3 : space + 4] == "-" and text[space + 15 : space + 16] == " ":
+                start = space + 16
+                end = text.find("]", start, start + 160)
+                if end > 0:
+                    line.level = word
+                    line.at = self._clock.seconds(text[space + 1 : space + 15])
+                    line.head = text[start + 1 : end] if text[start] == "[" else text[start:end]
+                    line.message = text[end + 2 :]
+                    return True
+        elif word in _UVICORN:
+            line.level = _UVICORN[word]
+            line.uvicorn = True
+            line.message = text[space:].lstrip()
+            return True
+        elif word[:1] == "[" and word[5:6] == "-":
+            match = _SGLANG.match(text)
+            if match:
+                ranks = match[3].strip()
+                if ranks:
+                    line.speaker = self._rank_speaker(ranks)
+                line.at = self._clock.seconds(match[2])
+                line.year = int(match[1])
+                line.head = "sglang"
+                line.message = text[match.end() :]
+                return True
+        line.message = text
+        return found
+
+    def _rank_speaker(self, ranks: str) -> Speaker:
+        speaker = self._prefixes.get(ranks)
+        if speaker is None:
+            speaker = self._prefixes[ranks] = Speaker(f"Worker_{ranks.replace(' ', '_')}", None)
+        return speaker
+
+    def _find_head(self, text: str, line: Line) -> None:
+        """A record behind a prefix of the user's own, or behind a wrapper that nobody knows."""
+        match = _ANY_HEAD.search(text, 0, 400)
+        if match is None:
+            return
+        line.level, line.head = match[1], match[3]
+        line.at = self._clock.seconds(match[2])
+        line.message = text[match.end() :]
+        start = text.rfind("(", 0, match.start())
+        if start >= 0:
+            line.speaker = self._speaker(text[start : match.start()]) or NOBODY

@@ -1,0 +1,513 @@
+"""vLLM's table: what each message of releases 0.4 to 0.33 says about the course of a start.
+
+Messages are found by their first word and then by a pattern, so that a serving log costs one look-up a line. File names and
+line numbers move between releases and are not looked at.
+"""
+
+import re
+from collections.abc import Callable
+
+from tui.core.logs.course import Course
+from tui.core.logs.records import Line
+from tui.core.logs.state import Phase, Serving
+
+Handler = Callable[[Course, "re.Match[str]", Line], None]
+Rule = tuple[re.Pattern[str], Handler]
+
+MESSAGES: dict[str, list[Rule]] = {}
+"""First word of a message -> rules in order."""
+
+
+def says(pattern: str, *words: str) -> Callable[[Handler], Handler]:
+    """Registers a handler for messages that match the pattern from their start and begin with one of the words (by default the
+    pattern's own first word)."""
+
+    def register(handler: Handler) -> Handler:
+        compiled = re.compile(pattern)
+        for word in words or (pattern.split(" ", 1)[0].replace("\\", ""),):
+            MESSAGES.setdefault(word, []).append((compiled, handler))
+        return handler
+
+    return register
+
+
+def _number(text: str) -> int:
+    return int(text.replace(",", ""))
+
+
+# -- process start and configuration ----------------------------------------------------------------------------------------------
+
+
+@says(r"vLLM API server version v?(\S+)")
+@says(r"vLLM server version v?(\S+?),? (?:serving model (.+))?$")
+def _banner(course: Course, match: re.Match[str], line: Line) -> None:
+    course.engine = "vllm"
+    course.version = match[1].rstrip(",")
+    if match.re.groups > 1 and match[2]:
+        course.model = course.model or match[2].strip()
+
+
+banner = _banner
+"""The handler of the lines that begin a start, for the reader to know."""
+
+LOGO_VERSION = re.compile(r"[\s▀-▟]*version (\d\S*)\s*$")
+LOGO_MODEL = re.compile(r"[\s▀-▟]*model {2,}(\S.*?)\s*$")
+
+_ARGUMENT = r"['\"]{}['\"]: "
+
+
+def _argument(text: str, name: str) -> str | None:
+    match = re.search(rf"'{name}': (?:'([^']*)'|\"([^\"]*)\"|([^,}}\]]+))", text)
+    return next((group for group in match.groups() if group is not None), None) if match else None
+
+
+@says(r"non-default args: (.*)")
+def _arguments(course: Course, match: re.Match[str], line: Line) -> None:
+    text = match[1]
+    course.engine = course.engine or "vllm"
+    model = _argument(text, "model") or _argument(text, "model_tag")
+    if model:
+        course.model = course.model or model
+    names = re.search(r"'served_model_name': \[([^\]]*)\]", text)
+    if names:
+        course.served_names = tuple(name.strip().strip("'\"") for name in names[1].split(",") if name.strip())
+    if _argument(text, "uvicorn_log_level") in ("warning", "error", "critical"):
+        course.server_hidden = True
+    count = _argument(text, "api_server_count")
+    if count and count.isdigit():
+        course.api_servers = max(course.api_servers, int(count))
+    local = _argument(text, "data_parallel_size_local")
+    if local and local.isdigit():
+        course.data_local = int(local)
+    size = _argument(text, "data_parallel_size")
+    if size and size.isdigit():
+        course.data = int(size)
+        course.loaders.engines_expected = max(1, course.data_local or course.data)
+    block = _argument(text, "block_size")
+    if block and block.isdigit():
+        course.block_size = int(block)
+    share = _argument(text, "gpu_memory_utilization")
+    if share:
+        try:
+            course.utilisation = float(share)
+        except ValueError:
+            course.utilisation = None
+
+
+@says(r"args: Namespace\((.*)")
+def _namespace(course: Course, match: re.Match[str], line: Line) -> None:
+    text = match[1]
+    model = re.search(r"\bmodel='([^']*)'", text)
+    if model:
+        course.model = course.model or model[1]
+    names = re.search(r"\bserved_model_name=\[([^\]]*)\]", text)
+    if names:
+        course.served_names = tuple(name.strip().strip("'\"") for name in names[1].split(",") if name.strip())
+    block = re.search(r"\bblock_size=(\d+)", text)
+    if block:
+        course.block_size = int(block[1])
+    if re.search(r"\buvicorn_log_level='(?:warning|error|critical)'", text):
+        course.server_hidden = True
+    share = re.search(r"\bgpu_memory_utilization=([\d.]+)", text)
+    if share:
+        course.utilisation = float(share[1])
+
+
+@says(r"Using max model len (\d+)")
+def _max_model_len(course: Course, match: re.Match[str], line: Line) -> None:
+    course.max_model_len = int(match[1])
+
+
+@says(r"Auto-fit max_model_len: reduced from (\d+) to (\d+)")
+def _auto_fit(course: Course, match: re.Match[str], line: Line) -> None:
+    course.max_model_len = int(match[2])
+
+
+@says(r"Started (\d+) API server process")
+def _api_servers(course: Course, match: re.Match[str], line: Line) -> None:
+    course.api_servers = int(match[1])
+
+
+@says(r"Defaulting api_server_count to data_parallel_size \((\d+)\)")
+def _default_api_servers(course: Course, match: re.Match[str], line: Line) -> None:
+    course.api_servers = int(match[1])
+
+
+@says(r"Launching (\d+) data parallel engine\(s\) in headless mode")
+def _headless(course: Course, match: re.Match[str], line: Line) -> None:
+    course.engine = course.engine or "vllm"
+    course.data_local = int(match[1])
+    course.loaders.engines_expected = max(1, course.data_local)
+    course.notes["headless"] = "headless node: no API server appears in this log, so it never says ready"
+
+
+_KEY = {
+    name: re.compile(rf"\b{name}={value}")
+    for name, value in (
+        ("model", r"'([^']*)'"),
+        ("max_seq_len", r"(\d+)"),
+        ("tensor_parallel_size", r"(\d+)"),
+        ("pipeline_parallel_size", r"(\d+)"),
+        ("data_parallel_size", r"(\d+)"),
+        ("quantization", r"'?([\w.-]+)"),
+        ("served_model_name", r"([^,\]]+|\[[^\]]*\])"),
+        ("block_size", r"(\d+)"),
+    )
+}
+
+
+@says(r"Initializing an? (?:V[01] )?LLM engine \(v([^)]+)\) with config: (.*)")
+def _engine_config(course: Course, match: re.Match[str], line: Line) -> None:
+    course.engine = "vllm"
+    course.version = course.version or match[1]
+    found = {name: key[1] for name, pattern in _KEY.items() if (key := pattern.search(match[2]))}
+    course.model = course.model or found.get("model")
+    if "max_seq_len" in found:
+        course.max_model_len = int(found["max_seq_len"])
+    if "tensor_parallel_size" in found:
+        course.tensor = int(found["tensor_parallel_size"])
+    if "pipeline_parallel_size" in found:
+        course.pipeline = int(found["pipeline_parallel_size"])
+    if "data_parallel_size" in found:
+        # Each engine's own line may say 1 although the deployment has more: the arguments and ranks know better.
+        course.data = max(course.data or 1, int(found["data_parallel_size"]))
+    elif course.data is None and _release(course.version) >= (0, 8):
+        course.data = 1
+    quantization = found.get("quantization")
+    if quantization and quantization != "None":
+        course.quantization = quantization
+    names = found.get("served_model_name")
+    if names and not course.served_names and names not in ("None",):
+        course.served_names = tuple(name.strip().strip("[]'\"") for name in names.split(",") if name.strip("[]'\" "))
+    if "block_size" in found:
+        course.block_size = int(found["block_size"])
+    course.engines_seen.add(line.speaker.key)
+    if course.loaders.engines_expected < (course.data_local or course.data or 1):
+        course.loaders.engines_expected = course.data_local or course.data or 1
+
+
+def _release(version: str | None) -> tuple[int, int]:
+    match = re.match(r"v?(\d+)\.(\d+)", version or "")
+    return (int(match[1]), int(match[2])) if match else (99, 0)
+
+
+@says(r"rank (\d+) in world size (\d+) is assigned as DP rank (\d+), PP rank (\d+),(?: PCP rank \d+,)? TP rank (\d+)")
+def _rank(course: Course, match: re.Match[str], line: Line) -> None:
+    dp = int(match[3])
+    if dp and (course.data or 1) <= dp:
+        course.data = dp + 1
+
+
+@says(r"world_size=(\d+) rank=(\d+)")
+def _world(course: Course, match: re.Match[str], line: Line) -> None:
+    course.engine = course.engine or "vllm"
+
+
+@says(r"Using (?:AttentionBackendEnum\.)?(.+?) (?:attention )?backend(?: on V1 engine)?(?: out of potential backends.*)?\.?$")
+def _attention(course: Course, match: re.Match[str], line: Line) -> None:
+    name = match[1]
+    loose = line.message
+    if "attention" in loose.lower() or re.match(
+        r"(?i)(flash|xformers|triton|torch.?sdpa|rocm|aiter|cutlass|mla|pallas|tree|flex|cpu)", name
+    ):
+        if re.search(r"(?i)\b(moe|linear|kernel|sampl|cache|layout|fp8|nvfp4|gemm|allreduce|all2all)\b", name):
+            return
+        course.attention_backend = name.split()[0] if name.isupper() else name
+
+
+# -- weights -----------------------------------------------------------------------------------------------------------------------
+
+
+@says(r"(?:Starting to load model|Loading model from scratch)(?: (.+?))?(?:\.\.\.)?$", "Starting")
+def _load_begins(course: Course, match: re.Match[str], line: Line) -> None:
+    course.engine = course.engine or "vllm"
+    if match[1]:
+        course.model = course.model or match[1]
+    if _leads(course, line):
+        course.enter(Phase.LOADING, course.now)
+
+
+def _leads(course: Course, line: Line) -> bool:
+    """Does this process's word move the phase? Other ranks than the first only do before anyone else has spoken."""
+    return not (line.speaker.rank and course.phase is not Phase.STARTING)
+
+
+@says(r"Loading drafter model")
+def _drafter(course: Course, match: re.Match[str], line: Line) -> None:
+    course.loaders.drafter_announced = True
+    course.enter(Phase.LOADING, course.now)
+
+
+@says(r"Filesystem type for checkpoints: (\S+?)\. Checkpoint size: ([\d.]+) GiB")
+def _checkpoint(course: Course, match: re.Match[str], line: Line) -> None:
+    if course.checkpoint_gib is None:
+        course.checkpoint_gib = float(match[2])
+    if match[1].upper().startswith(("NFS", "LUSTRE", "CIFS", "FUSE", "GPFS", "CEPH", "9P")):
+        course.notes["filesystem"] = f"weights on {match[1]}: the network storage sets the pace"
+
+
+@says(r"Time spent downloading weights for .*: ([\d.]+) seconds")
+def _downloaded(course: Course, match: re.Match[str], line: Line) -> None:
+    course.ranked("download_s", float(match[1]), line.speaker)
+    if course.phase is Phase.DOWNLOADING:
+        course.enter(Phase.LOADING, course.now)
+
+
+@says(r"Prefetching checkpoint files: \s*\d+% \((\d+)/(\d+)\)")
+def _prefetch(course: Course, match: re.Match[str], line: Line) -> None:
+    if not line.speaker.rank:
+        course.loaders.prefetch(float(match[1]), float(match[2]), line.speaker.key, course.now)
+
+
+@says(r"Loading weights took ([\d.]+) seconds")
+def _weights_took(course: Course, match: re.Match[str], line: Line) -> None:
+    drafter = course.loaders.drafter_announced and course.figure("load_s") is not None
+    if not line.speaker.rank:
+        course.loaders.weights_took += 1
+    if not drafter and course.loaders.model_loading_took == 0 and not course.was_ready:
+        course.ranked("load_s", float(match[1]), line.speaker)
+    if not line.speaker.rank and not course.loaders.incomplete:
+        course.enter(Phase.POST_LOADING, course.now)
+
+
+@says(r"Loading model weights took ([\d.]+) ?(?:GiB|GB)")
+@says(r"Model loading took ([\d.]+) ?(?:GiB|GB)(?: memory)?(?: and ([\d.]+) seconds)?")
+def _model_took(course: Course, match: re.Match[str], line: Line) -> None:
+    if course.was_ready:
+        return
+    course.ranked("gib_per_gpu", float(match[1]), line.speaker)
+    if match.re.groups > 1 and match[2]:
+        course.ranked("model_load_s", float(match[2]), line.speaker)
+    if not line.speaker.rank:
+        course.loaders.model_loading_took += 1
+        if course.phase in (Phase.STARTING, Phase.LOADING, Phase.POST_LOADING, Phase.DOWNLOADING) and not course.loaders.incomplete:
+            course.enter(Phase.PROFILING, course.now)
+
+
+# -- compile, profiling, KV cache --------------------------------------------------------------------------------------------------
+
+
+@says(r"Using cache directory: .* for vLLM's torch\.compile")
+@says(r"Starting torch\.compile", "Starting")
+@says(r"Dynamo bytecode transform time")
+@says(r"Compiling a graph for")
+@says(r"Cache the graph of")
+@says(r"Directly load (?:the compiled graph|AOT compilation)")
+@says(r"saved AOT compiled function")
+@says(r"Warming up model for the compilation")
+def _compiling(course: Course, match: re.Match[str], line: Line) -> None:
+    if _leads(course, line):
+        course.enter(Phase.COMPILING, course.now)
+
+
+@says(r"torch\.compile (?:takes|took) ([\d.]+) s in total", "torch.compile")
+@says(r"Initial profiling/warmup run took")
+@says(r"Profiling CUDA graph memory")
+@says(r"Encoder cache will be initialized")
+@says(r"Warming up done")
+def _profiling(course: Course, match: re.Match[str], line: Line) -> None:
+    if _leads(course, line):
+        course.enter(Phase.PROFILING, course.now)
+
+
+@says(r"Profiling CUDA graph memory: (.*)")
+def _graphs_expected(course: Course, match: re.Match[str], line: Line) -> None:
+    counts = re.findall(r"\w+=(\d+) \(largest", match[1])
+    if counts:
+        course.capture_expected = float(sum(map(int, counts)))
+
+
+@says(r"Memory profiling takes ([\d.]+) seconds", "Memory")
+def _v0_profiled(course: Course, match: re.Match[str], line: Line) -> None:
+    if _leads(course, line):
+        course.enter(Phase.PROFILING, course.now)
+
+
+@says(r"model weights take [\d.]+ ?GiB;.*KV Cache is (-?[\d.]+) ?GiB", "model")
+def _v0_kv(course: Course, match: re.Match[str], line: Line) -> None:
+    course.ranked("kv_gib", float(match[1]), line.speaker)
+    if _leads(course, line):
+        course.enter(Phase.KV_CACHE, course.now)
+
+
+@says(r"Available KV cache memory: (-?[\d.]+) GiB")
+def _kv_memory(course: Course, match: re.Match[str], line: Line) -> None:
+    course.ranked("kv_gib", float(match[1]), line.speaker)
+    if not line.speaker.rank:
+        course.enter(Phase.KV_CACHE, course.now)
+
+
+@says(r"Explicitly set \(([\d.]+)/([\d.]+)\) GiB for KV cache")
+def _kv_cpu(course: Course, match: re.Match[str], line: Line) -> None:
+    course.ranked("kv_gib", float(match[1]), line.speaker)
+    if not line.speaker.rank:
+        course.enter(Phase.KV_CACHE, course.now)
+
+
+_CONCURRENCY = re.compile(r"Maximum concurrency for ([\d,]+) tokens per request: ([\d.]+)x")
+
+
+@says(r"(?:\w+(?: \+ \w+)? )?KV cache size: ([\d,]+) tokens", "GPU", "CPU", "XPU", "TPU", "HPU", "NPU", "KV", "MPS")
+def _kv_tokens(course: Course, match: re.Match[str], line: Line) -> None:
+    if line.speaker.rank:
+        return
+    if course.was_ready:
+        return
+    if course.figure("kv_tokens") is None:
+        course.ranked("kv_tokens", float(_number(match[1])), line.speaker)
+    concurrency = _CONCURRENCY.search(line.message)
+    if concurrency:
+        course.ranked("max_concurrency", float(concurrency[2]), line.speaker)
+    course.enter(Phase.KV_CACHE, course.now)
+
+
+@says(r"Maximum concurrency for ([\d,]+) tokens per request: ([\d.]+)x")
+def _concurrency(course: Course, match: re.Match[str], line: Line) -> None:
+    if course.was_ready:
+        return
+    course.ranked("max_concurrency", float(match[2]), line.speaker)
+    if course.max_model_len is None:
+        course.max_model_len = _number(match[1])
+
+
+@says(r"# (?:(\w+) )?blocks: (\d+)(?:, # CPU blocks: (\d+))?", "#")
+def _kv_blocks(course: Course, match: re.Match[str], line: Line) -> None:
+    if line.speaker.rank or course.was_ready:
+        return
+    course.ranked("kv_tokens", float(int(match[2]) * course.block_size), line.speaker)
+    course.enter(Phase.KV_CACHE, course.now)
+
+
+@says(r"Overriding num_gpu_blocks=(\d+) with num_gpu_blocks_override=(\d+)")
+def _blocks_override(course: Course, match: re.Match[str], line: Line) -> None:
+    course.enter(Phase.KV_CACHE, course.now)
+
+
+# -- capture, warm-up --------------------------------------------------------------------------------------------------------------
+
+
+@says(r"Capturing (?:the model for CUDA graphs|cudagraphs for decoding|model for .* speculator)", "Capturing")
+def _capturing(course: Course, match: re.Match[str], line: Line) -> None:
+    if _leads(course, line):
+        course.enter(Phase.CAPTURING, course.now)
+
+
+@says(r"Graph capturing finished in (\d+) secs", "Graph")
+def _captured(course: Course, match: re.Match[str], line: Line) -> None:
+    if not line.speaker.rank and course.phase is not Phase.WARMING_UP:
+        course.enter(Phase.WARMING_UP, course.now)
+
+
+@says(r"JIT kernel warmup starting")
+@says(r"Skipping CUDA graph capture")
+@says(r"Warming up (?!model for the compilation|done)", "Warming")
+def _warming(course: Course, match: re.Match[str], line: Line) -> None:
+    if course.phase in (Phase.KV_CACHE, Phase.CAPTURING):
+        course.enter(Phase.WARMING_UP, course.now)
+
+
+@says(r"init engine \(profile, create kv cache, warmup model\) took ([\d.]+) s", "init")
+def _init_engine(course: Course, match: re.Match[str], line: Line) -> None:
+    if course.was_ready:
+        return
+    course.ranked("init_engine_s", float(match[1]), line.speaker)
+    course.enter(Phase.WARMING_UP, course.now)
+
+
+# -- API server --------------------------------------------------------------------------------------------------------------------
+
+
+@says(r"Starting vLLM (?:API )?server(?: (\d+))? on (\S+)", "Starting")
+def _serving_soon(course: Course, match: re.Match[str], line: Line) -> None:
+    course.engine = course.engine or "vllm"
+    course.serving_soon = True
+    course.enter(Phase.WARMING_UP, course.now)
+    if course.server_hidden:
+        course.become_ready(course.now)
+
+
+@says(r"Started server process \[(\d+)\]", "Started")
+@says(r"Waiting for application startup", "Waiting")
+def _uvicorn_starts(course: Course, match: re.Match[str], line: Line) -> None:
+    if course.engine != "sglang":
+        course.enter(Phase.WARMING_UP, course.now)
+
+
+@says(r"Application startup complete", "Application")
+def _startup_complete(course: Course, match: re.Match[str], line: Line) -> None:
+    course.startups += 1
+    if course.engine == "sglang":
+        return
+    course.engine = course.engine or "vllm"
+    if course.startups >= course.api_servers:
+        course.become_ready(course.now)
+
+
+@says(r"(?:OpenAI|vLLM gRPC|gRPC)? ?[Ss]erver (?:is ready to accept requests|started on)", "OpenAI", "vLLM", "Server", "gRPC")
+def _rust_ready(course: Course, match: re.Match[str], line: Line) -> None:
+    course.become_ready(course.now)
+
+
+# -- serving -----------------------------------------------------------------------------------------------------------------------
+
+_STATS = re.compile(
+    r"(?:Engine \d{3}: |\d+ Engines Aggregated: )?Avg prompt (?:throughput|tput): ([\d.]+) \S+, "
+    r"Avg generation (?:throughput|tput): "
+    r"([\d.]+) \S+, (?:Reqs )?Running: (\d+)(?: reqs)?(?:, Swapped: \d+ reqs)?, (?:Waiting|Pending): (\d+)"
+)
+_KV_USAGE = re.compile(r"KV cache (?:usage|used): ([\d.]+)%")
+_PREFIX_HITS = re.compile(r"(?<!External )[Pp]refix cache hit rate: (?:GPU: )?([\d.]+)%")
+
+
+@says(r"(?:Engine \d{3}: |\d+ Engines Aggregated: )?Avg prompt (?:throughput|tput): ", "Engine", "Avg", *map(str, range(2, 65)))
+def _stats(course: Course, match: re.Match[str], line: Line) -> None:
+    stats = _STATS.match(line.message)
+    if stats is None:
+        return
+    usage, hits = _KV_USAGE.search(line.message), _PREFIX_HITS.search(line.message)
+    course.serving = Serving(
+        float(stats[1]),
+        float(stats[2]),
+        int(stats[3]),
+        int(stats[4]),
+        float(usage[1]) / 100 if usage else None,
+        float(hits[1]) / 100 if hits else None,
+        course.now,
+    )
+    if course.phase is not Phase.READY:
+        course.engine = course.engine or "vllm"
+        course.become_ready(course.now)
+
+
+@says(r"No available shared memory broadcast block found in (\d+)", "No")
+def _shm_wait(course: Course, match: re.Match[str], line: Line) -> None:
+    if course.phase is Phase.READY:
+        course.stalls.append((course.now, line.message, course.line))
+
+
+# -- the end -----------------------------------------------------------------------------------------------------------------------
+
+
+@says(r"\[shutdown\] .*?trigger received signal=(\w+)", "[shutdown]")
+@says(r"\[shutdown\] API server: ", "[shutdown]")
+@says(r"Shutdown initiated", "Shutdown")
+@says(r"Received signal (?:2|15|SIGINT|SIGTERM)", "Received")
+@says(r"(?:Terminating|Killing) local vLLM worker processes", "Terminating", "Killing")
+@says(r"Gracefully stopping", "Gracefully")
+@says(r"Shutting down(?: FastAPI HTTP server)?\.?$", "Shutting")
+@says(r"Finished server process", "Finished")
+@says(r"Application shutdown complete", "Application")
+def _stopping(course: Course, match: re.Match[str], line: Line) -> None:
+    if course.phase is not Phase.FAILED:
+        course.stopping = True
+        course.end(Phase.STOPPED, course.now)
+
+
+@says(r"Sleep mode freed ([\d.]+) GiB memory", "Sleep")
+def _asleep(course: Course, match: re.Match[str], line: Line) -> None:
+    course.notes["sleep"] = "asleep: weights and KV cache are off the GPU; POST /wake_up brings it back"
+
+
+@says(r"It took [\d.]+ seconds to wake up", "It")
+def _awake(course: Course, match: re.Match[str], line: Line) -> None:
+    course.notes.pop("sleep", None)
