@@ -1,0 +1,212 @@
+"""Continuous batching as vLLM does it: requests join and leave between steps, a step gives each running one a token.
+
+A step takes as long as the batch asks for: 11.9 ms for one stream (81 tok/s with a prompt of 512 tokens), 60 ms with the prefill of
+new prompts for 256 (about 4,000 tok/s in all). Blocks of 16 prompt tokens that were seen before are not computed again.
+"""
+
+import asyncio
+import itertools
+import math
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from tui.simulator.metrics import ServerMetrics
+
+BLOCK = 16
+MAX_BATCHED_TOKENS = 8192
+MAX_SEQUENCES = 256
+KV_BLOCKS = 52_371
+FIRST_TOKEN_S = 0.160
+"""From the arrival of a request until its prompt can be computed: tokenizing, the queue between the processes, sampling."""
+PREFILL_TOKEN_S = 25e-6
+_STEP_MS = ((1, 11.93), (2, 12.25), (4, 12.7), (8, 13.5), (16, 14.7), (32, 16.8), (64, 20.8), (128, 29.6), (256, 48.0), (512, 96.0))
+
+
+def step_seconds(streams: int) -> float:
+    """How long a decoding step takes with that many streams: between the points, linear in the streams."""
+    if streams <= 1:
+        return _STEP_MS[0][1] / 1000
+    for (low, fast), (high, slow) in itertools.pairwise(_STEP_MS):
+        if streams <= high:
+            return (fast + (slow - fast) * (streams - low) / (high - low)) / 1000
+    return _STEP_MS[-1][1] / 1000 * streams / _STEP_MS[-1][0]
+
+
+Emit = Callable[[str, str | None], None]
+"""Called with a token's text and the reason why the reply ends with it, or None."""
+
+
+@dataclass(slots=True, eq=False)
+class Generation:
+    """One sequence: a prompt, and the tokens that will be said. `finish` is the reason that its last token carries."""
+
+    prompt: Sequence[int]
+    reply: Sequence[str]
+    finish: str
+    emit: Emit
+    fail: Callable[[], None]
+    arrived: float = field(default_factory=time.monotonic)
+    scheduled: float | None = None
+    first_token: float | None = None
+    last_token: float | None = None
+    cached: int = 0
+    to_prefill: int = 0
+    said: int = 0
+    over: bool = False
+
+    @property
+    def blocks(self) -> int:
+        return math.ceil((len(self.prompt) + self.said) / BLOCK)
+
+
+class PrefixCache:
+    """Blocks of prompts that were computed before, the oldest forgotten first."""
+
+    def __init__(self, blocks: int = KV_BLOCKS) -> None:
+        self._room = blocks
+        self._known: OrderedDict[int, None] = OrderedDict()
+
+    def admit(self, prompt: Sequence[int]) -> int:
+        """How many of the prompt's tokens need no computing; all of its whole blocks are known from now on."""
+        chain, hits, missed = 0, 0, False
+        for start in range(0, len(prompt) - BLOCK + 1, BLOCK):
+            chain = hash((chain, tuple(prompt[start : start + BLOCK])))
+            if chain in self._known and not missed:
+                hits += 1
+                self._known.move_to_end(chain)
+            else:
+                missed = True
+                self._known[chain] = None
+        while len(self._known) > self._room:
+            self._known.popitem(last=False)
+        # The last token is always computed, since its output is what is sampled from.
+        return min(hits * BLOCK, max(0, len(prompt) - 1))
+
+
+class Engine:
+    """Runs until it is closed or killed. `running` and `waiting` are what the statistics tell."""
+
+    def __init__(self, metrics: ServerMetrics) -> None:
+        self._metrics = metrics
+        self._cache = PrefixCache()
+        self._waiting: deque[Generation] = deque()
+        self._running: list[Generation] = []
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.dead = False
+
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def kv_share(self) -> float:
+        return min(1.0, sum(generation.blocks for generation in self._running) / KV_BLOCKS)
+
+    async def drained(self) -> None:
+        """Until nothing runs or waits any more."""
+        await self._idle.wait()
+
+    def submit(self, generation: Generation) -> None:
+        self._waiting.append(generation)
+        self._idle.clear()
+        self._wake.set()
+
+    def abort(self, generation: Generation) -> None:
+        """The client went away: its sequence leaves the batch before the next step."""
+        if not generation.over:
+            generation.over = True
+            self._metrics.finished(generation, "abort")
+            if generation in self._waiting:
+                self._waiting.remove(generation)
+
+    def die(self) -> None:
+        """What the engine's death does to every request in it."""
+        self.dead = True
+        self._idle.set()
+        victims = [*self._running, *self._waiting]
+        self._running.clear()
+        self._waiting.clear()
+        for generation in victims:
+            if not generation.over:
+                generation.over = True
+                self._metrics.finished(generation, "error")
+                generation.fail()
+
+    async def run(self) -> None:
+        due = 0.0
+        while not self.dead:
+            if not self._running and not self._waiting:
+                self._wake.clear()
+                self._idle.set()
+                self._tell()
+                await self._wake.wait()
+            self._admit()
+            if not self._running:
+                await asyncio.sleep(max(0.001, self._waiting[0].arrived + FIRST_TOKEN_S - time.monotonic()))
+                continue
+            prefilled, decoding = self._plan()
+            takes = prefilled * PREFILL_TOKEN_S + (step_seconds(len(decoding)) if decoding else 0.004)
+            # The schedule is kept over steps, so that the rounding of each sleep does not add up.
+            due = max(due, time.monotonic() - 0.005) + takes
+            if (rest := due - time.monotonic()) > 0:
+                await asyncio.sleep(rest)
+            self._step(decoding)
+            self._metrics.iteration(prefilled + len(decoding))
+            self._tell()
+
+    def _tell(self) -> None:
+        self._metrics.load(self.running, self.waiting, self.kv_share)
+
+    def _admit(self) -> None:
+        now = time.monotonic()
+        blocks = sum(generation.blocks for generation in self._running)
+        while self._waiting and len(self._running) < MAX_SEQUENCES:
+            generation = self._waiting[0]
+            if now - generation.arrived < FIRST_TOKEN_S or blocks + generation.blocks > KV_BLOCKS:
+                return
+            self._waiting.popleft()
+            generation.scheduled = now
+            generation.cached = self._cache.admit(generation.prompt)
+            generation.to_prefill = len(generation.prompt) - generation.cached
+            blocks += generation.blocks
+            self._running.append(generation)
+            self._metrics.scheduled(generation)
+
+    def _plan(self) -> tuple[int, list[Generation]]:
+        """Prompt tokens to compute in this step, and the sequences that get a token at its end."""
+        self._running = [generation for generation in self._running if not generation.over]
+        budget, prefilled = MAX_BATCHED_TOKENS, 0
+        decoding: list[Generation] = []
+        for generation in self._running:
+            if generation.to_prefill:
+                part = min(generation.to_prefill, budget)
+                budget -= part
+                prefilled += part
+                generation.to_prefill -= part
+            if not generation.to_prefill:
+                decoding.append(generation)
+        return prefilled, decoding
+
+    def _step(self, decoding: Sequence[Generation]) -> None:
+        now = time.monotonic()
+        for generation in decoding:
+            if generation.over:
+                continue
+            text = generation.reply[generation.said]
+            generation.said += 1
+            self._metrics.token(generation, now)
+            generation.last_token = now
+            last = generation.said == len(generation.reply)
+            if last:
+                generation.over = True
+                self._metrics.finished(generation, generation.finish)
+            generation.emit(text, generation.finish if last else None)
+        self._running = [generation for generation in self._running if not generation.over]

@@ -1,0 +1,387 @@
+"""The process that is the simulated host: SSH server, link, GPUs, and the supervisor of the simulated `vllm serve`.
+
+Started with its directory on argv[1]; the first line of stdin is the specification, every later one a request of a test or of
+the demo ({"id", "do", ...}), answered on stdout. When stdin ends, or the parent process does, the host ends with all that it
+started and removes its directory.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+import msgspec
+
+from tui.simulator.gpus import Gpus, Load
+from tui.simulator.link import Link
+from tui.simulator.machinery import Machinery, hide_python
+from tui.simulator.processes import argument_length, die_with_parent
+from tui.simulator.scenarios import Scenario
+from tui.simulator.serve import Serving, command_line
+from tui.simulator.sshd import Shell, listen
+
+_SAMPLE_S = 0.2
+_RESTART_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Specification:
+    scenario: Scenario
+    speed: float = 1.0
+
+
+class SimulatedHost:
+    """`facts()` is what the parent is told once all listens."""
+
+    def __init__(self, directory: Path, specification: Specification) -> None:
+        self._directory = directory
+        self._scenario = specification.scenario
+        self._speed = specification.speed
+        self._home = directory / "home"
+        self.log_path = directory / "var" / "log" / "vllm" / "kimi.log"
+        self._machinery = Machinery(directory, self._scenario)
+        self._gpus = Gpus(self._scenario.machine)
+        self._load = Load()
+        self._engine = 0
+        self._server: asyncio.subprocess.Process | None = None
+        self._leash = os.pipe()
+        self._foreign: asyncio.subprocess.Process | None = None
+        self._logins: set[asyncssh.SSHServerConnection] = set()
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._attempt = 0
+        self._supervising: asyncio.Task[None] | None = None
+        self._frozen_once = False
+        self.api_port = _free_port()
+
+    # -- life --------------------------------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        for folder in (self._home, self.log_path.parent):
+            folder.mkdir(parents=True, exist_ok=True)
+        await asyncio.to_thread(self._machinery.build)
+        if self._scenario.machine.foreign:
+            self._foreign = await asyncio.create_subprocess_exec(
+                *("/bin/sleep", "infinity"), preexec_fn=die_with_parent, start_new_session=True
+            )
+            self._gpus.foreign_pid = self._foreign.pid
+        prefix = () if self._scenario.python else hide_python()
+        self.shell = Shell(self._home, self._machinery.environment(self._home), prefix)
+        host_key, authorized = self._keys()
+        self._acceptor = await listen(self._home, self.shell, self._logins, host_key, authorized)
+        self.link = Link(self._acceptor.get_port())
+        self.link.on_connect = self._connected
+        await self.link.open()
+        self._write_client_files(host_key)
+        self._sample()
+        self._tasks = [asyncio.ensure_future(self._sampling())]
+        if self._scenario.drop_every_s:
+            self._tasks.append(asyncio.ensure_future(self._dropping(self._scenario.drop_every_s)))
+        self._supervising = asyncio.ensure_future(self._supervise())
+
+    async def close(self) -> None:
+        for task in (*self._tasks, *([self._supervising] if self._supervising else [])):
+            task.cancel()
+        self.link.close()
+        self._acceptor.close()
+        self.shell.kill_all()
+        os.close(self._leash[1])
+        for process in (self._server, self._foreign):
+            if process is not None and process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "alias": "simulated-gpu-box",
+            "ssh_port": self.link.port,
+            "api_port": self.api_port,
+            "log_path": str(self.log_path),
+            "ssh_config": str(self._directory / "client" / "config"),
+            "known_hosts": str(self._directory / "client" / "known_hosts"),
+            "identity": str(self._directory / "client" / "id_ed25519"),
+            "gpus": self._machinery.how,
+        }
+
+    def _keys(self) -> tuple[Path, Path]:
+        client, server = self._directory / "client", self._directory / "server"
+        for folder in (client, server):
+            folder.mkdir(mode=0o700)
+        for path, comment in ((server / "host_key", "simulated host"), (client / "id_ed25519", "simulated user")):
+            key = asyncssh.generate_private_key("ssh-ed25519", comment=comment)
+            key.write_private_key(str(path))
+            key.write_public_key(f"{path}.pub")
+            path.chmod(0o600)
+        return server / "host_key", client / "id_ed25519.pub"
+
+    def _write_client_files(self, host_key: Path) -> None:
+        client = self._directory / "client"
+        kind, key = host_key.with_name("host_key.pub").read_text().split()[:2]
+        port = self.link.port
+        (client / "known_hosts").write_text(f"[127.0.0.1]:{port} {kind} {key}\n")
+        (client / "config").write_text(
+            f"Host simulated-gpu-box\n  HostName 127.0.0.1\n  Port {port}\n  User engineer\n  IdentityFile "
+            f"{client / 'id_ed25519'}\n"
+            f"  IdentitiesOnly yes\n  IdentityAgent none\n  UserKnownHostsFile {client / 'known_hosts'}\n  "
+            f"GlobalKnownHostsFile none\n"
+            f"  StrictHostKeyChecking yes\n"
+        )
+        (client / "config").chmod(0o600)
+
+    # -- the server --------------------------------------------------------------------------------------------------------------
+
+    async def _supervise(self) -> None:
+        """Runs the server, and again after each crash that the scenario has planned, as a unit with Restart=on-failure would."""
+        while True:
+            await self._serve()
+            if self._attempt >= self._scenario.crashes:
+                return
+            self._attempt += 1
+            await asyncio.sleep(max(0.3, _RESTART_S / self._speed))
+
+    async def _serve(self) -> None:
+        told, tell = os.pipe()
+        command = command_line(self._scenario, self.api_port)
+        serving = Serving(
+            scenario=self._scenario,
+            port=self.api_port,
+            speed=self._speed,
+            attempt=self._attempt,
+            leash=self._leash[0],
+            report=tell,
+            command=command,
+        )
+        path = self._directory / "server" / "serve.json"
+        path.write_bytes(msgspec.json.encode(serving))
+        arguments = [sys.executable, "-m", "tui.simulator.serve", str(path), ""]
+        # The title that the server gives itself is written over its arguments: they must be exactly as long.
+        arguments[-1] = "-" * max(0, argument_length(command) - argument_length(arguments))
+        log = os.open(self.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            self._server = await asyncio.create_subprocess_exec(
+                *arguments,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(self._leash[0], tell),
+                preexec_fn=die_with_parent,
+                start_new_session=True,
+                cwd=self._home,
+                env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+            )
+        finally:
+            os.close(log)
+            os.close(tell)
+        reader = asyncio.StreamReader()
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(told, "rb")
+        )
+        try:
+            while line := await reader.readline():
+                self._reported(json.loads(line))
+            await self._server.wait()
+        finally:
+            transport.close()
+
+    def _reported(self, report: dict[str, Any]) -> None:
+        self._load.memory_mib = report["memory_mib"]
+        self._load.weights_share = report["weights_share"]
+        self._load.busy = report["busy"]
+        self._load.running = report["running"]
+        if report["engine"] != self._engine:
+            self._engine = report["engine"]
+        self._load.workers = tuple(report["workers"]) or ((self._engine,) if self._engine else ())
+        if report["phase"] == "ready" and not any(task.get_name() == "ready" for task in self._tasks):
+            self._tasks.append(asyncio.create_task(self._when_ready(), name="ready"))
+
+    async def _when_ready(self) -> None:
+        if self._scenario.kill_engine_after_s is not None:
+            await asyncio.sleep(self._scenario.kill_engine_after_s)
+            await self.do("kill_engine", {})
+        if self._scenario.machine.lost is not None:
+            await asyncio.sleep(10.0)
+            self._gpus.lost.add(self._scenario.machine.lost)
+
+    # -- what goes on ------------------------------------------------------------------------------------------------------------
+
+    async def _sampling(self) -> None:
+        while True:
+            self._sample()
+            await asyncio.sleep(_SAMPLE_S)
+
+    def _sample(self) -> None:
+        alive = tuple(pid for pid in self._load.workers if _alive(pid))
+        if alive != self._load.workers:
+            self._load.workers = alive
+            self._load.running, self._load.busy = 0, 0.0
+        self._machinery.write(self._gpus.rows(self._load))
+
+    async def _dropping(self, every_s: float) -> None:
+        while True:
+            await asyncio.sleep(every_s)
+            self.link.cut()
+
+    def _connected(self) -> None:
+        if self._scenario.freeze_after_s is not None and not self._frozen_once:
+            self._frozen_once = True
+            self._tasks.append(asyncio.ensure_future(self._freezing(self._scenario.freeze_after_s, self._scenario.freeze_s)))
+
+    async def _freezing(self, after_s: float, for_s: float) -> None:
+        await asyncio.sleep(after_s)
+        self.link.freeze()
+        await asyncio.sleep(for_s)
+        self.link.thaw()
+
+    # -- requests ----------------------------------------------------------------------------------------------------------------
+
+    async def do(self, name: str, asked: dict[str, Any]) -> Any:
+        """Raises ValueError for what is no request, or can't be done now."""
+        match name:
+            case "drop_link":
+                self.link.cut()
+            case "refuse_link":
+                self.link.refusing = bool(asked.get("on", True))
+                self.link.cut()
+            case "freeze_link":
+                self.link.freeze()
+            case "thaw_link":
+                self.link.thaw()
+            case "delay_link":
+                self.link.delay_s = float(asked["seconds"])
+            case "kill_engine":
+                self._signal(self._engine, signal.SIGKILL)
+            case "kill_worker":
+                self._signal(self._load.workers[int(asked.get("rank", 0))], signal.SIGKILL)
+            case "kill_server":
+                self._signal(self._server.pid if self._server else 0, signal.SIGKILL)
+            case "stop_server":
+                self._signal(self._server.pid if self._server else 0, signal.SIGTERM)
+            case "restart_server":
+                await self._restart()
+            case "rotate_log":
+                self.log_path.rename(self.log_path.with_suffix(".log.1"))
+                self.log_path.touch()
+            case "truncate_log":
+                os.truncate(self.log_path, 0)
+            case "remove_log":
+                self.log_path.unlink()
+            case "write_log":
+                with self.log_path.open("ab") as file:
+                    file.write(str(asked["text"]).encode("utf-8", "surrogateescape"))
+            case "set_gpu":
+                self._gpus.overrides.setdefault(int(asked["gpu"]), {}).update(asked["fields"])
+                self._sample()
+            case "lose_gpu":
+                self._gpus.lost.add(int(asked["gpu"]))
+                self._sample()
+            case "state":
+                return self._state()
+            case _:
+                raise ValueError(f"there is no request {name!r}")
+        return None
+
+    def _signal(self, pid: int, number: int) -> None:
+        if pid <= 0 or not _alive(pid):
+            raise ValueError("that process isn't running")
+        os.kill(pid, number)
+
+    async def _restart(self) -> None:
+        """Stops the server if it runs, and starts it anew, logging to the same file."""
+        if self._supervising is not None:
+            self._supervising.cancel()
+        if self._server is not None and self._server.returncode is None:
+            self._server.terminate()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._server.wait(), 2.0)
+            if self._server.returncode is None:
+                self._server.kill()
+                await self._server.wait()
+        if self._engine and _alive(self._engine):
+            os.kill(self._engine, signal.SIGKILL)
+        self._load = Load()
+        self._attempt = max(self._attempt, self._scenario.crashes) + 1
+        self._supervising = asyncio.ensure_future(self._supervise())
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "server": self._server.pid if self._server is not None and self._server.returncode is None else None,
+            "exit_status": self._server.returncode if self._server is not None else None,
+            "engine": self._engine,
+            "workers": self._load.workers,
+            "memory_mib": self._load.memory_mib,
+            "logins": len(self._logins),
+            "attempt": self._attempt,
+            "time": time.time(),
+        }
+
+
+def _alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rsplit(b")", 1)[1].split()[0] not in (b"Z", b"X")
+    except OSError:
+        return False
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def _run(directory: Path) -> None:
+    loop = asyncio.get_running_loop()
+    requests = asyncio.StreamReader(limit=2**20)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(requests), sys.stdin.buffer)
+    ended = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(number, ended.set)
+    specification = msgspec.json.decode(await requests.readline(), type=Specification)
+    host = SimulatedHost(directory, specification)
+    answering = asyncio.ensure_future(_answer(host, requests))
+    ending = asyncio.ensure_future(ended.wait())
+    try:
+        await asyncio.wait({answering, ending}, return_when=asyncio.FIRST_COMPLETED)
+        if answering.done():
+            answering.result()
+    finally:
+        answering.cancel()
+        ending.cancel()
+        await host.close()
+
+
+async def _answer(host: SimulatedHost, requests: asyncio.StreamReader) -> None:
+    await host.open()
+    _tell({"ready": host.facts()})
+    while line := await requests.readline():
+        asked = json.loads(line)
+        try:
+            _tell({"id": asked["id"], "value": await host.do(asked["do"], asked)})
+        except (ValueError, KeyError, OSError, IndexError) as error:
+            _tell({"id": asked.get("id"), "error": str(error)})
+
+
+def _tell(message: dict[str, Any]) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        os.write(1, json.dumps(message).encode() + b"\n")
+
+
+def main() -> None:
+    directory = Path(sys.argv[1])
+    try:
+        asyncio.run(_run(directory))
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
