@@ -1,14 +1,15 @@
 """Drawing without a widget: lines, tables, bars, meters, charts. Everything returns Content and bears any size.
 
-Styles name theme variables, never colours. Neighbours of one style are joined into one span: spans are what drawing and the terminal
-pay for.
+Styles name theme variables, never colours. Neighbours of one style are joined into one span: spans are what drawing and the
+terminal pay for.
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 
 from rich.cells import cell_len, set_cell_size
 from textual.content import Content
+from textual.renderables.digits import DIGITS, DIGITS3X3_BOLD
 
 Part = str | Content | tuple[str, str]
 P, G, W, E, S, B = "$primary", "$success", "$warning", "$error", "$secondary", "bold"
@@ -105,8 +106,10 @@ def table(width: int, columns: Sequence[Sequence[str]], records: Iterable[Sequen
 
 
 def bar(share: float | None, width: int, other: float = 0.0, style: str = P) -> Content:
-    """A share of the whole; ▒ is the part of it that is not the engine's. The boundary cell is mixed, not cut, since ▆ leaves a line
-    between rows and has no eighths."""
+    """A share of the whole; ▒ is the part of it that is not the engine's.
+
+    The boundary cell is mixed, not cut, since ▆ leaves a line between rows and has no eighths.
+    """
     if width <= 0:
         return Content("")
     if share is None:
@@ -138,10 +141,10 @@ def meter(
     mark: tuple[str, str] | None = None,
     bright: bool = True,
 ) -> Content:
-    """Progress, one cell a shard: ▊ done, ▌ in hand, ▏ to come, so that the shape says it without colour; brighter towards the head.
+    """Progress, one cell a shard: ▊ done, ▌ in hand, ▏ to come: the shape says it without colour; brighter towards the head.
 
-    With more shards than columns it is one continuous bar. `bright` False shows the cell in hand dim (its other half second); `mark`
-    stands in the cell where it ended.
+    With more shards than columns it is one continuous bar. `bright` False shows the cell in hand dim (its other half second);
+    `mark` stands in the cell where it ended.
     """
     if width <= 0 or total <= 0:
         return Content("")
@@ -163,7 +166,7 @@ def meter(
             body = "▌" if size == 1 else "█" * (size // 2) + " " * (size - size // 2)
             parts.append((body, f"bold {style}" if bright else f"{style} 55%"))
         rest = rest[1:]
-    parts.append(("".join("▏" + " " * (b - a - 1) for a, b in zip(rest, rest[1:], strict=False)), TRACK))
+    parts.append(("".join("▏" + " " * (b - a - 1) for a, b in pairwise(rest)), TRACK))
     return line(*parts)
 
 
@@ -233,7 +236,7 @@ def curve(
     marks: dict[int, str] | None = None,
     limit: tuple[float, str] | None = None,
 ) -> list[Content]:
-    """Braille between measured points ●, ○ above the `limit`; `marks` writes figures above some points. x in cells, y from 0 to 1."""
+    """Braille between measured points ●, ○ above the `limit`; `marks` writes figures above some. x in cells, y from 0 to 1."""
     if height < 3 or width < 1 or not xs:
         return []
     grid = [[0] * width for _ in range(height)]
@@ -269,25 +272,17 @@ def curve(
 # -- big figures -------------------------------------------------------------------------------------------------------------------
 
 _BIG = {
-    "0": ("╭─╮", "│ │", "╰─╯"),
-    "1": ("╶╮ ", " │ ", "╶┴╴"),
-    "2": ("╶─╮", "┌─┘", "╰─╴"),
-    "3": ("╶─╮", " ─┤", "╶─╯"),
-    "4": ("╷ ╷", "╰─┤", "  ╵"),
-    "5": ("╭─╴", "╰─╮", "╶─╯"),
-    "6": ("╭─╴", "├─╮", "╰─╯"),
-    "7": ("╶─┐", "  │", "  ╵"),
-    "8": ("╭─╮", "├─┤", "╰─╯"),
-    "9": ("╭─╮", "╰─┤", "╶─╯"),
+    char: tuple(DIGITS3X3_BOLD[i * 3 + row].ljust(3) for row in range(3)) for i, char in enumerate(DIGITS) if char in "0123456789"
+} | {
     ":": (" ", ":", " "),
-    ".": (" ", " ", "."),
-    ",": (" ", " ", ","),
     "%": ("  ", "  ", " %"),
-    "—": ("   ", "╶─╴", "   "),
+    ".": (" ", " ", "•"),
+    ",": (" ", " ", ","),
+    "—": ("   ", "╺━╸", "   "),
     " ": (" ", " ", " "),
-    "<": ("  ", "< ", "  "),
     "~": ("  ", "~ ", "  "),
 }
+"""Textual's own shapes, three cells wide; points and colons take one."""
 
 
 def big(text: str, style: str = B) -> list[Content]:

@@ -1,0 +1,71 @@
+"""Writes a picture of each state at each size: `python tests/ui/pictures.py FOLDER [PART-OF-NAME]`."""
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+
+from textual.app import App
+
+from tests.ui import scenes
+from tui import themes
+from tui.app import ControlRoom
+from tui.settings import Settings, UiSettings
+
+
+class Still:
+    """A session whose one state does not change."""
+
+    name = "kimi-k2-w4"
+
+    def __init__(self, state):  # type: ignore[no-untyped-def]
+        self.state = state
+
+    async def states(self):  # type: ignore[no-untyped-def]
+        yield self.state
+
+    def retry(self) -> None: ...
+
+
+SIZES = ((80, 24), (120, 35), (200, 60), (20, 5), (160, 45), (80, 40))
+
+
+async def shoot(
+    folder: Path, name: str, scene: str, size: tuple[int, int], theme: str, tab: str = "", ascii_only: bool = False
+) -> None:
+    state = scenes.SCENES[scene](mono=time.monotonic()) if isinstance(scene, str) else scene
+    app: App[str | None] = ControlRoom(Still(state), Settings(ui=UiSettings(theme=theme, ascii=ascii_only)))  # type: ignore[arg-type]
+    async with app.run_test(size=size) as pilot:
+        await pilot.pause(0.7)
+        for key in tab.split():
+            await pilot.press(key)
+            await pilot.pause(0.3)
+        (folder / f"{name}.svg").write_text(app.export_screenshot())
+
+
+async def main(folder: Path, only: str = "") -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for scene in scenes.SCENES:
+        for size in SIZES:
+            for theme in ("dark", "16", "light", "16-light"):
+                name = f"{scene}-{size[0]}x{size[1]}-{theme}"
+                if (theme == "dark" or size in ((120, 35), (80, 24))) and (only in name):
+                    await shoot(folder, name, scene, size, theme)
+    for scene, key, title in (
+        ("loading", "4", "gpus"),
+        ("failed", "5", "log"),
+        ("loading", "question_mark", "help"),
+        ("ready", "1", "load"),
+        ("ready", "4 enter", "gpu"),
+    ):
+        for size in SIZES[:3]:
+            name = f"{scene}-{title}-{size[0]}x{size[1]}"
+            if only in name:
+                await shoot(folder, name, scene, size, "dark", key)
+    if only in "ascii":
+        await shoot(folder, "ascii-120x35", "loading", (120, 35), "16", ascii_only=True)
+
+
+assert themes
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), *sys.argv[2:3]))

@@ -1,0 +1,204 @@
+"""What the user can do on the main screen, in one table: footer, help, command palette and the README's keys come from it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from textual.binding import Binding
+
+TABS = ("load", "chat", "bench", "gpus", "log", "runs")
+EVERYWHERE = frozenset(TABS)
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One thing to do. `id` is also the name of the key in the configuration's [keys]."""
+
+    id: str
+    keys: str
+    """Textual's names, alternatives with commas."""
+    shown: str
+    """The key as the footer writes it."""
+    text: str
+    """One or two words, for the footer."""
+    help: str
+    group: str
+    tabs: frozenset[str] = frozenset()
+    """Tabs in whose footer it stands."""
+    palette: bool = True
+    bound: bool = True
+    """False where a widget handles the key itself."""
+    needs: str = ""
+    """What must be so for it to work; see `MainScreen.can`."""
+    argument: str = ""
+
+    @property
+    def action(self) -> str:
+        """The name of the screen's action method, with its argument."""
+        return f"{self.id.partition('-')[0]}({self.argument!r})" if self.argument else self.id
+
+
+def _tab(number: int, name: str, title: str, tells: str) -> Action:
+    return Action(f"show-{name}", str(number), str(number), title, tells, "Places", bound=True, argument=name)
+
+
+ACTIONS: tuple[Action, ...] = (
+    _tab(1, "load", "Load", "How the start goes: time until ready, shards, phases, verdict, failure"),
+    _tab(2, "chat", "Chat", "Talk to the model"),
+    _tab(3, "bench", "Bench", "Benchmarks: single stream and concurrency sweep"),
+    _tab(4, "gpus", "GPUs", "All GPUs with all their figures; enter shows one in detail"),
+    _tab(5, "log", "Log", "The server's log over the whole screen"),
+    _tab(6, "runs", "Runs", "The record: loads, smoke runs, benchmarks; compare two"),
+    Action(
+        "send",
+        "enter",
+        "enter",
+        "send",
+        "Send the prompt; ctrl+j starts a new line",
+        "Chat",
+        frozenset({"chat"}),
+        palette=False,
+        bound=False,
+        needs="typing",
+    ),
+    Action(
+        "leave",
+        "escape",
+        "esc",
+        "leave",
+        "Stop what runs; leave the prompt or the filter",
+        "Chat",
+        frozenset({"chat"}),
+        palette=False,
+        needs="leave",
+    ),
+    Action(
+        "log_there",
+        "l",
+        "l",
+        "log there",
+        "Show the log at the line that says why the start failed",
+        "Load",
+        frozenset({"load"}),
+        needs="failed",
+    ),
+    Action(
+        "copy_cause",
+        "y",
+        "y",
+        "copy cause",
+        "Copy the cause of the failure to the clipboard",
+        "Load",
+        frozenset({"load"}),
+        needs="failed",
+    ),
+    Action(
+        "retry", "r", "r", "try now", "Try to connect now, not at the end of the wait", "Connection", EVERYWHERE, needs="offline"
+    ),
+    Action("find", "slash", "/", "find", "Filter the log by a text; esc clears", "Log", frozenset({"load", "log"})),
+    Action("follow", "f", "f", "follow", "Follow the log's end, or hold it still", "Log", frozenset({"log"})),
+    Action(
+        "smoke", "f5", "f5", "smoke", "Send the smoke prompts and judge the replies", "Tests", frozenset({"chat"}), needs="ready"
+    ),
+    Action(
+        "bench-single",
+        "f6",
+        "f6",
+        "single",
+        "Benchmark with a single stream",
+        "Tests",
+        frozenset({"chat", "bench"}),
+        needs="bench",
+        argument="single",
+    ),
+    Action(
+        "bench-sweep",
+        "f7",
+        "f7",
+        "sweep",
+        "Benchmark over rising concurrency",
+        "Tests",
+        frozenset({"chat", "bench"}),
+        needs="bench",
+        argument="sweep",
+    ),
+    Action(
+        "stop",
+        "f8",
+        "f8",
+        "stop",
+        "Stop the reply, the smoke run or the benchmark",
+        "Tests",
+        frozenset({"chat", "bench"}),
+        needs="busy",
+    ),
+    Action(
+        "thoughts", "f9", "f9", "thoughts", "Show or fold what the model thought before it answered", "Chat", frozenset({"chat"})
+    ),
+    Action("new_chat", "ctrl+n", "^n", "new chat", "Start a new conversation", "Chat"),
+    Action("compare", "c", "c", "compare", "Compare this run with the one before it", "Runs", frozenset({"bench", "runs"})),
+    Action(
+        "export",
+        "e",
+        "e",
+        "export",
+        "Write a report of this load or run to a file",
+        "Runs",
+        frozenset({"load", "runs"}),
+        needs="settled",
+    ),
+    Action(
+        "zoom",
+        "z",
+        "z",
+        "zoom",
+        "Give the whole screen to the pane in focus, and back",
+        "Screen",
+        frozenset({"load", "gpus", "log"}),
+    ),
+    Action("deployments", "d", "d", "deployments", "Watch another deployment of the configuration", "Places", needs="several"),
+    Action("look", "ctrl+t", "^t", "theme", "Next theme: dark, light, 16 colours, 16 colours on a light ground", "Screen"),
+    Action("commands", "ctrl+p", "^p", "commands", "All commands, by name", "Screen", EVERYWHERE, palette=False),
+    Action("help", "question_mark", "?", "help", "These keys", "Screen", EVERYWHERE),
+    Action("quit", "q", "q", "quit", "Leave; nothing on the host changes", "Screen", EVERYWHERE),
+)
+BY_ID = {action.id: action for action in ACTIONS}
+PRINTABLE = frozenset({"slash", "question_mark"})
+
+
+def bindings() -> list[Binding]:
+    """The screen's bindings, with ids for the user's own keys."""
+    return [Binding(one.keys, one.action, one.text, show=False, id=one.id, tooltip=one.help) for one in ACTIONS if one.bound]
+
+
+def shown_key(action: Action, own: Mapping[str, str]) -> str:
+    """The key to write in footer and help; `own` is the user's [keys]."""
+    if action.id not in own:
+        return action.shown
+    key = own[action.id].partition(",")[0]
+    return {"slash": "/", "question_mark": "?", "escape": "esc"}.get(key, key.replace("ctrl+", "^"))
+
+
+def types_text(action: Action, own: Mapping[str, str] | None = None) -> bool:
+    """Whether the key would be typed into a focused prompt."""
+    key = (own or {}).get(action.id, action.keys).partition(",")[0]
+    return len(key) == 1 or key in PRINTABLE
+
+
+def in_footer(tab: str) -> list[Action]:
+    """The actions of the footer on that tab, the most special ones first."""
+    return [one for one in ACTIONS if tab in one.tabs]
+
+
+def groups(actions: Iterable[Action] = ACTIONS) -> dict[str, list[Action]]:
+    """By group, in the order of the table."""
+    out: dict[str, list[Action]] = {}
+    for action in actions:
+        out.setdefault(action.group, []).append(action)
+    return out
+
+
+def markdown_table() -> str:
+    """The table of keys as the README has it."""
+    lines = ["| key | does |", "| --- | --- |"]
+    lines += [f"| `{one.shown}` | {one.help} |" for one in ACTIONS]
+    return "\n".join(lines)

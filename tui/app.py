@@ -1,0 +1,168 @@
+"""The control room: it owns the workers, gives the screen what services yield, and turns messages into calls of services."""
+
+import os
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import on, work
+from textual.app import App, SystemCommand
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+
+from tui import themes
+from tui.actions import ACTIONS, Action
+from tui.messages import GpuOpened, TextCopied
+from tui.screens.asking import Asked, ScreenAsker
+from tui.screens.dialogs import GpuDialog, HelpDialog, PickerDialog
+from tui.screens.main import MainScreen
+from tui.settings import Settings
+from tui.widgets.failure import title
+
+if TYPE_CHECKING:
+    from tui.services.session import Session
+
+QUIT_AGAIN_S = 3.0
+
+
+class ControlRoom(App[str | None], inherit_bindings=False):
+    """One deployment on the screen. The session is opened and closed by whoever runs this app (`async with` around `run_async`).
+
+    Returns None, or the name of the deployment that the user wants to watch next.
+    """
+
+    TITLE = "readyroom"
+    CSS_PATH = "screens/main.tcss"  # a default screen's own CSS_PATH is not read by Textual 8.2
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+c", "interrupt", show=False, system=True),
+    ]
+    ENABLE_COMMAND_PALETTE = True
+    COMMAND_PALETTE_BINDING = "ctrl+p"
+
+    def __init__(
+        self,
+        session: "Session",
+        settings: Settings | None = None,
+        *,
+        asker: ScreenAsker | None = None,
+    ) -> None:
+        super().__init__()
+        self.session = session
+        self.settings = settings or Settings()
+        self.asker = asker
+        self._interrupted = False
+        for theme in themes.THEMES:
+            self.register_theme(theme)
+        self.theme = themes.choose(self.settings.ui.theme, self.console.color_system, os.environ)
+        self.main = MainScreen(dict(self.settings.keys))
+
+    def get_default_screen(self) -> Screen[None]:
+        return self.main
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        return dict(themes.DARK.variables)
+
+    def on_mount(self) -> None:
+        encoding = (getattr(sys.__stdout__, "encoding", None) or "utf-8").replace("-", "").lower()
+        self.set_class(self.settings.ui.ascii or encoding not in ("utf8", "utf16"), "-ascii")
+        self.set_keymap(dict(self.settings.keys))
+
+    def on_ready(self) -> None:
+        """The first paint is done: now questions may be asked, and states shown."""
+        if self.asker is not None:
+            self.asker.bind(self)
+        self.watch_session()
+
+    # -- the session ---------------------------------------------------------------------------------------------------------------
+
+    @work(group="watch")
+    async def watch_session(self) -> None:
+        """Gives the screen the newest state, as long as the app runs."""
+        async for state in self.session.states():
+            self.main.state = state
+
+    @on(Asked)
+    def _ask(self, asked: Asked) -> None:
+        self._answer(asked)
+
+    @work(group="ask")
+    async def _answer(self, asked: Asked) -> None:
+        answer: bool | str | None = None
+        try:
+            answer = await self.push_screen_wait(asked.dialog)
+        finally:
+            if not asked.answer.done():
+                asked.answer.set_result(answer)
+
+    # -- actions -------------------------------------------------------------------------------------------------------------------
+
+    def action_retry(self) -> None:
+        self.session.retry()
+
+    def action_help(self) -> None:
+        self.push_screen(HelpDialog(dict(self.settings.keys)))
+
+    def action_commands(self) -> None:
+        self.action_command_palette()
+
+    async def action_interrupt(self) -> None:
+        """The first ctrl+c says how to leave, the second leaves."""
+        if self._interrupted:
+            self.exit(None)
+            return
+        self._interrupted = True
+        self.notify("ctrl+c again leaves; nothing on the host changes.", markup=False, timeout=QUIT_AGAIN_S)
+        self.set_timer(QUIT_AGAIN_S, self._forget_interrupt)
+
+    def _forget_interrupt(self) -> None:
+        self._interrupted = False
+
+    def action_look(self) -> None:
+        names = [theme.name for theme in themes.THEMES]
+        self.theme = names[(names.index(self.theme) + 1) % len(names)] if self.theme in names else names[0]
+
+    @work(group="ask")
+    async def action_deployments(self) -> None:
+        known = tuple((name, one.engines[0].host) for name, one in self.settings.deployments.items())
+        chosen = await self.push_screen_wait(PickerDialog(known, self.session.name))
+        if chosen is not None and chosen != self.session.name:
+            self.exit(chosen)
+
+    def action_copy_cause(self) -> None:
+        load = self.main.shown.load
+        if load is not None and load.failure is not None:
+            self.post_message(TextCopied(f"{title(load.failure)}: {load.failure.cause}", "the cause"))
+
+    @on(TextCopied)
+    def _copy(self, copied: TextCopied) -> None:
+        self.copy_to_clipboard(copied.text)
+        self.notify(f"Copied {copied.what}.", markup=False)
+
+    @on(GpuOpened)
+    def _open_gpu(self, opened: GpuOpened) -> None:
+        sample = self.main.shown.gpus
+        gpu = next((gpu for gpu in sample.gpus if gpu.index == opened.index), None) if sample else None
+        if gpu is not None:
+            self.push_screen(GpuDialog(gpu))
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """The palette: the same actions as the keys."""
+        for one in ACTIONS:
+            if one.palette and one.bound and self.main.can(one):
+                yield SystemCommand(
+                    one.text.capitalize() if one.group != "Places" else f"Go to {one.text}", one.help, self._runner(one)
+                )
+
+    def _runner(self, one: Action) -> "Runner":
+        return Runner(self, one)
+
+
+class Runner:
+    """Calls an action of the main screen; the palette wants a callable."""
+
+    def __init__(self, app: ControlRoom, action: Action) -> None:
+        self.app = app
+        self.action = action
+
+    async def __call__(self) -> None:
+        await self.app.main.run_action(self.action.action)

@@ -1,0 +1,271 @@
+"""Questions to the user, each a modal that is dismissed with the answer."""
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Button, Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from tui.actions import Action, groups, shown_key
+from tui.core.gpu import Gpu
+from tui.widgets.figures import BP, B, E, Part, W, facts, label, line, rows
+from tui.widgets.numbers import DASH, gib, percent, whole
+
+STYLE = """
+{name} {{ align: center middle; background: $background 60%; }}
+{name}:ansi {{ background: transparent; }}
+{name} > .dialog {{
+    width: 76; max-width: 100%; height: auto; max-height: 100%; padding: 1 2; background: $surface;
+    border: round $primary; border-title-color: $foreground;
+}}
+{name} .answers {{ height: auto; margin: 1 0 0 0; }}
+{name} Button {{ min-width: 12; margin: 0 2 0 0; height: 1; border: none; }}
+{name} Button:focus {{ text-style: bold reverse; }}
+{name} Input {{ margin: 1 0 0 0; border: round $rule; height: 3; background: $surface; }}
+{name} Input:focus {{ border: round $primary; }}
+"""
+
+
+class HostKeyDialog(ModalScreen[bool]):
+    """An unknown host key: the user compares the fingerprint, and accepts or refuses. Refusing is the default."""
+
+    DEFAULT_CSS = STYLE.format(name="HostKeyDialog")
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "refuse", "refuse"),
+        Binding("a", "accept", "accept"),
+        Binding("r", "refuse", "refuse"),
+    ]
+
+    def __init__(self, host: str, key_type: str, fingerprint: str) -> None:
+        super().__init__()
+        self.told = rows(
+            line(("▲ ", W), (f"{host} is not in your known hosts.", B)),
+            "",
+            line("It shows this key; compare it with what the host's owner told you:"),
+            "",
+            line(label(f"{key_type}  "), (fingerprint, BP)),
+            "",
+            line(label("Accepting writes it to your known_hosts file. A key that changes later is refused.")),
+        )
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog") as box:
+            box.border_title = "Unknown host key"
+            yield Static(self.told)
+            with Horizontal(classes="answers"):
+                yield Button(Content("r refuse"), id="refuse")
+                yield Button(Content("a accept"), id="accept")
+
+    def on_mount(self) -> None:
+        self.query_one("#refuse").focus()
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        self.dismiss(event.button.id == "accept")
+
+    def action_accept(self) -> None:
+        self.dismiss(True)
+
+    def action_refuse(self) -> None:
+        self.dismiss(False)
+
+
+class SecretDialog(ModalScreen[str | None]):
+    """A passphrase, password or one-time code; the answer goes to the login and is kept nowhere."""
+
+    DEFAULT_CSS = STYLE.format(name="SecretDialog")
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "cancel")]
+
+    def __init__(self, host: str, prompt: str, echo: bool) -> None:
+        super().__init__()
+        self.host, self.prompt, self.echo = host, prompt, echo
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog") as box:
+            box.border_title = line(f"Login to {self.host}")
+            yield Static(Content(self.prompt))
+            yield Input(password=not self.echo)
+            yield Static(line(label("enter sends · esc cancels the login; it is not tried again unasked")), classes="answers")
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        self.dismiss(event.value)
+
+    def action_cancel(self) -> None:
+        self.dismiss(None)
+
+
+class ConfirmDialog(ModalScreen[bool]):
+    """A question with a consequence; no is the default."""
+
+    DEFAULT_CSS = STYLE.format(name="ConfirmDialog")
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,n", "answer(False)", "no"), Binding("y", "answer(True)", "yes")]
+
+    def __init__(self, title: str, question: str, yes: str) -> None:
+        super().__init__()
+        self.name_shown, self.question, self.yes = title, question, yes
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog") as box:
+            box.border_title = line(self.name_shown)
+            yield Static(Content(self.question))
+            with Horizontal(classes="answers"):
+                yield Button(Content("n cancel"), id="no")
+                yield Button(Content(f"y {self.yes}"), id="yes")
+
+    def on_mount(self) -> None:
+        self.query_one("#no").focus()
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        self.dismiss(event.button.id == "yes")
+
+    def action_answer(self, answer: bool) -> None:
+        self.dismiss(answer)
+
+
+class PickerDialog(ModalScreen[str | None]):
+    """One of the configured deployments."""
+
+    DEFAULT_CSS = (
+        STYLE.format(name="PickerDialog")
+        + "PickerDialog OptionList { height: auto; max-height: 20; border: none; background: $surface; }"
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "cancel")]
+
+    def __init__(self, deployments: tuple[tuple[str, str], ...], current: str) -> None:
+        super().__init__()
+        self.deployments, self.current = deployments, current
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog") as box:
+            box.border_title = "Deployments"
+            options = [
+                Option(line((f"{name:<24} ", B), label(f"on {host}"), label("  watched now" if name == self.current else "")))
+                for name, host in self.deployments
+            ]
+            yield OptionList(*options)
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        self.dismiss(self.deployments[event.option_index][0])
+
+    def action_cancel(self) -> None:
+        self.dismiss(None)
+
+
+def gpu_facts(gpu: Gpu, width: int) -> list[Content]:
+    """Everything known of a GPU, a line each; what the driver does not tell is a dash."""
+
+    def pair(now: float | None, most: float | None, unit: str) -> str:
+        return f"{whole(now)} of {whole(most)} {unit}"
+
+    told: list[tuple[str, Part]] = [
+        ("name", gpu.name or DASH),
+        ("UUID", gpu.uuid or DASH),
+        ("PCI", gpu.pci or DASH),
+        (
+            "memory",
+            f"{whole(gpu.memory_used_mib)} of {whole(gpu.memory_total_mib)} MiB, {gib(gpu.memory_used_mib)} GiB, {percent(gpu.memory_share)}",
+        ),
+        ("free", f"{whole(gpu.free_mib)} MiB"),
+        ("busy", f"{whole(gpu.utilisation)} %, memory controller {whole(gpu.memory_utilisation)} %"),
+        ("heat", f"{whole(gpu.temperature_c)} °C, memory {whole(gpu.memory_temperature_c)} °C, fan {whole(gpu.fan_percent)} %"),
+        ("power", pair(gpu.power_w, gpu.power_limit_w, "W")),
+        (
+            "clocks",
+            f"{pair(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz, 'MHz')}, memory {pair(gpu.memory_clock_mhz, gpu.memory_clock_max_mhz, 'MHz')}",
+        ),
+        ("state", f"{gpu.performance_state or DASH}" + (", throttled: " + ", ".join(gpu.throttle) if gpu.throttle else "")),
+        (
+            "PCIe",
+            f"generation {whole(gpu.pcie_generation)} of {whole(gpu.pcie_generation_max)}, ×{whole(gpu.pcie_width)} of ×{whole(gpu.pcie_width_max)}",
+        ),
+        ("NVLink", f"{whole(gpu.nvlinks_up)} of {whole(gpu.nvlinks_total)} up, {whole(gpu.nvlink_errors)} errors"),
+        (
+            "ECC",
+            f"{whole(gpu.ecc_uncorrected)} uncorrected, {whole(gpu.ecc_corrected)} corrected; remapped rows {whole(gpu.remapped_rows)}",
+        ),
+    ]
+    out = facts(width, *told, column=10)
+    if gpu.error:
+        out.insert(0, line(("✗ ", E), gpu.error))
+    for mig in gpu.mig:
+        out.append(line(label(f"{'MIG':<10}"), f"{mig.name}  {gib(mig.memory_used_mib)} of {gib(mig.memory_total_mib)} GiB"))
+    for i, one in enumerate(gpu.processes):
+        mark = ("▒ ", W) if one.engine is False else label("  ")
+        words = "  ".join(part for part in (one.name, one.rank or "", one.user or "", one.container or "") if part)
+        out.append(
+            line(label(f"{'processes' if i == 0 else '':<10}"), mark, (f"{one.pid}", B), f"  {gib(one.memory_mib)} GiB  ", words)
+        )
+    return out
+
+
+class GpuDialog(ModalScreen[None]):
+    """One GPU in full."""
+
+    DEFAULT_CSS = STYLE.format(name="GpuDialog") + "GpuDialog VerticalScroll { height: auto; max-height: 80vh; }"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,enter,q", "close", "close")]
+
+    def __init__(self, gpu: Gpu) -> None:
+        super().__init__()
+        self.gpu = gpu
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog") as box:
+            box.border_title = f"GPU {self.gpu.index}"
+            box.border_subtitle = "esc closes"
+            with VerticalScroll():
+                yield Static(rows(*gpu_facts(self.gpu, 68)))
+
+    def action_close(self) -> None:
+        self.dismiss()
+
+
+class HelpDialog(ModalScreen[None]):
+    """Every key, from the one table of actions."""
+
+    DEFAULT_CSS = (
+        STYLE.format(name="HelpDialog") + "HelpDialog VerticalScroll { height: auto; max-height: 80vh; scrollbar-size: 1 1; }"
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,question_mark,q", "close", "close")]
+
+    def __init__(self, own: dict[str, str]) -> None:
+        super().__init__()
+        self.own = own
+
+    def told(self) -> Content:
+        """The text of the help."""
+
+        def row(one: Action) -> Content:
+            return line((f"  {shown_key(one, self.own):<8}", BP), one.help)
+
+        out: list[Content | str] = []
+        for group, actions in groups().items():
+            out += [line((group, B)), *map(row, actions), ""]
+        out.append(line(label("Keys can be changed in the configuration, under [keys]. Colours and signs:")))
+        out.append(
+            line(
+                ("✓", "$success"),
+                label(" well  "),
+                ("▲", W),
+                label(" look here  "),
+                ("✗", E),
+                label(" failed  "),
+                label("— not known  ▒ memory of others"),
+            )
+        )
+        return rows(*out)
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog") as box:
+            box.border_title = "Keys"
+            box.border_subtitle = "esc closes"
+            with VerticalScroll():
+                yield Static(self.told())
+
+    def on_mount(self) -> None:
+        self.query_one(VerticalScroll).focus()
+
+    def action_close(self) -> None:
+        self.dismiss()

@@ -1,0 +1,300 @@
+"""The main screen: the machine on the left, what happens on the right, the log below. It holds the values that its widgets show."""
+
+import time
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.events import Resize
+from textual.reactive import var
+from textual.screen import Screen
+from textual.widgets import ContentSwitcher, Input, TextArea
+
+from tui.actions import TABS, Action, bindings, in_footer, types_text
+from tui.core.connection import Link
+from tui.core.deployment import DeploymentState
+from tui.core.logs.state import Phase
+from tui.widgets.banner import Banner
+from tui.widgets.facts_panes import DeploymentPane, HostPane, PastLoadsPane
+from tui.widgets.figure import NOTHING, Moment
+from tui.widgets.figures import BP, BW, QUIET, P, label, line
+from tui.widgets.gpu_panel import GpuPanel, GpuStrip
+from tui.widgets.key_bar import KeyBar
+from tui.widgets.load_panel import LoadPanel
+from tui.widgets.log_pane import LogPane
+from tui.widgets.numbers import age
+from tui.widgets.phases import Phases, total_words
+from tui.widgets.serving import Serving, ServingStrip
+from tui.widgets.status import FAILED, LOADING, READY, StatusLine, word
+from tui.widgets.tiny import Tiny
+
+TITLES = {"load": "Load", "chat": "Chat", "bench": "Bench", "gpus": "GPUs", "log": "Log", "runs": "Runs"}
+NARROW, SHORT, WIDE, HIGH = 110, 32, 180, 50
+TINY = (60, 12)
+TICK_S = 0.5
+STALE_S = 6.0
+"""From this age on a sample is marked with it."""
+
+
+class Pane(Vertical):
+    """A part of the screen with its title in its border; the number before the title is its key."""
+
+
+class MainScreen(Screen[None]):
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings()]
+
+    AUTO_FOCUS = None
+
+    state: var[DeploymentState] = var(NOTHING, init=False)
+    """The newest one; only the log follows it at once."""
+    shown: var[DeploymentState] = var(NOTHING, init=False)
+    """What the figures show: twice a second at most, so that they can be read."""
+    moment: var[Moment] = var(Moment, init=False)
+    tab: var[str] = var("load", init=False)
+    activity: var[str] = var("", init=False)
+
+    def __init__(self, own_keys: dict[str, str] | None = None) -> None:
+        super().__init__()
+        self.own_keys = own_keys or {}
+
+    def compose(self) -> ComposeResult:
+        mine = MainScreen
+        yield StatusLine(id="status").data_bind(state=mine.shown, moment=mine.moment, activity=mine.activity)
+        yield Banner(id="banner").data_bind(state=mine.shown, moment=mine.moment)
+        yield Tiny(id="tiny").data_bind(state=mine.shown, moment=mine.moment)
+        with Horizontal(id="body"):
+            with Vertical(id="machine"):
+                with Pane(id="gpus"):
+                    yield GpuPanel(id="gpu-bars").data_bind(state=mine.shown, moment=mine.moment)
+                with Pane(id="phases"):
+                    yield Phases().data_bind(state=mine.shown, moment=mine.moment)
+                with Pane(id="serving"):
+                    yield Serving().data_bind(state=mine.shown)
+                with Pane(id="host"):
+                    yield HostPane().data_bind(state=mine.shown)
+            with Vertical(id="right"):
+                with Pane(id="stage"):
+                    yield GpuStrip(id="strip").data_bind(state=mine.shown)
+                    yield ServingStrip(id="serving-strip").data_bind(state=mine.shown)
+                    with ContentSwitcher(initial="tab-load"):
+                        yield LoadPanel(id="tab-load").data_bind(state=mine.shown, moment=mine.moment)
+                        yield GpuPanel(full=True, id="tab-gpus").data_bind(state=mine.shown, moment=mine.moment)
+                with Horizontal(id="more"):
+                    with Pane(id="deployment"):
+                        yield DeploymentPane().data_bind(state=mine.shown)
+                    with Pane(id="past"):
+                        yield PastLoadsPane().data_bind(state=mine.shown)
+        with Pane(id="log"):
+            yield LogPane().data_bind(state=mine.state)
+        keys = KeyBar(id="keys")
+        keys.own = self.own_keys
+        yield keys
+
+    def on_mount(self) -> None:
+        self._chose = False
+        """Whether the user chose a tab: from then on none opens by itself."""
+        self._was = ""
+        self._arrange()
+        self._retitle()
+        self._tick()
+        self.set_interval(TICK_S, self._tick)
+
+    # -- values --------------------------------------------------------------------------------------------------------------------
+
+    def watch_state(self, before: DeploymentState, after: DeploymentState) -> None:
+        # a change of state is shown at once, figures wait for the next tick
+        if word(before) != word(after) or before.gpus is None or before.connection.link is not after.connection.link:
+            self.shown = after
+
+    def watch_shown(self) -> None:
+        now = word(self.shown)
+        if now != self._was:
+            self._became(self._was, now)
+            self._was = now
+        self._arrange()
+        self._retitle()
+
+    def _tick(self) -> None:
+        self.moment = Moment(time.time(), time.monotonic(), not self.moment.beat)
+        self.shown = self.state
+        self._stamp_ages()
+
+    def _became(self, before: str, now: str) -> None:
+        """What opens by itself, as long as the user chose nothing."""
+        offline = self.shown.connection.link in (Link.LOST, Link.UNREACHABLE, Link.REFUSED)
+        self.set_class(offline, "-offline")
+        if self._chose:
+            return
+        if now == READY:
+            self.open_tab("chat")
+        elif now in (LOADING, FAILED):
+            self.open_tab("load")
+        if now == FAILED:
+            self.call_after_refresh(self.query_one(LogPane).jump_to_cause)
+
+    # -- layout --------------------------------------------------------------------------------------------------------------------
+
+    @property
+    def narrow(self) -> bool:
+        """Whether there is one column only."""
+        return self.size.width < NARROW or self.size.height < SHORT
+
+    def on_resize(self, event: Resize) -> None:
+        self._arrange()
+        self._retitle()
+
+    def _arrange(self) -> None:
+        width, height = self.size
+        tiny = width < TINY[0] or height < TINY[1]
+        self.set_class(tiny, "-tiny")
+        self.set_class(self.narrow and not tiny, "-narrow")
+        self.set_class(height >= SHORT, "-tall")
+        self.set_class(width >= WIDE and height >= HIGH, "-wide")
+        served = word(self.shown) == READY
+        self.set_class(served, "-served")
+        self.set_class(not served, "-starting")
+        for tab in TABS:
+            self.set_class(tab == self.tab, f"-tab-{tab}")
+        load = self.query_one(LoadPanel)
+        if load.narrow != self.narrow:
+            load.narrow = self.narrow
+            load.refresh()
+        self.query_one(LogPane).set_brief(width < NARROW)
+        self._size_gpus(served)
+        self._set_keys()
+
+    def _size_gpus(self, served: bool) -> None:
+        """As high as the GPUs there are need, as long as the pane below keeps its rows."""
+        sample = self.shown.gpus
+        count = len(sample.gpus) if sample else 0
+        high = self.has_class("-wide")
+        need = max(3, (2 if high and count <= 16 else 1) * count + 1 + 2 + (4 if served else 0)) + 2
+        room = self.size.height - 2 - (12 if high else 0 if served else 10) - (20 if served else 12 if high else 10)
+        self.query_one("#gpus").styles.height = max(7, min(need, room))
+
+    def _stamp_ages(self) -> None:
+        """Panes whose sample is old say how old."""
+        sample, machine = self.shown.gpus, self.shown.machine
+        for pane, at in (("#gpus", sample.received_at if sample else None), ("#host", machine.received_at if machine else None)):
+            old = self.moment.since(at)
+            stamp = line((f"{age(old)} old", BW)) if old is not None and old > STALE_S else None
+            self.query_one(pane).border_subtitle = stamp
+        self.query_one("#phases").border_subtitle = total_words(self.shown)
+        self.query_one("#log", Pane).border_subtitle = self.query_one(LogPane).note()
+
+    def _retitle(self) -> None:
+        narrow = self.narrow or self.tab == "log"
+        names = [tab for tab in TABS if narrow or tab not in ("gpus", "log") or tab == self.tab]
+        parts = [
+            line((f"{TABS.index(tab) + 1} ", P if tab == self.tab else QUIET), (TITLES[tab], BP if tab == self.tab else QUIET))
+            for tab in names
+        ]
+        self._title("#stage", Content("  ").join(parts), narrow)
+        for pane, title in (("#gpus", "4 GPUs"), ("#phases", "Phases"), ("#serving", "Serving"), ("#host", "Host")):
+            self._title(pane, line(label(title)), False)
+        for pane, title in (("#deployment", "Deployment"), ("#past", "Earlier loads"), ("#log", "5 Log")):
+            self._title(pane, line(label(title)), self.narrow)
+
+    def _title(self, pane: str, title: Content, ruled: bool) -> None:
+        self.query_one(pane).border_title = line(" ", title, " ") if ruled else title
+
+    # -- keys ----------------------------------------------------------------------------------------------------------------------
+
+    @property
+    def typing(self) -> bool:
+        """Whether keys go into a text."""
+        return isinstance(self.focused, Input | TextArea)
+
+    def can(self, action: Action) -> bool:
+        """Whether the action would do anything now."""
+        state = self.shown
+        match action.needs:
+            case "typing":
+                return self.typing
+            case "leave":
+                return self.typing or bool(self.activity) or self.query_one(LogPane).sought != ""
+            case "failed":
+                return state.load is not None and state.load.failure is not None
+            case "offline":
+                return not state.connection.online
+            case "ready":
+                return state.api.ready
+            case "bench":
+                return state.api.ready and not self.activity
+            case "busy":
+                return bool(self.activity)
+            case "settled":
+                return state.load is not None and state.load.phase in (Phase.READY, Phase.FAILED, Phase.STOPPED)
+        return True
+
+    def _set_keys(self) -> None:
+        bar = self.query_one(KeyBar)
+        typing = self.typing
+        shown = [one for one in in_footer(self.tab) if self.can(one) and not (typing and types_text(one, bar.own))]
+        bar.actions = tuple(shown)
+
+    def on_descendant_focus(self) -> None:
+        self._set_keys()
+
+    def on_descendant_blur(self) -> None:
+        self._set_keys()
+
+    def watch_activity(self) -> None:
+        self._set_keys()
+
+    # -- tabs ----------------------------------------------------------------------------------------------------------------------
+
+    def open_tab(self, tab: str) -> None:
+        """Show a tab; focus goes to what it is for."""
+        self.tab = tab
+
+    def watch_tab(self, tab: str) -> None:
+        switcher = self.query_one(ContentSwitcher)
+        if tab != "log":
+            switcher.current = f"tab-{tab}"
+        self._arrange()
+        self._retitle()
+        self.set_focus(None)
+        if tab == "gpus":
+            self.query_one("#tab-gpus").focus()
+        elif tab == "log":
+            self.query_one("#log-lines").focus()
+
+    def action_show(self, tab: str) -> None:
+        self._chose = True
+        self.remove_class("-zoomed-log", "-zoomed-stage")
+        self.open_tab(tab)
+
+    def action_leave(self) -> None:
+        log = self.query_one(LogPane)
+        if log.has_class("-finding") or log.sought:
+            log.stop_finding(keep=False)
+        elif self.typing:
+            self.set_focus(None)
+
+    def action_find(self) -> None:
+        if not self.query_one("#log").display:
+            self.open_tab("log")
+        self.query_one(LogPane).start_finding()
+
+    def action_follow(self) -> None:
+        log = self.query_one(LogPane)
+        log.follow = not log.follow
+
+    def action_log_there(self) -> None:
+        if self.narrow or not self.query_one("#log").display:
+            self._chose = True
+            self.open_tab("log")
+        if not self.query_one(LogPane).jump_to_cause():
+            self.notify("That line is no longer among the lines kept.", markup=False)
+
+    def action_zoom(self) -> None:
+        log = self.query_one("#log")
+        if self.has_class("-zoomed-log") or self.has_class("-zoomed-stage"):
+            self.remove_class("-zoomed-log", "-zoomed-stage")
+        elif log.has_focus_within:
+            self.add_class("-zoomed-log")
+        else:
+            self.add_class("-zoomed-stage")

@@ -1,0 +1,360 @@
+"""The GPUs: a bar each, as rows, in columns, or as one strip; what is odd, what is free, what is wrong."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.events import Click
+from textual.reactive import var
+
+from tui.core.deployment import DeploymentState
+from tui.core.gpu import Gpu, GpuSample
+from tui.core.gpu_health import headroom, health, uniformity
+from tui.messages import GpuOpened
+from tui.widgets.figure import Figure
+from tui.widgets.figures import (
+    BE,
+    BG,
+    BW,
+    QUIET,
+    TRACK,
+    B,
+    E,
+    G,
+    P,
+    Part,
+    W,
+    bar,
+    big,
+    label,
+    line,
+    rows,
+    short,
+    sparks,
+    spread,
+)
+from tui.widgets.numbers import DASH, GIB, gib, percent, whole
+
+LOW_SHARE = 0.02
+"""Below this share of free memory the figure is marked, since it is the first thing to look at; it is no alarm."""
+
+
+def others_mib(gpu: Gpu) -> float:
+    """Memory of processes that are known not to be the engine's."""
+    return sum(one.memory_mib or 0.0 for one in gpu.processes if one.engine is False)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    title: str
+    width: int
+    text: Callable[[Gpu], str]
+    tint: Callable[[Gpu], str] = lambda gpu: ""
+
+
+def _free_tint(gpu: Gpu) -> str:
+    share = gpu.memory_share
+    return B if share is not None and 1 - share < LOW_SHARE else ""
+
+
+def _rank(gpu: Gpu) -> str:
+    ranks = [one.rank for one in gpu.processes if one.rank]
+    pids = [str(one.pid) for one in gpu.processes if one.engine is not False]
+    return "  ".join([*ranks[:1], *(f"pid {pid}" for pid in pids[:1])])
+
+
+def _ecc(gpu: Gpu) -> str:
+    return DASH if gpu.ecc_uncorrected is None else whole(gpu.ecc_uncorrected)
+
+
+def _pcie(gpu: Gpu) -> str:
+    if gpu.pcie_generation is None or gpu.pcie_width is None:
+        return DASH
+    return f"{gpu.pcie_generation}×{gpu.pcie_width}"
+
+
+def _narrow_link(gpu: Gpu) -> str:
+    return W if gpu.pcie_width is not None and gpu.pcie_width_max is not None and gpu.pcie_width < gpu.pcie_width_max else QUIET
+
+
+def _power(gpu: Gpu) -> str:
+    return f"{whole(gpu.power_w)}/{whole(gpu.power_limit_w)}"
+
+
+USED = Column("used", 6, lambda gpu: gib(gpu.memory_used_mib))
+FREE = Column("free", 6, lambda gpu: gib(gpu.free_mib), _free_tint)
+UTIL = Column("util", 5, lambda gpu: whole(gpu.utilisation))
+HEAT = Column("°C", 4, lambda gpu: whole(gpu.temperature_c))
+WATT = Column("W", 5, lambda gpu: whole(gpu.power_w))
+OTHERS = Column("others", 7, lambda gpu: gib(others_mib(gpu)), lambda gpu: BW if others_mib(gpu) else QUIET)
+LIMIT = Column("W of", 10, _power)
+CLOCK = Column("MHz", 6, lambda gpu: whole(gpu.sm_clock_mhz))
+LINK = Column("PCIe", 6, _pcie, _narrow_link)
+ECC = Column("ECC", 5, _ecc, lambda gpu: E if gpu.ecc_uncorrected else QUIET)
+SHARE = Column("full", 7, lambda gpu: percent(gpu.memory_share))
+RANK = Column("process", 17, _rank, lambda gpu: QUIET)
+NARROW = (USED, FREE, UTIL, HEAT, WATT)
+FULL = (USED, FREE, SHARE, UTIL, HEAT, LIMIT, CLOCK, ECC, LINK, RANK)
+
+
+def columns_for(gpus: Sequence[Gpu], width: int) -> tuple[Column, ...]:
+    """As many columns as leave the bar its room; the last ones go first."""
+    chosen = list(FULL if width >= 96 else NARROW)
+    if any(others_mib(gpu) for gpu in gpus):
+        chosen[1:1] = [OTHERS]
+        if width < 96:
+            chosen.remove(UTIL)
+    while len(chosen) > 1 and width - 3 - sum(column.width for column in chosen) < (12 if width >= 40 else 8):
+        chosen.pop()
+    return tuple(chosen)
+
+
+def odd_ones(sample: GpuSample) -> tuple[int, ...]:
+    return uniformity(sample).odd
+
+
+def summary(sample: GpuSample) -> Content:
+    """One line: whether memory is the same on all of them."""
+    judged = uniformity(sample)
+    if judged.even is True:
+        return line(("✓ even ", BG), label(f" {judged.says}"))
+    if judged.even is False:
+        return line(("✗ odd ", BE), f" {judged.says}")
+    return line(label(judged.says)) if judged.says else Content("")
+
+
+def notes(sample: GpuSample, age: float | None) -> list[Content]:
+    """What is wrong or unusual, one line each."""
+    out = [line(("▲ ", W), one) for one in health(sample)]
+    if sample.late:
+        out.append(
+            line(("▲ ", W), "the driver does not answer: last known values" + (f", {age:.0f} s old" if age is not None else ""))
+        )
+    if sample.note:
+        out.append(line(label(sample.note)))
+    elif sample.source == "nvidia-smi":
+        out.append(line(label("read with nvidia-smi: NVML is not available there")))
+    return out
+
+
+class GpuPanel(Figure):
+    """The pane at the left; `full` is the tab of its own, with more columns and a row that can be chosen."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "move(-1)", "up", show=False),
+        Binding("down,j", "move(1)", "down", show=False),
+        Binding("enter", "open", "details", show=False),
+    ]
+
+    selected: var[int] = var(0, init=False)
+
+    def __init__(self, *, full: bool = False, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.full = full
+        self.can_focus = full
+
+    def watch_selected(self) -> None:
+        self.redraw()
+
+    def watch_has_focus(self, has_focus: bool) -> None:
+        super().watch_has_focus(has_focus)
+        self.redraw()
+
+    def action_move(self, by: int) -> None:
+        count = len(self.state.gpus.gpus) if self.state.gpus else 0
+        if count:
+            self.selected = (self.selected + by) % count
+
+    def action_open(self) -> None:
+        if self.state.gpus and self.selected < len(self.state.gpus.gpus):
+            self.post_message(GpuOpened(self.state.gpus.gpus[self.selected].index))
+
+    def on_click(self, event: Click) -> None:
+        sample = self.state.gpus
+        if sample and sample.gpus and 0 < event.y <= len(sample.gpus):
+            self.post_message(GpuOpened(sample.gpus[event.y - 1].index))
+
+    def draw(self, width: int, height: int) -> Content:
+        sample = self.state.gpus
+        if sample is None:
+            return rows(line(label("no sample yet")))
+        if not sample.gpus:
+            return rows(line(("▲ ", W), sample.note or "no GPU on this host"), *_machine_memory(self.state, width))
+        said = [summary(sample), *notes(sample, self.moment.since(sample.received_at))]
+        said = [one for one in said if one]
+        room = height - 1
+        top: list[Content] = []
+        count = len(sample.gpus)
+        served = self.state.api.ready or (self.state.load is not None and self.state.load.ready)
+        if served and not self.full and room - 4 - count - 1 >= 1 and width >= 40:
+            top = _headroom_block(self.state, sample, width)
+            room -= len(top)
+        body = self._body(sample, width, room, len(said))
+        left = height - len(top) - len(body)
+        gap = [""] if left > len(said) else []
+        return rows(*top, *body, *gap, *said[: max(0, left - len(gap))])
+
+    def _body(self, sample: GpuSample, width: int, room: int, said: int) -> list[Content]:
+        count = len(sample.gpus)
+        if count <= room:
+            each = 2 if 2 * count + 2 <= room and not self.full else 1
+            return _rows(self.state, sample, width, each, self.selected if self.full and self.has_focus else None)
+        free = max(1, room + 1 - min(1, said))
+        across = min(ceil(count / free), max(1, width // 12))
+        if ceil(count / across) <= free:
+            return _grid(sample, width, ceil(count / across), across)
+        return [strip(self.state, width)]
+
+
+def _headroom_block(state: DeploymentState, sample: GpuSample, width: int) -> list[Content]:
+    """The free memory of the fullest GPU. It is low with an engine that takes its share at the start, and says so calmly."""
+    fullest = headroom(sample)
+    if fullest is None:
+        return []
+    digits = big(f"{fullest.free_share * 100:.1f}%")
+    judged = uniformity(sample)
+    where = "on each" if judged.even else f"on GPU {fullest.gpu}"
+    total = next((gpu.memory_total_mib for gpu in sample.gpus if gpu.index == fullest.gpu), None)
+    told = (
+        line((whole(fullest.free_mib), B), label(f" MiB free {where}")),
+        line(label(f"of {whole(total)} MiB")),
+        _growth(state, sample),
+    )
+    return [
+        line(label("headroom")),
+        *(line(one, " " * (18 - one.cell_length), text) for one, text in zip(digits, told, strict=True)),
+    ]
+
+
+def _growth(state: DeploymentState, sample: GpuSample) -> Content:
+    """Whether memory still grows: that, not the level, is what to worry about."""
+    trend = state.trends.gpu_memory
+    totals = [gpu.memory_total_mib for gpu in sample.gpus]
+    if len(trend) < 20 or not totals or totals[0] is None:
+        return Content("")
+    pairs = [
+        (now - then) * total
+        for then, now, total in zip(trend[0], trend[-1], totals, strict=False)
+        if now is not None and then is not None and total
+    ]
+    if not pairs:
+        return Content("")
+    most = max(pairs)
+    if most < 64:
+        return line(("✓ ", G), label("steady"))
+    return line(("▲ ", W), (f"+{most:,.0f} MiB", BW), label(" lately"))
+
+
+def _machine_memory(state: DeploymentState, width: int) -> list[Content]:
+    machine = state.machine
+    if machine is None or machine.ram_total_mib is None or machine.ram_available_mib is None:
+        return []
+    used = machine.ram_total_mib - machine.ram_available_mib
+    told = f" {gib(used)} of {gib(machine.ram_total_mib)} GiB"
+    return [Content(""), line(label("RAM ", 5), bar(used / machine.ram_total_mib, max(4, width - 5 - len(told))), told)]
+
+
+def _rows(state: DeploymentState, sample: GpuSample, width: int, each: int, selected: int | None) -> list[Content]:
+    columns = columns_for(sample.gpus, width)
+    index = max(2, max(len(str(gpu.index)) for gpu in sample.gpus) + 1)
+    wide = max(1, width - index - sum(column.width for column in columns))
+    totals = {gpu.memory_total_mib for gpu in sample.gpus if gpu.memory_total_mib}
+    head = f"of {max(totals) / GIB:.1f} GiB" if len(totals) == 1 else "GiB" if totals else ""
+    out = [
+        line(label(f"{'':<{index}}{short(head, wide):<{wide}}" + "".join(f"{column.title:>{column.width}}" for column in columns)))
+    ]
+    odd = odd_ones(sample)
+    for n, gpu in enumerate(sample.gpus):
+        tint = BE if gpu.error or gpu.index in odd else QUIET
+        number: Part = (f"{gpu.index:<{index}}", tint)
+        if gpu.error and gpu.memory_used_mib is None:
+            row = line(number, ("✗ " + short(gpu.error, width - index - 2), BE))
+        else:
+            total = gpu.memory_total_mib or 0
+            other = others_mib(gpu) / total if total else 0.0
+            row = line(number, bar(gpu.memory_share, wide, other, P), *_cells(gpu, columns))
+        if selected == n:
+            row = line(row, " " * max(0, width - row.cell_length)).stylize("reverse")
+        out.append(row)
+        if each == 2:
+            trend = [one[n] if n < len(one) else None for one in state.trends.gpu_utilisation]
+            told = _rank(gpu) or (f"PCIe {_pcie(gpu)}" if gpu.pcie_width else "")
+            ecc = "" if gpu.ecc_uncorrected is None else "  ECC ✓" if not gpu.ecc_uncorrected else f"  ECC ✗ {gpu.ecc_uncorrected}"
+            right = line(label(f"   {told}"), (ecc, E if gpu.ecc_uncorrected else QUIET))
+            out.append(line(" " * index, sparks(trend, max(1, wide), 100, TRACK), right))
+    return out
+
+
+def _cells(gpu: Gpu, columns: Sequence[Column]) -> list[Part]:
+    return [(f"{short(column.text(gpu), column.width - 1):>{column.width}}", column.tint(gpu)) for column in columns]
+
+
+def _grid(sample: GpuSample, width: int, down: int, across: int) -> list[Content]:
+    """Many GPUs: number, bar, per cent or GiB, in columns."""
+    cell = width // across
+    index = max(len(str(gpu.index)) for gpu in sample.gpus)
+    value = 6 if cell >= 16 else 4
+    wide = max(1, cell - index - value - 3)
+    odd = odd_ones(sample)
+    out = []
+    for row in range(down):
+        parts: list[Part] = []
+        for column in range(across):
+            if (n := column * down + row) < len(sample.gpus):
+                gpu = sample.gpus[n]
+                bad = bool(gpu.error) or gpu.index in odd
+                share = gpu.memory_share
+                text = gib(gpu.memory_used_mib) if value == 6 else DASH if share is None else f"{share * 100:.0f}%"
+                text = "lost" if gpu.error and share is None else text
+                parts += [
+                    (f"{gpu.index:>{index}} ", BE if bad else QUIET),
+                    bar(share, wide),
+                    (f"{text:>{value}}", BE if bad else ""),
+                    "  ",
+                ]
+        out.append(line(*parts))
+    return out
+
+
+def strip(state: DeploymentState, width: int) -> Content:
+    """All GPUs in one line: a column each, the common figure, even or odd, headroom."""
+    sample = state.gpus
+    if sample is None:
+        return line(label("GPUs  "), label("no sample yet"))
+    if not sample.gpus:
+        return line(label("GPUs  "), (short(sample.note or "none on this host", width - 6), ""))
+    odd = odd_ones(sample)
+    gap = " " if len(sample.gpus) <= 16 else ""
+    parts: list[Part] = []
+    for gpu in sample.gpus:
+        share = gpu.memory_share
+        char = "✗" if gpu.error and share is None else "·" if share is None else "▁▂▃▄▅▆▇█"[min(7, round(share * 8))]
+        parts += [(char, BE if gpu.error or gpu.index in odd else QUIET if share is None else P), gap]
+    used = sorted(gpu.memory_used_mib for gpu in sample.gpus if gpu.memory_used_mib is not None)
+    judged = uniformity(sample)
+    count = len(sample.gpus)
+    typical = used[len(used) // 2] if used else None
+    left = line(label("GPUs  "), *parts, " ", (f"{count - len(odd)} × {gib(typical)}", B), label(" GiB  "))
+    if judged.even is True:
+        left = line(left, ("✓ even", G))
+    elif judged.even is False:
+        left = line(left, ("✗ odd: GPU " + ", ".join(map(str, judged.odd)), BE))
+    fullest = headroom(sample)
+    free = line((whole(fullest.free_mib), B), label(" MiB free ")) if fullest else Content("")
+    room = line((percent(fullest.free_share), B), label(" headroom  ")) if fullest else Content("")
+    heat = max((gpu.temperature_c for gpu in sample.gpus if gpu.temperature_c is not None), default=None)
+    busy = [gpu.utilisation for gpu in sample.gpus if gpu.utilisation is not None]
+    load = line((whole(sum(busy) / len(busy) if busy else None), B), label(" %  "), (whole(heat), B), label(" °C"))
+    return spread(width, left, line(room, free, load), line(free, load), free, room)
+
+
+class GpuStrip(Figure):
+    """The one-line form, where the GPUs have no pane."""
+
+    DEFAULT_CSS = "GpuStrip { height: 1; }"
+
+    def draw(self, width: int, height: int) -> Content:
+        return strip(self.state, width)

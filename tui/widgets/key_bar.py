@@ -1,0 +1,50 @@
+"""The footer: the keys that do something now."""
+
+from textual.content import Content
+from textual.events import Click
+from textual.reactive import var
+
+from tui.actions import Action, shown_key
+from tui.widgets.figure import Figure
+from tui.widgets.figures import BP, line
+
+KEPT = ("help", "quit")
+"""These stay when room goes."""
+
+
+class KeyBar(Figure):
+    """One row; what does not fit goes whole. Clicking a key does it."""
+
+    DEFAULT_CSS = "KeyBar { height: 1; }"
+
+    actions: var[tuple[Action, ...]] = var((), init=False)
+    own: var[dict[str, str]] = var({}, init=False)
+
+    def watch_actions(self) -> None:
+        self.redraw()
+
+    def placed(self, width: int) -> list[tuple[int, int, Action, str]]:
+        """Start, end, action and key of what is shown."""
+
+        def size(one: Action) -> int:
+            return len(shown_key(one, self.own)) + len(one.text) + 3
+
+        chosen = list(self.actions)
+        while len(chosen) > 1 and sum(map(size, chosen)) > width:
+            loose = [one for one in chosen if one.id not in KEPT]
+            chosen.remove(loose[-1] if loose else chosen[-1])
+        out, at = [], 1
+        for one in chosen:
+            out.append((at, at + size(one) - 1, one, shown_key(one, self.own)))
+            at += size(one)
+        return out
+
+    def draw(self, width: int, height: int) -> Content:
+        parts: list[Content] = [line(" ")]
+        parts += [line((key, BP), f" {one.text}  ") for _, _, one, key in self.placed(width)]
+        return line(*parts)
+
+    async def on_click(self, event: Click) -> None:
+        for start, end, one, _ in self.placed(self.size.width):
+            if start <= event.x < end and one.bound:
+                await self.screen.run_action(one.action)

@@ -1,0 +1,389 @@
+"""The load: how long still, how far, how fast, whether that is well; from the time before a start until it serves or fails."""
+
+import time
+from statistics import median
+
+from textual.content import Content
+
+from tui.core.api import Reach
+from tui.core.deployment import DeploymentState
+from tui.core.logs.state import Loader, LoadState, Phase, Verdict
+from tui.widgets.failure import failure_view
+from tui.widgets.figure import Figure
+from tui.widgets.figures import (
+    BP,
+    TRACK,
+    B,
+    P,
+    Part,
+    W,
+    area,
+    big,
+    edges,
+    facts,
+    label,
+    line,
+    meter,
+    resample,
+    rows,
+    spread,
+)
+from tui.widgets.numbers import GIB, change, clock, three, whole
+from tui.widgets.phases import NAMES, host_now, last_time, phase_line
+
+VERDICTS = {
+    Verdict.PROGRESSING: ("◐ progressing", "bold"),
+    Verdict.ON_TIME: ("✓ on time", "bold $success"),
+    Verdict.SLOW: ("▲ slow", "bold $warning"),
+    Verdict.STALLED: ("▲ stalled", "bold $error"),
+    Verdict.HUNG: ("✗ hung", "bold $error"),
+    Verdict.FAILED: ("✗ failed", "bold $error"),
+    Verdict.DONE: ("✓ done", "bold $success"),
+    Verdict.UNKNOWN: ("—", ""),
+}
+SLOW_STEP = 1.3
+"""A shard that took this many times the median is marked."""
+
+
+def bar_of(load: LoadState) -> Loader | None:
+    """The progress bar that moves now."""
+    if load.phase is Phase.CAPTURING and load.capture is not None:
+        return load.capture
+    if load.phase is Phase.DOWNLOADING:
+        download = next((one for one in load.loaders if one.what == "download" and one.total), None)
+        if download is not None:
+            return download
+    live = [one for one in load.loaders if one.total and one.done < one.total and one.last_at is not None]
+    if load.shards is not None and load.shards.total and (load.shards.done < load.shards.total or not live):
+        return load.shards
+    return max(live, key=lambda one: one.last_at or 0.0, default=load.shards)
+
+
+def verdict(state: DeploymentState) -> Content:
+    words, style = VERDICTS[state.outlook.verdict]
+    return line((words, style))
+
+
+def countdown(state: DeploymentState, wall: float) -> tuple[str, str, Content]:
+    """What stands in big figures: name, figure, foot. `wall` is this machine's clock."""
+    load, look = state.load, state.outlook
+    if look.ready_eta_s is not None:
+        return "ready in about", clock(look.ready_eta_s), _at(wall + look.ready_eta_s, look.ready_eta_error_s)
+    if look.shards_eta_s is not None and load is not None and load.shards and load.shards.done < load.shards.total:
+        return "weights in about", clock(look.shards_eta_s), _at(wall + look.shards_eta_s, None)
+    so_far = look.ready_s
+    started = load.started_at if load is not None else None
+    if so_far is None and started is not None and (now := host_now(state)) is not None:
+        so_far = now - started
+    since = "since " + time.strftime("%H:%M:%S", time.localtime(started)) if started is not None else ""
+    return "so far", clock(so_far), line(label(since))
+
+
+def _at(wall: float, error: float | None) -> Content:
+    return line(label("at "), time.strftime("%H:%M:%S", time.localtime(wall)), label(f" ± {clock(error)}" if error else ""))
+
+
+def hero(state: DeploymentState, width: int, wall: float) -> list[Content]:
+    """Five lines: the big figure at the left, four facts at the right."""
+    name, figure, foot = countdown(state, wall)
+    left = [line(label(name)), *big(figure, BP), foot]
+    start = max(24, max(one.cell_length for one in left) + 3) if width >= 54 else 0
+    if not start:
+        return [spread(width, left[0], verdict(state)), *left[1:]]
+    told = hero_facts(state, min(48, width - start))
+    return [line(one, " " * (start - one.cell_length), told[i] if i < len(told) else "") for i, one in enumerate(left)]
+
+
+def hero_facts(state: DeploymentState, width: int) -> list[Content]:
+    """Progress, pace, reads, verdict; at the right edge what to compare with."""
+    load, look, past = state.load, state.outlook, last_time(state)
+    if load is None:
+        return []
+    out = []
+    current = bar_of(load)
+    if current is not None and current.total:
+        unit = {"shards": "shards", "bytes": "bytes", "tensors": "tensors"}.get(current.unit, current.unit)
+        done, total = (
+            (f"{current.done / 1e9:.1f}", f"{current.total / 1e9:.1f} GB")
+            if current.unit == "bytes"
+            else (f"{current.done:,.0f}", f"{current.total:,.0f}")
+        )
+        share = f"{100 * current.done / current.total:.1f} %"
+        title = current.what if current.what not in ("model", "main") and current.unit != "shards" else unit
+        out.append(spread(width, line(label(f"{title[:8]:<9}"), (done, BP), (f" of {total}", B)), line((share, BP))))
+    else:
+        out.append(spread(width, line(label("phase    "), (NAMES.get(load.phase, str(load.phase)), B))))
+    usual_step = median(past.step_seconds) if past and past.step_seconds else None
+    pace = line(label("pace     "), (three(look.s_per_shard), B), label(" s/shard"))
+    out.append(spread(width, pace, line(label("last time "), three(usual_step)) if usual_step else Content("")))
+    out.append(_reads(state, load, width))
+    usual = line(label("last time "), clock(past.total_s)) if past else Content("")
+    out.append(spread(width, line(label("verdict  "), verdict(state)), usual))
+    return out
+
+
+def _reads(state: DeploymentState, load: LoadState, width: int) -> Content:
+    machine = state.machine
+    rate = (
+        machine.engine_read_mb_s
+        if machine and machine.engine_read_mb_s is not None
+        else machine.disk_read_mb_s
+        if machine
+        else None
+    )
+    size = f"{load.checkpoint_gib * GIB**3 / 1e9:.0f} GB" if load.checkpoint_gib else None
+    read = machine.engine_read_bytes if machine else None
+    shown = line((three(rate), ""), label(" MB/s"))
+    if read and size:
+        return spread(width, line(label("read     "), (f"{read / 1e9:,.0f}", B), label(f" of {size}")), shown)
+    return spread(width, line(label("read     "), (three(rate), B), label(" MB/s")), line(label(size or "")))
+
+
+def numbers(state: DeploymentState, width: int, wall: float) -> list[Content]:
+    """The same in big figures side by side, where there is room."""
+    load, look, past = state.load, state.outlook, last_time(state)
+    name, figure, foot = countdown(state, wall)
+    cells: list[tuple[str, str, Content, str]] = [(name, figure, foot, BP)]
+    current = bar_of(load) if load else None
+    if current is not None and current.total and current.unit != "bytes":
+        share = f"{100 * current.done / current.total:.1f} %"
+        cells.append((current.unit, f"{current.done:.0f}", line(label("of "), (f"{current.total:.0f}", B), label(", " + share)), B))
+    usual_step = median(past.step_seconds) if past and past.step_seconds else None
+    compare = line(label("s/shard, last time "), (three(usual_step), B)) if usual_step else line(label("s/shard"))
+    cells.append(("pace", three(look.s_per_shard), compare, B))
+    machine = state.machine
+    rate = machine.disk_read_mb_s if machine else None
+    cells.append(("disk read", three(rate), line(label("MB/s")), B))
+    if past is not None:
+        cells.append(("last time", clock(past.total_s), verdict(state), B))
+    else:
+        cells.append(("silent for", clock(look.silent_s), verdict(state), B))
+    each = width // len(cells)
+    lines: list[list[Part]] = [[] for _ in range(5)]
+    for title, text, under, style in cells:
+        for row, one in enumerate([line(label(title)), *big(text, style), under]):
+            lines[row] += [one, " " * max(1, each - one.cell_length)]
+    return [line(*parts) for parts in lines]
+
+
+def shards(state: DeploymentState, loader: Loader, width: int, height: int, beat: bool) -> list[Content]:
+    """The seconds of each shard stand on the shard's own cell; what is to come is the ghost of the last load."""
+    total, done = round(loader.total), int(loader.done)
+    took = list(loader.step_seconds)
+    past = last_time(state)
+    ghost = (
+        list(past.step_seconds) if past and len(past.step_seconds) == total and loader is (state.load and state.load.shards) else []
+    )
+    live = done < total and state.connection.online
+    thick = 2 if height > 4 else 1
+    at = edges(total, width)
+    span = at[-1] if at else width
+    told = _told_steps(state, loader, took, span, bool(ghost)) if height > thick + 2 else []
+    chart_rows = min(6, height - thick - 1 - len(told))
+    chart: list[Content] = []
+    if chart_rows > 0 and (took or ghost):
+        usual = median(took[1:] or took or ghost)
+        first = max(0, done - len(took))
+        values: list[float | None] = [None] * total
+        values[first:done] = took[-done:] if done else []
+        if ghost:
+            values[done:] = ghost[done:]
+        tints = [
+            TRACK if i >= done else W if (value or 0) > usual * SLOW_STEP and i > first else P for i, value in enumerate(values)
+        ]
+        highest = max(usual * 1.4, min(max((v for v in values if v is not None), default=usual), usual * 2.5))
+        if at:
+            wide_values = [value for i, value in enumerate(values) for _ in range(at[i + 1] - at[i])]
+            wide_tints = [tint for i, tint in enumerate(tints) for _ in range(at[i + 1] - at[i])]
+        else:
+            wide_values = resample(values, width)
+            wide_tints = [tints[min(total - 1, i * total // width)] for i in range(width)]
+        chart = area(wide_values, chart_rows, wide_tints, highest)
+    bars = [meter(loader.done, loader.total, width, live, bright=beat)] * thick
+    return [*told, *chart, *bars, _ruler(total, at, width)]
+
+
+def _told_steps(state: DeploymentState, loader: Loader, took: list[float], width: int, ghost: bool) -> list[Content]:
+    now = host_now(state)
+    parts: list[Part] = [label("seconds a shard")]
+    if now is not None and loader.last_at is not None and loader.done < loader.total:
+        parts += [
+            label(f"   in hand, {loader.done + 1:.0f}: "),
+            (clock(now - loader.last_at) if now - loader.last_at >= 100 else three(round(now - loader.last_at)), B),
+        ]
+    if len(took) > 2:
+        slowest = max(took[1:])
+        marked = slowest > median(took[1:]) * SLOW_STEP
+        parts += [label("   slowest: "), ("▲ " if marked else "", W), (three(slowest), W if marked else B)]
+    return [spread(width, line(*parts), line(label("grey: last load")) if ghost else Content(""))]
+
+
+def _ruler(total: int, at: list[int], width: int) -> Content:
+    end = at[-1] if at else width
+    step = next(
+        (step for step in (1, 2, 4, 8, 16, 25, 32, 50, 64, 100, 128, 256, 500, 1000) if total / step <= min(8, max(1, end // 8))),
+        max(1, total),
+    )
+    text = [" "] * end
+    for n in range(0, total, step):
+        place = at[n] if at else n * width // total
+        for i, char in enumerate(str(n)):
+            if place + i < end - len(str(total)) - 1:
+                text[place + i] = char
+    last = f"{total:,}"
+    text[-len(last) :] = last
+    return line(label("".join(text)))
+
+
+def disk(state: DeploymentState, width: int, height: int) -> list[Content]:
+    """Disk reads over time."""
+    values = list(state.trends.disk_read_mb_s)[-width:]
+    known = [value for value in values if value is not None]
+    if height < 2 or not known:
+        return []
+    machine = state.machine
+    more: list[str] = []
+    if machine is not None:
+        if machine.page_cache_mib is not None:
+            more.append(f"page cache {machine.page_cache_mib / GIB:,.0f} GiB")
+        if machine.iowait_percent is not None:
+            more.append(f"iowait {machine.iowait_percent:.0f} %")
+    more.append(f"peak {three(max(known))}")
+    head = line(label("disk read   "), (three(values[-1]), B), label(" MB/s"))
+    padded: list[float | None] = [*(None for _ in range(width - len(values))), *values]
+    return [
+        spread(width, head, line(label("   ".join(more))), line(label(more[-1]))),
+        *area(padded, height - 1, P, max(known) * 1.05),
+    ]
+
+
+def reason(state: DeploymentState, width: int) -> list[Content]:
+    """Why the verdict is what it is, and where log and API disagree."""
+    out = []
+    if state.conflict:
+        out.append(line(("▲ ", W), state.conflict))
+    look = state.outlook
+    if look.verdict in (Verdict.SLOW, Verdict.STALLED, Verdict.HUNG) and look.reason:
+        out.append(line(("▲ ", W), look.reason))
+    elif look.reason:
+        out.append(line(label(look.reason)))
+    if state.load:
+        out += [line(label(note)) for note in state.load.notes[-2:]]
+    return out
+
+
+def before(state: DeploymentState, width: int, height: int) -> Content:
+    """Nothing has started yet: what is watched, and what would make it start to show."""
+    reach = {
+        Reach.UNKNOWN: "not asked yet",
+        Reach.CLOSED: "port closed: not yet",
+        Reach.SICK: f"answers, /health says {state.api.health}",
+        Reach.UP: "up",
+        Reach.ERROR: state.api.error or "does not answer properly",
+    }[state.api.reach]
+    source = state.log.source or "looking for it"
+    lines: list[Content | str] = []
+    if state.connection.online:
+        lines.append(line(("No start in the log yet.", B), label("  It shows here as soon as the server writes its first line.")))
+    else:
+        lines.append(line((f"Connecting to {state.connection.host or state.target}", B)))
+    lines += ["", *facts(width, ("host", state.connection.host or state.target), ("log", source), ("API", reach), column=10)]
+    if state.log.problem:
+        lines += [
+            "",
+            *[line(("▲ ", W) if i == 0 else "  ", one) for i, one in enumerate(Content(state.log.problem).wrap(max(8, width - 2)))],
+        ]
+    if past := last_time(state):
+        lines += ["", line(label("last time   "), (clock(past.total_s), B))]
+    return rows(*lines[:height])
+
+
+def summary(state: DeploymentState, width: int) -> list[Content]:
+    """After the start: how long it took, and what it came to."""
+    load = state.load
+    past = last_time(state)
+    took = state.outlook.ready_s
+    if took is None and load is not None and load.started_at is not None and load.ready_at is not None:
+        took = load.ready_at - load.started_at
+    ended = load is not None and load.phase is Phase.STOPPED
+    title = "stopped" if ended else "ready after"
+    foot = (
+        line(label("last time "), (clock(past.total_s), B), label(f"  {change(took, past.total_s)}"))
+        if past
+        else line(label("no earlier load"))
+    )
+    left = [line(label(title)), *big(clock(took), "bold $success" if not ended else B), foot]
+    if load is None:
+        return left
+    told = facts(
+        max(8, min(56, width - 26)),
+        ("weights", f"{three(load.gib_per_gpu)} GiB a GPU, in {clock(load.model_load_s)}"),
+        ("KV cache", f"{whole(load.kv_tokens)} tokens"),
+        ("context", f"{whole(load.max_model_len)} tokens, {three(load.max_concurrency)}× at once"),
+        ("engine", f"init {clock(load.init_engine_s)}"),
+        column=10,
+    )
+    if width < 54:
+        return [*left, *told]
+    return [line(one, " " * max(1, 26 - one.cell_length), told[i] if i < len(told) else "") for i, one in enumerate(left)]
+
+
+class LoadPanel(Figure):
+    """The tab Load. Sections give way from below: disk chart, chart of the shards, reasons; never the countdown or the meter."""
+
+    narrow = False
+    """Whether phases and GPUs have no panes of their own beside it."""
+
+    def draw(self, width: int, height: int) -> Content:
+        state = self.state
+        load = state.load
+        if load is not None and load.failure is not None and not state.api.ready:
+            return failure_view(state, width, height)
+        if load is None or not load.lines:
+            if state.api.ready:
+                return rows(
+                    line(("The API is ready", "bold $success"), label("; its log is not at hand")),
+                    *reason(state, width)[: max(0, height - 1)],
+                )
+            return before(state, width, height)
+        inset = 2 if width >= 64 and not self.narrow else 0
+        inner = width - 2 * inset
+        over = state.api.ready or load.ready or load.phase is Phase.STOPPED
+        wide = width >= 120 and height >= 30 and not over
+        top = (
+            summary(state, inner)
+            if over
+            else numbers(state, inner, self.moment.wall)
+            if wide
+            else hero(state, inner, self.moment.wall)
+        )
+        out: list[Content | str] = [""] if height >= 18 else []
+        out += top
+        loader = load.shards if over else bar_of(load)
+        phases = phase_line(state, inner) if self.narrow else []
+        why = reason(state, inner)
+        left = height - len(out)
+        meter_rows = 0
+        if loader is not None and loader.total:
+            meter_rows = min(
+                max(2, left - len(phases) - (1 if phases else 0) - 1), 10 if height >= 26 else 7 if height >= 20 else 5
+            )
+        if meter_rows >= 2 and loader is not None:
+            gap = left - meter_rows - len(phases) >= 2
+            if gap:
+                out.append("")
+            out += shards(state, loader, inner, meter_rows, self.moment.beat)
+        left = height - len(out)
+        if phases and left >= len(phases):
+            if left > len(phases):
+                out.append("")
+            out += phases
+        left = height - len(out)
+        if why and left >= len(why) + 1:
+            out += ["", *why]
+        elif why and left:
+            out += why[:left]
+        left = height - len(out)
+        if left >= 5 and not over:
+            out += ["", *disk(state, inner, min(left - 1, 9))]
+        return rows(*(line(" " * inset, one) for one in out[:height]))

@@ -1,0 +1,160 @@
+"""The log: its last lines, levels marked, filtered on demand, followed or paused."""
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.content import Content
+from textual.reactive import var
+from textual.widgets import Input
+
+from tui.core.deployment import DeploymentState, LogLine
+from tui.widgets.figure import NOTHING, Figure
+from tui.widgets.figures import BW, QUIET, B, W, label, line, rows
+from tui.widgets.log_view import LogView
+from tui.widgets.numbers import whole
+
+
+class LogNote(Figure):
+    """Why there are no lines, in the place of them."""
+
+    DEFAULT_CSS = "LogNote { height: 1fr; }"
+
+    def draw(self, width: int, height: int) -> Content:
+        tail = self.state.log
+        if tail.problem:
+            wrapped = Content(tail.problem).wrap(max(8, width - 2))
+            return rows(*(line(("▲ ", W) if i == 0 else "  ", one) for i, one in enumerate(wrapped)))
+        return rows(line(label(f"no lines yet in {tail.source}" if tail.source else "no log yet")))
+
+
+class LogPane(Vertical):
+    """Shows `state.log`. While it is paused nothing moves, and what came meanwhile is counted."""
+
+    DEFAULT_CSS = """
+    LogPane { height: 1fr; }
+    LogPane LogView { height: 1fr; }
+    LogPane Input { display: none; height: 1; border: none; padding: 0; background: $surface; }
+    LogPane.-finding Input { display: block; }
+    LogPane LogNote { display: none; }
+    LogPane.-empty LogNote { display: block; }
+    LogPane.-empty LogView { display: none; }
+    """
+
+    state: var[DeploymentState] = var(NOTHING, init=False)
+    follow: var[bool] = var(True, init=False)
+    sought: var[str] = var("", init=False)
+
+    def compose(self) -> ComposeResult:
+        yield LogView(id="log-lines")
+        yield LogNote(id="log-note")
+        yield Input(placeholder="find in the log; enter keeps, esc clears", id="log-find", select_on_focus=False)
+
+    def on_mount(self) -> None:
+        self._held_at = 0
+        self._filtered: tuple[LogLine, ...] = ()
+        self._filtered_seen = 0
+        self.watch(self.query_one(LogView), "scroll_y", self._scrolled, init=False)
+        self.show()
+
+    def watch_state(self) -> None:
+        if self.is_mounted:
+            self.show()
+
+    def watch_follow(self, follow: bool) -> None:
+        self._held_at = self.state.log.seen
+        if follow:
+            self.show()
+            self.query_one(LogView).scroll_end(animate=False, immediate=True, x_axis=False)
+        self.retitle()
+
+    def watch_sought(self) -> None:
+        self._filtered, self._filtered_seen = (), 0
+        self.show(force=True)
+
+    def set_brief(self, brief: bool) -> None:
+        """Leave out dates and source lines, for narrow screens."""
+        view = self.query_one(LogView)
+        if view.brief != brief:
+            view.brief = brief
+            view.refresh()
+
+    def show(self, force: bool = False) -> None:
+        """Bring the view up to date with the state, unless it is held."""
+        tail, view = self.state.log, self.query_one(LogView)
+        self.set_class(not tail.lines, "-empty")
+        note = self.query_one(LogNote)
+        note.state = self.state
+        if self.follow or force:
+            load = self.state.load
+            cause = load.failure.line if load and load.failure else None
+            view.show_lines(self._lines(), follow=self.follow, cause=cause)
+        self.retitle()
+
+    def _lines(self) -> tuple[LogLine, ...]:
+        tail = self.state.log
+        if not self.sought:
+            return tail.lines
+        fresh = min(len(tail.lines), tail.seen - self._filtered_seen)
+        needle = self.sought.casefold()
+        found = [one for one in tail.lines[len(tail.lines) - fresh :] if needle in one.text.casefold()]
+        if found or not self._filtered_seen:
+            self._filtered = (self._filtered + tuple(found))[-5000:]
+        self._filtered_seen = tail.seen
+        return self._filtered
+
+    def _scrolled(self) -> None:
+        view = self.query_one(LogView)
+        if self.follow and not view.at_end and view.has_focus:
+            self.follow = False
+        elif not self.follow and view.at_end and view.max_scroll_y and self.state.log.seen == self._held_at:
+            self.follow = True
+
+    def note(self) -> Content:
+        """What the pane's border says: paused, filtered, skipped, a problem."""
+        tail = self.state.log
+        parts: list[Content] = []
+        if tail.problem and tail.lines:
+            parts.append(line(("▲ ", W), tail.problem))
+        if tail.skipped:
+            parts.append(line((whole(tail.skipped), BW), label(" lines skipped")))
+        if self.sought:
+            parts.append(line(label("only "), (self.sought, B)))
+        if not self.follow:
+            parts.append(line(("paused", BW), label(f", {tail.seen - self._held_at:,} new")))
+        return Content("  ·  ").stylize(QUIET).join(parts) if parts else Content("")
+
+    def retitle(self) -> None:
+        """Write the note into the border of the pane around."""
+        if self.parent is not None and self.is_mounted:
+            self.border_subtitle = self.note()
+
+    def start_finding(self) -> None:
+        """Open the line to type a filter in."""
+        self.add_class("-finding")
+        self.query_one(Input).focus()
+
+    def stop_finding(self, keep: bool) -> None:
+        """Close it; the filter stays only if `keep`."""
+        box = self.query_one(Input)
+        if not keep:
+            box.value = ""
+            self.sought = ""
+        self.remove_class("-finding")
+        if box.has_focus:
+            self.query_one(LogView).focus()
+
+    def jump_to_cause(self) -> bool:
+        """Hold the log at the line that says why the start failed; False where that line is not kept."""
+        load = self.state.load
+        if load is None or load.failure is None or load.failure.line is None:
+            return False
+        self.stop_finding(keep=False)
+        self.follow = False
+        return self.query_one(LogView).jump_to(load.failure.line)
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        event.stop()
+        self.sought = event.value
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        self.stop_finding(keep=True)

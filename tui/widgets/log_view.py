@@ -1,0 +1,143 @@
+"""The lines of the log, drawn as they are looked at: nothing is copied or parsed for lines that are not on the screen."""
+
+import re
+from collections.abc import Sequence
+
+from rich.segment import Segment
+from rich.style import Style
+from textual.geometry import Size
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from tui.core.deployment import LogLine
+
+PREFIX = re.compile(
+    r"(?P<who>\((?:[^()]|\([^()]*\))*? ?pid=\d+\)\s*|\[[^\]]{0,80}\]\s*)?"
+    r"(?:(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL|WARN|FATAL)\b:?\s+)?"
+    r"(?P<when>\d{2,4}-\d{2}(?:-\d{2})?[ T]\d{2}:\d{2}:\d{2}(?:[.,]\d+)?\s*)?"
+    r"(?P<where>\[[\w./-]+\.py:\d+\]\s*)?"
+)
+PROGRESS = re.compile(r"\b\d+/\d+\b")
+PROCESS = re.compile(r"\((?:VLLM::)?(?:Worker_)?(\w+?)(?: pid=\d+)?\)")
+LEVELS = {"ERROR": "error", "CRITICAL": "error", "FATAL": "error", "WARNING": "warning", "WARN": "warning"}
+
+
+def parts_of(text: str, brief: bool) -> tuple[str, str, str]:
+    """The line as prefix, level word, message. `brief` leaves process and time of the prefix, for narrow screens."""
+    found = PREFIX.match(text)
+    if found is None or not found.end():
+        return "", "", text
+    who, level, when, where = (found[name] or "" for name in ("who", "level", "when", "where"))
+    said = text[found.end() :]
+    if not brief:
+        return who, level, f"{when}{where}\0{said}" if when or where else said
+    process = PROCESS.match(who)
+    short = f"{process[1][:6]:<6} " if process else ""
+    clock = when.strip()[-8:] if when else ""
+    return (
+        f"{short}{clock + ' ' if clock and level not in ('INFO', 'DEBUG', '') else ''}",
+        "" if level in ("INFO", "DEBUG") else level,
+        said,
+    )
+
+
+class LogView(ScrollView, can_focus=True):
+    """A scrolling view of lines; the newest is followed while the view stands at its end."""
+
+    DEFAULT_CSS = """
+    LogView {
+        background: $background; scrollbar-size: 1 1; scrollbar-size-horizontal: 0;
+        scrollbar-color: $rule; scrollbar-background: $background;
+        & > .log--quiet { color: $foreground-muted; }
+        & > .log--error { color: $error; }
+        & > .log--warning { color: $warning; }
+        & > .log--figure { color: $primary; }
+        & > .log--cause { color: $error; text-style: bold; }
+    }
+    """
+    COMPONENT_CLASSES = {"log--quiet", "log--error", "log--warning", "log--figure", "log--cause"}  # noqa: RUF012
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._lines: Sequence[LogLine] = ()
+        self._cause: int | None = None
+        self._longest = 0
+        self._follow = True
+        self.brief = False
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the newest line is in view."""
+        return self.scroll_offset.y >= self.max_scroll_y - 1
+
+    def show_lines(self, lines: Sequence[LogLine], *, follow: bool, cause: int | None = None) -> None:
+        """Show these lines; `cause` is the number of the line that says why a start failed."""
+        if lines is self._lines and cause == self._cause:
+            return
+        known = self._lines
+        fresh = lines if not known or not lines or known[0] is not lines[0] else lines[len(known) :]
+        self._longest = min(
+            2000,
+            max((len(one.text) for one in fresh), default=0, key=int)
+            if fresh is lines
+            else max(self._longest, *(len(one.text) for one in fresh), 0),
+        )
+        self._lines, self._cause, self._follow = lines, cause, follow
+        self.virtual_size = Size(self._longest, len(lines))
+        if follow:
+            self.scroll_end(animate=False, immediate=True, x_axis=False)
+        self.refresh()
+
+    def on_resize(self) -> None:
+        if self._follow:
+            self.call_after_refresh(self.scroll_end, animate=False, x_axis=False)
+
+    def jump_to(self, number: int) -> bool:
+        """Bring the line with that number into the middle; False where it is not among the lines kept."""
+        for index, one in enumerate(self._lines):
+            if one.number == number:
+                self.scroll_to(y=max(0, index - self.size.height // 2), animate=False, immediate=True)
+                return True
+        return False
+
+    def render_line(self, y: int) -> Strip:
+        left, top = self.scroll_offset
+        width, index = self.size.width, y + top
+        if index >= len(self._lines):
+            return Strip.blank(width, self.rich_style)
+        strip = Strip(self._segments(self._lines[index]))
+        cut = strip.cell_length - left > width
+        strip = strip.crop_extend(left, left + width - cut, self.rich_style)
+        return Strip([*strip, Segment("…", self._style("quiet"))], width) if cut else strip
+
+    def _style(self, name: str) -> Style:
+        return self.get_component_rich_style(f"log--{name}")
+
+    def _segments(self, one: LogLine) -> list[Segment]:
+        base, quiet = self.rich_style, self._style("quiet")
+        out: list[Segment] = []
+        marked = self._cause is not None
+        cause = marked and one.number == self._cause
+        if marked:
+            number = f"{one.number:>7,} " if one.number is not None else " " * 8
+            out.append(Segment(number + ("▸ " if cause else "  "), self._style("cause") if cause else quiet))
+        prefix, level, said = parts_of(one.text.expandtabs(4), self.brief)
+        tint = LEVELS.get((level or one.level or "").upper())
+        if prefix:
+            out.append(Segment(prefix, quiet))
+        if level:
+            out.append(Segment(level + " ", self._style(tint) if tint else quiet))
+        where, mark, message = said.partition("\0")
+        if mark:
+            out.append(Segment(where, quiet))
+        else:
+            message = where
+        if cause:
+            return [*out, Segment(message, self._style("cause"))]
+        if tint and not level:
+            return [*out, Segment(message, self._style(tint))]
+        found = PROGRESS.search(message) if "|" in message else None
+        if found:
+            head, tail = message[: found.start()], message[found.end() :]
+            return [*out, Segment(head, base), Segment(found[0], self._style("figure")), Segment(tail, base)]
+        return [*out, Segment(message, base)]

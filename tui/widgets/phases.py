@@ -1,0 +1,148 @@
+"""The phases of a start as a time line: what each took, and what it took last time."""
+
+from dataclasses import dataclass
+
+from textual.content import Content
+
+from tui.core.deployment import DeploymentState
+from tui.core.logs.state import LoadState, PastLoad, Phase
+from tui.widgets.figure import Figure
+from tui.widgets.figures import BE, BP, QUIET, B, G, W, fit, label, line, rows
+from tui.widgets.numbers import clock
+
+NAMES = {
+    Phase.STARTING: "starting",
+    Phase.DOWNLOADING: "download",
+    Phase.LOADING: "loading",
+    Phase.POST_LOADING: "post-load",
+    Phase.COMPILING: "compile",
+    Phase.PROFILING: "profile",
+    Phase.KV_CACHE: "KV cache",
+    Phase.CAPTURING: "capture",
+    Phase.WARMING_UP: "warm-up",
+}
+USUAL = (
+    Phase.STARTING,
+    Phase.LOADING,
+    Phase.POST_LOADING,
+    Phase.COMPILING,
+    Phase.PROFILING,
+    Phase.KV_CACHE,
+    Phase.CAPTURING,
+    Phase.WARMING_UP,
+)
+"""The order that most versions have; what a log shows in another order is drawn in the log's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    name: str
+    mark: tuple[str, str]
+    seconds: float | None
+    usual: float | None
+    style: str
+
+
+def host_now(state: DeploymentState) -> float | None:
+    """The host's clock as far as the log tells: its last line and the silence since."""
+    if state.load is None or state.load.last_line_at is None:
+        return None
+    return state.load.last_line_at + (state.outlook.silent_s or 0.0)
+
+
+def last_time(state: DeploymentState) -> PastLoad | None:
+    """The newest earlier start in the record."""
+    return max(state.history, key=lambda past: past.at or 0.0, default=None)
+
+
+def _current(load: LoadState) -> Phase | None:
+    if load.failure is not None:
+        return load.failure.phase
+    return load.phase if load.phase in NAMES else None
+
+
+def time_line(state: DeploymentState) -> list[Row]:
+    """One row a phase: those seen, in the log's order, then those that usually follow."""
+    load = state.load
+    past = last_time(state)
+    usual = dict(past.phases) if past else {}
+    seen: dict[Phase, float | None] = {}
+    now = host_now(state)
+    current = _current(load) if load else None
+    for span in load.phases if load else ():
+        if span.name not in NAMES:
+            continue
+        took = span.seconds
+        if took is None and span.name == current and span.started_at is not None and now is not None:
+            took = max(0.0, now - span.started_at)
+        before = seen.get(span.name)
+        seen[span.name] = took if before is None else before + (took or 0.0)
+    if current is not None and current not in seen:
+        seen[current] = None
+    over = load is not None and load.phase in (Phase.READY, Phase.FAILED, Phase.STOPPED)
+    out = []
+    for phase, took in seen.items():
+        if phase is current and load is not None:
+            mark, style = (("✗", BE), B) if load.phase is Phase.FAILED else (("◐", BP), B)
+        else:
+            mark, style = ("✓", G), ""
+        out.append(Row(NAMES[phase], mark, took, usual.get(phase), style))
+    if not (over and load is not None and load.phase is not Phase.FAILED):
+        rest = [phase for phase in (usual or USUAL) if phase in NAMES and phase not in seen]
+        out += [Row(NAMES[phase], ("·", QUIET), None, usual.get(phase), QUIET) for phase in rest]
+    return out
+
+
+def total_words(state: DeploymentState) -> Content:
+    """`7:49 · last time 36:18`, for the pane's border."""
+    past = last_time(state)
+    so_far = state.outlook.ready_s
+    if so_far is None and state.load and state.load.started_at is not None:
+        end = state.load.ready_at if state.load.ready_at is not None else host_now(state)
+        so_far = end - state.load.started_at if end is not None else None
+    parts: list[tuple[str, str]] = []
+    if so_far is not None:
+        parts.append((clock(so_far), B))
+    if past is not None:
+        parts.append(label((" · " if parts else "") + f"last time {clock(past.total_s)}"))
+    return line(*parts)
+
+
+class Phases(Figure):
+    """The pane at the left: one row a phase."""
+
+    def draw(self, width: int, height: int) -> Content:
+        shown = time_line(self.state)
+        has_usual = any(row.usual is not None for row in shown)
+        wide = max(6, width - 9 - (9 if has_usual else 0))
+        head = (
+            [line(label(fit("  phase", wide + 2) + f"{'took':>7}" + (f"{'last':>9}" if has_usual else "")))]
+            if height > len(shown)
+            else []
+        )
+        out = []
+        for row in shown:
+            slow = row.seconds is not None and row.usual is not None and row.seconds > row.usual * 1.3 + 5
+            took = (f"{clock(row.seconds):>7}", W if slow and row.style != QUIET else row.style)
+            last = label(f"{clock(row.usual):>9}") if has_usual else ""
+            out.append(line(row.mark, " ", (fit(row.name, wide), row.style), took, last))
+        if len(out) > height:  # what is over goes first
+            done = next((i for i, row in enumerate(shown) if row.mark[0] != "✓"), len(shown))
+            out = out[max(0, min(done - 1, len(out) - height)) :]
+        return rows(*head, *out)
+
+
+def phase_line(state: DeploymentState, width: int) -> list[Content]:
+    """The same as running text in two lines, for narrow screens."""
+    shown = time_line(state)
+    across = max(1, (width + 3) // 20)
+    if len(shown) > 2 * across:
+        done = next((i for i, row in enumerate(shown) if row.mark[0] != "✓"), 0)
+        first = min(max(0, done - 1), len(shown) - 2 * across)
+        shown = shown[first : first + 2 * across]
+    per_line = across if len(shown) > across else max(1, len(shown))
+    cells = []
+    for row in shown:
+        took = clock(row.seconds) if row.seconds is not None or row.usual is None else clock(row.usual, tilde=True)
+        cells.append(line(row.mark, (f" {row.name:<9}{took:>6}", row.style if row.style == QUIET else "")))
+    return [Content("   ").join(cells[i : i + per_line]) for i in range(0, len(cells), per_line)][:2]

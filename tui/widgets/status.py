@@ -1,0 +1,129 @@
+"""The status line: the state in one word, what is watched, and how it is reached."""
+
+import time
+
+from textual.content import Content
+from textual.reactive import var
+
+from tui.core.connection import Link
+from tui.core.deployment import DeploymentState
+from tui.core.logs.state import Phase
+from tui.widgets.figure import Figure
+from tui.widgets.figures import BW, B, label, line, middle, spread
+from tui.widgets.numbers import clock
+
+CONNECTING, WAITING, LOADING, READY = "CONNECTING", "WAITING", "LOADING", "READY"
+FAILED, STOPPED, UNREACHABLE, LINK_LOST = "FAILED", "STOPPED", "UNREACHABLE", "LINK LOST"
+LOOKS = {
+    CONNECTING: ("◐", "$primary"),
+    WAITING: ("·", "$quiet"),
+    LOADING: ("◐", "$primary"),
+    READY: ("●", "$success"),
+    FAILED: ("✗", "$error"),
+    STOPPED: ("·", "$warning"),
+    UNREACHABLE: ("✗", "$warning"),
+    LINK_LOST: ("○", "$warning"),
+}
+
+
+def word(state: DeploymentState) -> str:
+    """The one word for the state of a deployment. The API's word is above the log's."""
+    match state.connection.link:
+        case Link.IDLE | Link.CONNECTING | Link.ASKING:
+            return CONNECTING
+        case Link.LOST:
+            return LINK_LOST
+        case Link.UNREACHABLE | Link.REFUSED:
+            return UNREACHABLE
+    if state.api.ready:
+        return READY
+    load = state.load
+    if load is None:
+        return WAITING
+    match load.phase:
+        case Phase.FAILED:
+            return FAILED
+        case Phase.STOPPED:
+            return STOPPED
+        case Phase.READY:
+            # the log says that it serves; until the API agrees it is not ready
+            return LOADING if state.api.received_at is not None else READY
+    return LOADING if load.lines else WAITING
+
+
+def chip(state: DeploymentState) -> Content:
+    """The state in a field of fixed width."""
+    text = word(state)
+    glyph, tint = LOOKS[text]
+    ink = "bold reverse" if tint == "$quiet" else f"bold reverse {tint}"
+    return line((f" {glyph} {text:<11} ", ink))
+
+
+def progress_words(state: DeploymentState) -> str:
+    """`14/64 28:32`: how far, and how long still."""
+    load = state.load
+    if load is None or word(state) != LOADING:
+        return ""
+    out = []
+    if load.shards and load.shards.total:
+        out.append(f"{load.shards.done:.0f}/{load.shards.total:.0f}")
+    if state.outlook.ready_eta_s is not None:
+        out.append(clock(state.outlook.ready_eta_s))
+    return " ".join(out)
+
+
+def gpu_words(state: DeploymentState) -> str:
+    """`8 × RTX PRO 6000`."""
+    if state.gpus is None or not state.gpus.gpus:
+        return ""
+    names = {gpu.name for gpu in state.gpus.gpus if gpu.name}
+    name = next(iter(names)) if len(names) == 1 else "mixed GPUs" if names else "GPUs"
+    for noise in ("NVIDIA ", "GeForce ", " Blackwell", " Server Edition", " Workstation Edition", " Max-Q"):
+        name = name.replace(noise, "")
+    return f"{len(state.gpus.gpus)} × {name}"
+
+
+def engine_words(state: DeploymentState) -> Content:
+    """`vLLM 0.24.0`."""
+    version = (state.load.version if state.load else None) or state.api.version
+    if not version:
+        return Content("")
+    engine = (state.load.engine if state.load else None) or "server"
+    return line(label({"vllm": "vLLM", "sglang": "SGLang"}.get(engine, engine) + " "), middle(version, 16))
+
+
+class StatusLine(Figure):
+    """One row; what does not fit goes whole, the chip and the name never."""
+
+    DEFAULT_CSS = "StatusLine { height: 1; }"
+
+    activity: var[str] = var("", init=False)
+    """What runs besides the load: `◐ sweep 8 of 9`."""
+
+    def watch_activity(self) -> None:
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> Content:
+        state = self.state
+        where = state.connection.host or state.target
+        mark = chip(state)
+        room = max(4, width - mark.cell_length - 12)
+        name = middle(state.name or where, min(room, 32))
+        left = line(mark, "  ", (name, B))
+        named = line(left, label(" on "), middle(where, 28)) if where and where != state.name else left
+        busy = self.activity or progress_words(state)
+        now = time.strftime("%H:%M:%S", time.localtime(self.moment.wall)) if self.moment.wall else ""
+        trip = state.connection.round_trip_ms
+        link = line(
+            label("ssh "), (f"{trip:.0f}" if trip is not None else "—", "" if state.connection.online else BW), label(" ms   ")
+        )
+        link = link if trip is not None or not state.connection.online else Content("")
+        end = line((now, B), " ")
+        engine = engine_words(state)
+        engine = line(engine, "   ") if engine else engine
+        gpus = gpu_words(state)
+        full = line(label(gpus + "   " if gpus else ""), engine, link, end)
+        working = line(named, "   ", (busy, "$primary")) if busy else named
+        if width - working.cell_length < end.cell_length + 2:
+            working = named if width - named.cell_length >= end.cell_length + 2 else left
+        return spread(width, working, full, line(engine, link, end), line(link, end), end)

@@ -1,0 +1,64 @@
+"""Five lines that still say all that matters, for a window of 20 × 5."""
+
+from textual.content import Content
+
+from tui.core.deployment import DeploymentState
+from tui.core.gpu_health import headroom, uniformity
+from tui.widgets.failure import title
+from tui.widgets.figure import Figure
+from tui.widgets.figures import BE, BP, QUIET, B, E, G, label, line, meter, rows, short, spread
+from tui.widgets.gpu_panel import strip
+from tui.widgets.load_panel import bar_of, countdown, verdict
+from tui.widgets.numbers import gib, percent, three
+from tui.widgets.status import FAILED, LOADING, LOOKS, READY, word
+
+
+class Tiny(Figure):
+    """Name and progress, meter, time, shards and verdict, memory."""
+
+    def draw(self, width: int, height: int) -> Content:
+        state = self.state
+        now = word(state)
+        glyph, tint = LOOKS[now]
+        load = state.load
+        current = bar_of(load) if load else None
+        right = now.lower()
+        if now == LOADING and current and current.total:
+            right = f"{100 * current.done / current.total:.1f} %"
+        name = short(state.name or state.target, max(4, width - len(right) - 4))
+        ink = "bold" if tint == QUIET else f"bold {tint}"
+        first = spread(width, line((f"{glyph} ", ink), (name, B)), line((right, ink)))
+        body: list[Content] = []
+        if now == LOADING and current and current.total:
+            name_of, figure, _ = countdown(state, self.moment.wall)
+            body = [
+                meter(min(width, int(current.done * width / current.total)), width, width),
+                spread(width, line(label(name_of.replace(" about", ""))), line((figure, BP))),
+                spread(width, line(label(f"{current.done:.0f} of {current.total:.0f}")), verdict(state)),
+            ]
+        elif now == FAILED and load and load.failure:
+            body = [line((short(title(load.failure), width), BE)), line(label(short(load.failure.cause, width)))]
+        elif now == READY:
+            rate = state.api.metrics.generation_tokens_s if state.api.metrics else None
+            body = [line((three(rate), BP), label(" tok/s"))]
+        elif state.connection.cause and not state.connection.online:
+            body = [line(label(one)) for one in (state.connection.cause, state.connection.advice or "") if one]
+        return rows(first, *body, _memory(state, width))
+
+
+def _memory(state: DeploymentState, width: int) -> Content:
+    sample = state.gpus
+    if sample is None or not sample.gpus:
+        return strip(state, width)
+    judged = uniformity(sample)
+    used = sorted(gpu.memory_used_mib for gpu in sample.gpus if gpu.memory_used_mib is not None)
+    even = (
+        line(("✓ even", G))
+        if judged.even
+        else line((f"✗ odd {judged.odd[0]}", E))
+        if judged.even is False and judged.odd
+        else Content("")
+    )
+    fullest = headroom(sample)
+    free = line((percent(fullest.free_share), B)) if fullest else Content("")
+    return spread(width, line(label(f"{len(sample.gpus)} × {gib(used[len(used) // 2] if used else None)} GiB")), even, free)
