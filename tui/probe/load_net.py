@@ -119,6 +119,11 @@ class Connection:
         self.connect_s = self.idle_since - self.begun
 
     @property
+    def shaking(self) -> bool:
+        """Whether a TLS handshake is going on."""
+        return self._tls is not None and not self.open
+
+    @property
     def writing(self) -> bool:
         """Whether bytes still wait to be sent: call `flush` when the socket is writable."""
         return bool(self._out)

@@ -1,0 +1,289 @@
+"""Role "load": carries the points of a benchmark, one after the other, and sends back their figures.
+
+Arguments: `url`, `model` (or None), `endpoint` ("chat" or "completions"), `headers`, `verify`, `ca` (PEM text), `extra_body`,
+`input_tokens`, `output_tokens`, `shared_prefix`, `style` ("text" or "tokens"), `prompts` (given ones, or None), `seed`, `version`,
+`ignore_eos`, `max_workers`.
+
+    probe -> client   {"f": "ready", "model", "address", "notes", "exact_lengths", "server"}    or  {"f": "refused", "kind", "why"}
+    client -> probe   {"do": "point", "id", "order": {...}, "warmup": bool, "limits": {...}, "records": bool, "workers": N or 0}
+    probe -> client   {"f": "progress", "id", "stage", ...}               4 a second at most
+                      {"f": "records", "id", "z": base64 of zlib of JSON}  per-request arrays, if asked for
+                      {"f": "point", "id", "figures", "client", "before", "after", "peaks", "stopped"}
+    client -> probe   {"do": "stop"}                                      closes every request; the point comes with what there is
+                      {"do": "quit"}
+
+It judges nothing: figures are summaries of arrivals, `before` and `after` are lines of the server's own /metrics. Python 3.8.
+"""
+
+import base64
+import json
+import os
+import socket
+import time
+import zlib
+from typing import Any, Dict, List, Optional, Tuple
+
+from tui.probe.leash import Link
+from tui.probe.load_ask import Caller
+from tui.probe.load_http import target_of
+from tui.probe.load_machine import MachineUse
+from tui.probe.load_net import Address, kind_of, resolve, tls_context
+from tui.probe.load_prompts import Refused, settle_fields, settle_lengths
+from tui.probe.load_server import Gauges, metrics_lines
+from tui.probe.load_workers import Share, carry
+from tui.wire.metrics import COMPLETED, detail, percentile, summary
+
+WARM_UP_TOKENS = 32
+BUSY = 0.85
+"""A process that uses so much of its core is the bottleneck."""
+
+LATE_S = 0.02
+"""A client that reads so late at its 99th percentile can't keep up: kernel stamps stay right, but its requests start late."""
+
+RECORDS_AT_ONCE = 512
+
+
+class Stop(Exception):
+    """The client asked to stop."""
+
+
+class _Desk:
+    """The requests of the client while a point runs."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self.stop = False
+        self.quit = False
+
+    def look(self) -> bool:
+        while True:
+            request = self._link.request(0)
+            if request is None:
+                return self.stop
+            self.take(request)
+
+    def take(self, request: Dict[str, Any]) -> None:
+        if request.get("do") in ("stop", "quit"):
+            self.stop = True
+            self.quit = self.quit or request["do"] == "quit"
+
+
+def play(arguments: Dict[str, Any], link: Link) -> None:
+    """Plays the role until the client says quit, or the server refuses."""
+    plan = {name: value for name, value in arguments.items() if name != "role"}
+    try:
+        address, caller = _reach(plan)
+        notes = _settle_model(plan, caller)
+        fields, more, _ = settle_fields(caller, plan)
+        notes += more
+        lengths, more = settle_lengths(caller, plan, fields)
+        notes += more
+    except Refused as refused:
+        link.send({"f": "refused", "kind": refused.kind, "why": str(refused)})
+        return
+    except (OSError, ValueError) as error:
+        kind = kind_of(error, True) if isinstance(error, OSError) else "bad_http"
+        link.send({"f": "refused", "kind": kind, "why": str(error) or kind})
+        return
+    _, lines = metrics_lines(caller)
+    link.send(
+        {"f": "ready", "model": plan["model"], "notes": notes, "exact_lengths": lengths.exact, "server": lines, "cpus": _cpus()}
+    )
+    share = Share(plan, lengths.known, fields, {}, 0, 1, 0, None, address)
+    desk = _Desk(link)
+    number = 0
+    while not desk.quit:
+        request = link.request(None)
+        if request is None:
+            continue
+        desk.stop = False
+        if request.get("do") == "point":
+            number = _Point(share, request, link, desk, caller).run(number)
+        else:
+            desk.take(request)
+    caller.close()
+
+
+def _reach(plan: Dict[str, Any]) -> Tuple[Address, Caller]:
+    """The first address that answers, and a caller for single requests. Raises OSError or ValueError."""
+    target = target_of(plan["url"])
+    context = tls_context(plan.get("verify", True), plan.get("ca")) if target.tls else None
+    last: Optional[Exception] = None
+    for address in resolve(target):
+        try:
+            with socket.socket(address[0], socket.SOCK_STREAM) as sock:
+                sock.settimeout(10.0)
+                sock.connect(address[1])
+        except OSError as error:
+            last = error
+            continue
+        headers = dict(plan.get("headers") or {})
+        headers["Content-Type"] = "application/json"
+        return address, Caller(target, [address], context, headers, plan.get("version", ""))
+    raise last or OSError("no address")
+
+
+def _settle_model(plan: Dict[str, Any], caller: Caller) -> List[str]:
+    """Which model is meant. Raises Refused when the server has several and none was named."""
+    if plan.get("model"):
+        return []
+    status, reply = caller.ask_json("GET", "/v1/models")
+    data = reply.get("data") if isinstance(reply, dict) else None
+    entries = [entry for entry in data if isinstance(entry, dict)] if isinstance(data, list) else []
+    names = [entry["id"] for entry in entries if isinstance(entry.get("id"), str)]
+    if status != 200 or not names:
+        raise Refused("http_%d" % status, "GET /v1/models names no model: name one with --model")
+    roots = {entry.get("root") for entry in entries}
+    if len(names) > 1 and len(roots) > 1:
+        raise Refused("model", "the server has several models, name one with --model: " + ", ".join(names))
+    plan["model"] = names[0]
+    return []
+
+
+def _cpus() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
+
+
+class _Point:
+    """One point: warm-up, the measured run, its figures."""
+
+    def __init__(self, share: Share, request: Dict[str, Any], link: Link, desk: _Desk, caller: Caller) -> None:
+        self._share = share
+        self._request = request
+        self._link = link
+        self._desk = desk
+        self._caller = caller
+        self._id = request.get("id")
+        self._planned = 0
+
+    def run(self, number: int) -> int:
+        """Runs it; prompts are numbered from `number`. Returns the next free number."""
+        request = self._request
+        order = dict(request["order"])
+        workers = int(request.get("workers") or 0)
+        busy: List[float] = []
+        if request.get("warmup", True):
+            streams = int(order.get("concurrency") or min(order.get("gate") or 16, 16))
+            warm = {
+                "concurrency": streams,
+                "requests": streams,
+                "max_failures": 2 * streams,
+                "stall_s": order.get("stall_s", 120.0),
+            }
+            tokens = min(WARM_UP_TOKENS, int(self._share.plan["output_tokens"]))
+            _, busy = self._carry(warm, max(1, workers), number, tokens, "warm-up")
+            number += 2 * streams
+        if not workers:
+            workers = self._workers(max(busy) if busy else 0.0)
+        _, before = metrics_lines(self._caller)
+        if self._desk.look():
+            self._send_nothing(before)
+            return number
+        gauges = Gauges(self._share.plan, self._share.address)
+        use = MachineUse()
+        gauges.start()
+        outcome, busy = self._carry(order, workers, number, None, "measuring")
+        machine = use.figures()
+        peaks = gauges.end()
+        _, after = metrics_lines(self._caller)
+        number = max([number] + [number + r.index + 1 for r in outcome.records]) + 64
+        begun = time.process_time()
+        figures = summary(
+            outcome.records,
+            outcome.begin,
+            outcome.end,
+            concurrency=order.get("concurrency"),
+            dispatch_end=outcome.dispatch_end,
+            limits=request.get("limits") or {},
+        )
+        if request.get("records"):
+            self._send_records(outcome.records)
+        client = self._client(outcome, busy, figures)
+        client["summary_cpu_s"] = time.process_time() - begun
+        client.update(machine)
+        self._link.send(
+            {
+                "f": "point",
+                "id": self._id,
+                "figures": figures,
+                "client": client,
+                "before": before,
+                "after": after,
+                "peaks": peaks,
+                "stopped": outcome.stopped,
+                "begin": outcome.begin,
+            }
+        )
+        return number
+
+    def _carry(self, order: Dict[str, Any], workers: int, base: int, output: Optional[int], stage: str) -> Any:
+        share = self._share._replace(order=order, base=base, output=output)
+        last = [0.0]
+
+        def tick(progress: Dict[str, Any]) -> None:
+            now = time.monotonic()
+            if now - last[0] < 0.25 or self._link.outlet_blocked():
+                return
+            last[0] = now
+            if stage == "warm-up":
+                progress = dict(progress, stage=stage)
+            self._link.send(dict(progress, f="progress", id=self._id))
+
+        return carry(share, workers, self._link.spawn, stopping=self._desk.look, tick=tick, wake_fd=self._link.wake_fd)
+
+    def _workers(self, busy: float) -> int:
+        """How many processes the measured run needs, from how busy one was in the warm-up."""
+        most = int(self._share.plan.get("max_workers") or max(1, min(8, _cpus() - 1)))
+        if busy < 0.6:
+            return 1
+        return max(1, min(most, 1 + int(busy / 0.3)))
+
+    @staticmethod
+    def _client(outcome: Any, busy: List[float], figures: Dict[str, Any]) -> Dict[str, Any]:
+        health = outcome.health
+        lags = sorted(health.lags)
+        late = percentile(lags, 99.0) if lags else None
+        # every process is compared with its own core; the lag tells a client that had no core to itself
+        limited = max(busy) > BUSY or (
+            late is not None and late > LATE_S and late * 1000.0 > 0.5 * (figures["median_itl_ms"] or 0.0)
+        )
+        return {
+            "client_limited": limited,
+            "client_workers": len(busy),
+            "client_cpu": max(busy),
+            "client_cpu_s": health.cpu_s,
+            "client_us_per_event": health.cpu_s / health.events * 1e6 if health.events else None,
+            "client_events": health.events,
+            "client_lag_p50_ms": percentile(lags, 50.0) * 1000.0 if lags else None,
+            "client_lag_p99_ms": late * 1000.0 if late is not None else None,
+            "client_lag_max_ms": lags[-1] * 1000.0 if lags else None,
+            "client_stamps": "kernel" if health.kernel_stamps else "process",
+            "clock_step_ms": health.clock_step_s * 1000.0,
+        }
+
+    def _send_records(self, records: List[Any]) -> None:
+        keep_text = bool(self._request["order"].get("keep_text"))
+        for at in range(0, len(records), RECORDS_AT_ONCE):
+            arrays = detail(records[at : at + RECORDS_AT_ONCE], keep_text)
+            packed = zlib.compress(json.dumps(arrays).encode("ascii"), 6)
+            self._link.send({"f": "records", "id": self._id, "z": base64.b64encode(packed).decode("ascii")})
+
+    def _send_nothing(self, before: List[str]) -> None:
+        self._link.send(
+            {
+                "f": "point",
+                "id": self._id,
+                "figures": None,
+                "client": {},
+                "before": before,
+                "after": before,
+                "peaks": {},
+                "stopped": "stopped",
+            }
+        )
+
+
+__all__ = ["COMPLETED", "play"]

@@ -1,0 +1,302 @@
+"""Makes the requests of a benchmark: prompts of an exact length that no prefix cache has seen, and bodies that the server takes.
+
+Lengths are exact without a local tokenizer: the server's /tokenize counts each sentence once (byte-pair and unigram tokenizers
+never join across the space between two words, so counts add up), and common words of one token fill what is missing. Where there
+is no /tokenize, two first requests' `usage` gives tokens a word. Every prompt begins with words drawn from the run's seed and its
+number, so that no two share more than the chat template. Python 3.8.
+"""
+
+import json
+import random
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+from tui.probe.load_ask import Caller
+from tui.probe.load_corpus import REQUEST, SENTENCES, WORDS
+from tui.wire.stream import error_of
+
+PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
+TAG_WORDS = 8
+ROOM_FOR_SENTENCES = 48
+"""Prompts of fewer tokens are single words only."""
+
+BLIND_IDS = range(1000, 9000)
+"""Token ids for a server that doesn't say which ones it has: every vocabulary in use holds these."""
+
+
+class Refused(Exception):
+    """The server takes no request of this benchmark; `kind` as in the counts of failures."""
+
+    def __init__(self, kind: str, why: str) -> None:
+        super().__init__(why)
+        self.kind = kind
+
+
+class Lengths:
+    """What is known about the server's tokenizer; it travels to workers as JSON."""
+
+    def __init__(self, known: Dict[str, Any]) -> None:
+        self.exact: bool = known["exact"]
+        self.overhead: int = known["overhead"]
+        self.words: List[str] = known["words"]
+        self.counts: List[int] = known["counts"]
+        self.request: int = known["request"]
+        self.per_word: float = known["per_word"]
+        self.ids: List[int] = known["ids"]
+        self.known = known
+
+
+class Prompts:
+    """The bodies of a run: `body(n)` is the n-th request's, the same for the same seed."""
+
+    def __init__(self, plan: Dict[str, Any], lengths: Lengths, fields: Dict[str, Any]) -> None:
+        self._plan = plan
+        self._lengths = lengths
+        self._chat = plan["endpoint"] == "chat"
+        self._tokens = plan.get("style") == "tokens"
+        self._given: Sequence[Dict[str, Any]] = plan.get("prompts") or ()
+        self._fields = fields
+        prefix = int(plan.get("shared_prefix") or 0)
+        self._prefix_ids: List[int] = []
+        self._prefix = ""
+        if prefix and not self._given:
+            rng = random.Random("%s/prefix" % plan["seed"])
+            if self._tokens:
+                self._prefix_ids = self._id_list(rng, prefix)
+            else:
+                self._prefix = self._text(rng, prefix) + " "
+
+    def body(self, number: int, output: Optional[int] = None) -> Tuple[bytes, int]:
+        """The JSON of a request and the output tokens that it asks for."""
+        asked = int(output or self._plan["output_tokens"])
+        if self._given:
+            given = self._given[number % len(self._given)]
+            asked = min(int(given.get("output_tokens") or asked), output or 1 << 60)
+            prompt = given.get("messages") or given.get("prompt")
+        else:
+            rng = random.Random("%s/%d" % (self._plan["seed"], number))
+            wanted = int(self._plan["input_tokens"])
+            if self._tokens:
+                prompt = self._prefix_ids + self._id_list(rng, wanted)
+            else:
+                prompt = self._prefix + self._text(rng, wanted - self._lengths.overhead)
+        fields = self.fields_for(prompt, asked)
+        return json.dumps(fields, separators=(",", ":")).encode("ascii"), asked
+
+    def fields_for(self, prompt: Any, asked: int) -> Dict[str, Any]:
+        """The whole body as an object."""
+        fields: Dict[str, Any] = {"model": self._plan["model"]}
+        if self._chat:
+            fields["messages"] = prompt if isinstance(prompt, list) else [{"role": "user", "content": prompt}]
+        else:
+            fields["prompt"] = prompt
+        for name, value in self._fields.items():
+            fields[name] = asked if value == "$asked" else value
+        fields.update(self._plan.get("extra_body") or {})
+        return fields
+
+    def _id_list(self, rng: random.Random, count: int) -> List[int]:
+        ids = self._lengths.ids or BLIND_IDS
+        return [rng.choice(ids) for _ in range(count)]
+
+    def _text(self, rng: random.Random, wanted: int) -> str:
+        """Text of `wanted` tokens (at least one): drawn words, sentences, words that fill up, and a request to go on."""
+        lengths = self._lengths
+        words = lengths.words
+        if not lengths.exact:
+            return self._estimated(rng, wanted)
+        if wanted < ROOM_FOR_SENTENCES:
+            return " ".join(rng.choice(words) for _ in range(max(1, wanted)))
+        parts = [rng.choice(words) for _ in range(TAG_WORDS)]
+        left = wanted - TAG_WORDS - lengths.request
+        order = list(range(len(SENTENCES)))
+        while True:
+            rng.shuffle(order)
+            for i in order:
+                if lengths.counts[i] <= left:
+                    parts.append(SENTENCES[i])
+                    left -= lengths.counts[i]
+            if left < max(lengths.counts):
+                break
+        parts.extend(rng.choice(words) for _ in range(left))
+        parts.append(REQUEST)
+        return " ".join(parts)
+
+    def _estimated(self, rng: random.Random, wanted: int) -> str:
+        count = max(1, round(wanted / self._lengths.per_word))
+        parts = [rng.choice(WORDS) for _ in range(min(TAG_WORDS, count))]
+        room = count - len(parts)
+        while room > 0:
+            piece = rng.choice(SENTENCES).split(" ")[:room]
+            parts.extend(piece)
+            room -= len(piece)
+        return " ".join(parts)
+
+
+# -- what the server takes, and how it counts --------------------------------------------------------------------------------------
+
+
+def settle_fields(caller: Caller, plan: Dict[str, Any]) -> Tuple[Dict[str, Any], List[str], Optional[int]]:
+    """The fields that this server takes beside the prompt, notes on those it doesn't, and prompt tokens of a short prompt.
+
+    A first request of four tokens tries them; one that the server rejects is left out. Raises Refused when none of the forms works.
+    """
+    stopless = {"ignore_eos": True, "min_tokens": "$asked"}
+    usage = {"stream_options": {"include_usage": True}}
+    forms: List[Tuple[Dict[str, Any], str]] = [
+        ({"max_tokens": "$asked", "stream": True, **usage, **stopless}, ""),
+        ({"max_tokens": "$asked", "stream": True, **usage, "ignore_eos": True}, "min_tokens is not taken"),
+        ({"max_tokens": "$asked", "stream": True, **usage}, "ignore_eos is not taken: replies may end before the asked length"),
+        (
+            {"max_completion_tokens": "$asked", "stream": True, **usage},
+            "neither ignore_eos nor max_tokens is taken: replies may end before the asked length",
+        ),
+        ({"max_tokens": "$asked", "stream": True}, "neither ignore_eos nor stream_options is taken: tokens are counted by chunks"),
+    ]
+    if not plan.get("ignore_eos", True):
+        forms = [({"max_tokens": "$asked", "stream": True, **usage}, ""), *forms[3:]]
+    blank = Lengths({"exact": False, "overhead": 0, "words": [], "counts": [], "request": 0, "per_word": 1.3, "ids": []})
+    refused: Optional[Refused] = None
+    for fields, note in forms:
+        prompts = Prompts(plan, blank, dict(fields, stream=False))
+        body = prompts.fields_for("Say a word." if plan.get("style") != "tokens" else [1, 2, 3, 4], 4)
+        body.pop("stream_options", None)
+        body["stream"] = False
+        try:
+            status, reply = caller.ask_json("POST", PATHS[plan["endpoint"]], body)
+        except (OSError, ValueError) as error:
+            raise Refused("connect", str(error)) from None
+        if status == 200 and error_of(reply) is None:
+            spent = reply.get("usage") if isinstance(reply, dict) else None
+            count = spent.get("prompt_tokens") if isinstance(spent, dict) else None
+            return fields, [note] if note else [], count if isinstance(count, int) else None
+        words = error_of(reply) or "no reason given"
+        refused = refused or Refused("http_%d" % status, words)
+        if status not in (400, 422):
+            break
+    assert refused is not None
+    raise refused
+
+
+def settle_lengths(caller: Caller, plan: Dict[str, Any], fields: Dict[str, Any]) -> Tuple[Lengths, List[str]]:
+    """How this server's tokenizer counts our text, and notes where that stays uncertain."""
+    if plan.get("prompts"):
+        return _unknown(), []
+    counter = _Counter(caller, plan)
+    if counter.works():
+        if plan.get("style") == "tokens":
+            ids = sorted({i for i in counter.ids(" ".join(SENTENCES)) if i > 10})
+            return Lengths(dict(_unknown().known, ids=ids)), []
+        return _counted(counter, plan)
+    if plan.get("style") == "tokens":
+        return _unknown(), ["the server has no /tokenize: token ids from %d to %d" % (BLIND_IDS[0], BLIND_IDS[-1])]
+    return _from_usage(caller, plan, fields)
+
+
+def _unknown() -> Lengths:
+    return Lengths({"exact": False, "overhead": 0, "words": list(WORDS), "counts": [], "request": 0, "per_word": 1.3, "ids": []})
+
+
+class _Counter:
+    """The server's /tokenize. Raises OSError or ValueError when it stops answering."""
+
+    def __init__(self, caller: Caller, plan: Dict[str, Any]) -> None:
+        self._caller = caller
+        self._model = plan["model"]
+        self._plan = plan
+
+    def _reply(self, fields: Dict[str, Any]) -> Optional[Dict[str, Any]]:
+        status, reply = self._caller.ask_json("POST", "/tokenize", dict(fields, model=self._model))
+        return reply if status == 200 and isinstance(reply, dict) else None
+
+    def works(self) -> bool:
+        try:
+            reply = self._reply({"prompt": "time"})
+        except (OSError, ValueError):
+            return False
+        return reply is not None and self._number(reply) is not None
+
+    @staticmethod
+    def _number(reply: Dict[str, Any]) -> Optional[int]:
+        count = reply.get("count")
+        tokens = reply.get("tokens")
+        if isinstance(count, int):
+            return count
+        return len(tokens) if isinstance(tokens, list) else None
+
+    def text(self, text: str) -> int:
+        reply = self._reply({"prompt": text})
+        count = None if reply is None else self._number(reply)
+        if count is None:
+            raise ValueError("/tokenize gave no count")
+        return count
+
+    def chat(self, text: str) -> Optional[int]:
+        """Tokens of a whole chat prompt, template included; None where /tokenize takes no messages."""
+        fields = {"messages": [{"role": "user", "content": text}]}
+        extra = (self._plan.get("extra_body") or {}).get("chat_template_kwargs")
+        reply = self._reply(dict(fields, chat_template_kwargs=extra) if extra else fields)
+        return None if reply is None else self._number(reply)
+
+    def ids(self, text: str) -> List[int]:
+        reply = self._reply({"prompt": text}) or {}
+        tokens = reply.get("tokens")
+        return [i for i in tokens if isinstance(i, int)] if isinstance(tokens, list) else []
+
+
+def _counted(counter: _Counter, plan: Dict[str, Any]) -> Tuple[Lengths, List[str]]:
+    base = counter.text("time")
+    words: List[str] = []
+    for at in range(0, len(WORDS), 8):
+        group = WORDS[at : at + 8]
+        if counter.text("time " + " ".join(group)) - base == len(group):
+            words.extend(group)
+        else:
+            words.extend(word for word in group if counter.text("time " + word) - base == 1)
+    if not words:
+        return _unknown(), ["no common word is one token here: the lengths of prompts are estimated"]
+    counts = [counter.text("time " + sentence) - base for sentence in SENTENCES]
+    known = {"exact": True, "words": words, "counts": counts, "request": counter.text("time " + REQUEST) - base}
+    known.update(overhead=0, per_word=1.3, ids=[])
+    whole = counter.chat if plan["endpoint"] == "chat" else counter.text
+    lengths = Lengths(known)
+    wanted = int(plan["input_tokens"])
+    # Two whole prompts of the asked length tell what the template adds, and whether the counts really add up.
+    seen = []
+    for number in (-1, -2):
+        text = Prompts(dict(plan, shared_prefix=0), lengths, {})._text(random.Random("%s/%d" % (plan["seed"], number)), wanted)
+        count = whole(text)
+        if count is None:
+            return lengths, ["/tokenize takes no messages: prompts are longer by the chat template"]
+        seen.append(count - max(1, wanted))
+    known["overhead"] = seen[0]
+    notes = []
+    if seen[0] != seen[1]:
+        notes.append("prompt lengths vary by about %d tokens: this tokenizer joins across words" % abs(seen[0] - seen[1]))
+    if seen[0] >= wanted:
+        notes.append("the chat template alone has %d tokens: prompts are longer than the asked %d" % (seen[0], wanted))
+    return Lengths(known), notes
+
+
+def _from_usage(caller: Caller, plan: Dict[str, Any], fields: Dict[str, Any]) -> Tuple[Lengths, List[str]]:
+    """Tokens a word and the template's tokens from the usage of two requests of one token."""
+    points = []
+    rough = Lengths(dict(_unknown().known, per_word=1.0))
+    for number, count in ((-1, 24), (-2, 224)):
+        prompts = Prompts(dict(plan, shared_prefix=0), rough, fields)
+        text = prompts._text(random.Random("%s/%d" % (plan["seed"], number)), count)
+        body = prompts.fields_for(text, 1)
+        body.pop("stream_options", None)
+        body["stream"] = False
+        try:
+            status, reply = caller.ask_json("POST", PATHS[plan["endpoint"]], body)
+        except (OSError, ValueError):
+            return _unknown(), ["the server counts no tokens for us: the lengths of prompts are estimated"]
+        usage = reply.get("usage") if status == 200 and isinstance(reply, dict) else None
+        tokens = usage.get("prompt_tokens") if isinstance(usage, dict) else None
+        if not isinstance(tokens, int):
+            return _unknown(), ["the server counts no tokens for us: the lengths of prompts are estimated"]
+        points.append((len(text.split(" ")), tokens))
+    (x0, y0), (x1, y1) = points
+    slope = max(0.2, (y1 - y0) / (x1 - x0))
+    known = dict(_unknown().known, per_word=slope, overhead=max(0, round(y0 - slope * x0)))
+    return Lengths(known), ["the server has no /tokenize: the lengths of prompts are calibrated by usage, within a few per cent"]

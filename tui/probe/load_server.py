@@ -1,0 +1,112 @@
+"""The server's own counters beside the load: lines of /metrics that matter, and the peaks of its gauges meanwhile. Python 3.8."""
+
+import threading
+from typing import Any, Dict, List, Optional, Tuple
+
+from tui.probe.load_ask import Caller
+from tui.probe.load_http import target_of
+from tui.probe.load_net import Address, tls_context
+
+NAMES = (
+    "request_success_total",
+    "num_requests_running",
+    "num_requests_waiting",
+    "num_running_reqs",
+    "num_queue_reqs",
+    "num_requests_total",
+    "num_preemptions_total",
+    "kv_cache_usage_perc",
+    "gpu_cache_usage_perc",
+    "token_usage",
+    "request_queue_time_seconds_sum",
+    "request_queue_time_seconds_count",
+    "request_prefill_time_seconds_sum",
+    "request_prefill_time_seconds_count",
+    "request_decode_time_seconds_sum",
+    "request_decode_time_seconds_count",
+    "time_to_first_token_seconds_sum",
+    "time_to_first_token_seconds_count",
+    "prompt_tokens_total",
+    "generation_tokens_total",
+    "prefix_cache_hits_total",
+    "prefix_cache_queries_total",
+    "spec_decode_num_drafts_total",
+    "spec_decode_num_draft_tokens_total",
+    "spec_decode_num_accepted_tokens_total",
+    "spec_decode_num_accepted_tokens_per_pos_total",
+)
+"""Families of interest, without the engine's prefix (`vllm:`, `sglang:`)."""
+
+PREFIXES = ("vllm:", "sglang:")
+EVERY_S = 1.0
+
+
+def metrics_lines(caller: Caller) -> Tuple[bool, List[str]]:
+    """Whether there are metrics, and the lines of them that matter, as the server wrote them."""
+    try:
+        status, body = caller.ask("GET", "/metrics")
+    except (OSError, ValueError):
+        return False, []
+    if status != 200:
+        return False, []
+    found = []
+    for line in body.decode("utf-8", "replace").split("\n"):
+        if line.startswith(PREFIXES):
+            name = line.split("{", 1)[0].split(" ", 1)[0].split(":", 1)[1]
+            if name in NAMES:
+                found.append(line[:1000])
+    return bool(found), found
+
+
+def gauge(lines: List[str], *names: str) -> Optional[float]:
+    """The sum over engines of the first of these families that is there; None when none is."""
+    for name in names:
+        values = []
+        for line in lines:
+            family, _, value = line.rpartition(" ")
+            if family.split("{", 1)[0].split(":", 1)[1] == name:
+                try:
+                    values.append(float(value))
+                except ValueError:
+                    continue
+        if values:
+            return sum(values)
+    return None
+
+
+class Gauges:
+    """Looks at the server's gauges once a second, from a thread that sleeps nearly all the time, and keeps their peaks."""
+
+    def __init__(self, plan: Dict[str, Any], address: Address) -> None:
+        target = target_of(plan["url"])
+        context = tls_context(plan.get("verify", True), plan.get("ca")) if target.tls else None
+        self._caller = Caller(target, [address], context, plan.get("headers") or {}, plan.get("version", ""), timeout_s=10.0)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="gauges", daemon=True)
+        self._peaks: Dict[str, float] = {}
+        self._samples = 0
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(EVERY_S):
+            there, lines = metrics_lines(self._caller)
+            if not there:
+                continue
+            self._samples += 1
+            for key, names in (
+                ("running", ("num_requests_running", "num_running_reqs")),
+                ("waiting", ("num_requests_waiting", "num_queue_reqs")),
+                ("kv_cache", ("kv_cache_usage_perc", "gpu_cache_usage_perc", "token_usage")),
+            ):
+                value = gauge(lines, *names)
+                if value is not None:
+                    self._peaks[key] = max(self._peaks.get(key, 0.0), value)
+        self._caller.close()
+
+    def end(self) -> Dict[str, float]:
+        """Stops looking; the peaks seen. Waits for a sample in progress for a moment only."""
+        self._ended.set()
+        self._thread.join(0.5)
+        return dict(self._peaks, samples=float(self._samples))

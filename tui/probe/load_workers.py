@@ -1,0 +1,291 @@
+"""Several processes that carry one load, where one cannot: each runs the same loop on its share, and the raw records are pooled.
+
+The parent starts them with the interpreter and the import path that it runs on itself, on its leash; they begin together and send
+their records back through their stdout. Percentiles of the pool are exact, since nothing was summarised before. Python 3.8.
+"""
+
+import contextlib
+import json
+import os
+import pickle
+import select
+import ssl
+import subprocess
+import sys
+import time
+from array import array
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from tui.probe.load_http import head_of, target_of
+from tui.probe.load_loop import Endpoint, Health, Load, Order, Outcome
+from tui.probe.load_net import Address, resolve, tls_context
+from tui.probe.load_prompts import PATHS, Lengths, Prompts
+from tui.wire.metrics import Record
+
+START = "import sys;sys.path[:0]=%r;from tui.probe.load_workers import work;work()"
+
+
+class Share(NamedTuple):
+    """What one process needs to carry its part of a point."""
+
+    plan: Dict[str, Any]
+    lengths: Dict[str, Any]
+    fields: Dict[str, Any]
+    order: Dict[str, Any]
+    first: int
+    step: int
+    base: int
+    """Added to a request's number for its prompt, so that no prompt of an earlier point comes again."""
+    output: Optional[int]
+    address: Address
+
+    def load(self, **hooks: Any) -> Load:
+        """The loop that carries this share. Raises ValueError for a header that can't be sent."""
+        plan = self.plan
+        target = target_of(plan["url"])
+        headers = dict(plan.get("headers") or {})
+        headers["Content-Type"] = "application/json"
+        head = head_of(target, "POST", PATHS[plan["endpoint"]], headers, plan.get("version", ""))
+        context: Optional[ssl.SSLContext] = tls_context(plan.get("verify", True), plan.get("ca")) if target.tls else None
+        prompts = Prompts(plan, Lengths(self.lengths), self.fields)
+        return Load(
+            Endpoint([self.address], context, target.host, head, plan["endpoint"]),
+            Order(**self.order),
+            lambda number: prompts.body(self.base + number, self.output),
+            first=self.first,
+            step=self.step,
+            **hooks,
+        )
+
+
+def split(share: Share, count: int) -> List[Share]:
+    """The same work in `count` parts that differ by one stream at most."""
+    parts = []
+    order = share.order
+    for i in range(count):
+        part = dict(order)
+        for name in ("concurrency", "requests", "at_least", "gate"):
+            if order.get(name):
+                part[name] = order[name] // count + (i < order[name] % count)
+        if order.get("schedule") is not None:
+            part["schedule"] = order["schedule"][i::count]
+        if part.get("concurrency") == 0 or part.get("requests") == 0:
+            continue
+        parts.append(share._replace(order=part, first=i, step=count))
+    return parts
+
+
+def carry(
+    share: Share,
+    workers: int,
+    spawn: Callable[..., "subprocess.Popen[bytes]"],
+    *,
+    stopping: Callable[[], bool],
+    tick: Callable[[Dict[str, Any]], None],
+    wake_fd: Optional[int] = None,
+) -> Tuple[Outcome, List[float]]:
+    """Carries a share, here or in several processes; the pooled outcome, and how busy each process was (CPU seconds a second).
+
+    Raises RuntimeError when a worker died.
+    """
+    parts = split(share, workers) if workers > 1 else [share]
+    if len(parts) == 1:
+        outcome = share.load(stopping=stopping, tick=tick, wake_fd=wake_fd).run()
+        return outcome, [_busy(outcome.health)]
+    crew = _Crew(parts, spawn)
+    try:
+        outcomes = crew.run(stopping, tick, wake_fd)
+    finally:
+        crew.end()
+    return pool(outcomes), [_busy(outcome.health) for outcome in outcomes]
+
+
+def pool(outcomes: Sequence[Outcome]) -> Outcome:
+    """One outcome of several that ran at the same time."""
+    records = sorted((r for outcome in outcomes for r in outcome.records), key=lambda r: r.index)
+    lags = array("f")
+    for outcome in outcomes:
+        lags.extend(outcome.health.lags)
+    ends = [outcome.dispatch_end for outcome in outcomes if outcome.dispatch_end is not None]
+    begin = min(outcome.begin for outcome in outcomes)
+    end = max(outcome.end for outcome in outcomes)
+    health = Health(
+        lags,
+        sum(outcome.health.cpu_s for outcome in outcomes),
+        end - begin,
+        sum(outcome.health.events for outcome in outcomes),
+        all(outcome.health.kernel_stamps for outcome in outcomes),
+        max((outcome.health.clock_step_s for outcome in outcomes), key=abs),
+    )
+    stopped = next((outcome.stopped for outcome in outcomes if outcome.stopped), "")
+    return Outcome(records, begin, end, min(ends) if ends else None, stopped, health)
+
+
+def _busy(health: Health) -> float:
+    return health.cpu_s / health.wall_s if health.wall_s > 0 else 0.0
+
+
+class _Crew:
+    """The processes of one point."""
+
+    def __init__(self, parts: Sequence[Share], spawn: Callable[..., "subprocess.Popen[bytes]"]) -> None:
+        self._children: List["subprocess.Popen[bytes]"] = []
+        self._buffers: Dict[int, bytearray] = {}
+        paths = [path for path in sys.path if path]
+        keep = [int(path.rsplit("/", 1)[1]) for path in paths if path.startswith(("/proc/self/fd/", "/dev/fd/"))]
+        code = START % (paths,)
+        for part in parts:
+            child = spawn(
+                [sys.executable, "-I", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=keep, bufsize=0
+            )
+            self._children.append(child)
+            assert child.stdin is not None
+            assert child.stdout is not None
+            _write_all(child.stdin.fileno(), json.dumps(list(part)).encode("ascii") + b"\n")
+            self._buffers[child.stdout.fileno()] = bytearray()
+
+    def run(self, stopping: Callable[[], bool], tick: Callable[[Dict[str, Any]], None], wake_fd: Optional[int]) -> List[Outcome]:
+        states: Dict[int, Dict[str, Any]] = {}
+        outcomes: List[Outcome] = []
+        ready = 0
+        stopped = False
+        poll = select.poll()
+        for fd in self._buffers:
+            poll.register(fd, select.POLLIN)
+        if wake_fd is not None:
+            poll.register(wake_fd, select.POLLIN)
+        while len(outcomes) < len(self._children):
+            for fd, _ in poll.poll(250):
+                if fd == wake_fd:
+                    continue
+                data = os.read(fd, 1 << 20)
+                if not data:
+                    raise RuntimeError("a worker of the load generator ended early")
+                buffer = self._buffers[fd]
+                buffer += data
+                for kind, body in _messages(buffer):
+                    if kind == b"R":
+                        ready += 1
+                        if ready == len(self._children):
+                            self._say(b"go\n")
+                    elif kind == b"P":
+                        states[fd] = json.loads(body)
+                    else:
+                        outcomes.append(_unpacked(body))
+                        poll.unregister(fd)
+            if stopping() and not stopped:
+                stopped = True
+                self._say(b"stop\n")
+            if states:
+                tick(_sum(list(states.values())))
+        return outcomes
+
+    def _say(self, word: bytes) -> None:
+        for child in self._children:
+            assert child.stdin is not None
+            with contextlib.suppress(OSError):
+                os.write(child.stdin.fileno(), word)
+
+    def end(self) -> None:
+        for child in self._children:
+            for pipe in (child.stdin, child.stdout):
+                if pipe is not None:
+                    pipe.close()
+        for child in self._children:
+            try:
+                child.wait(2.0)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+
+
+def _sum(states: Sequence[Dict[str, Any]]) -> Dict[str, Any]:
+    total = dict(states[0])
+    for name in ("in_flight", "done", "failed", "sent", "chunks", "chunks_s", "planned"):
+        values = [state[name] for state in states if state.get(name) is not None]
+        total[name] = sum(values) if values else None
+    total["elapsed_s"] = max(state["elapsed_s"] for state in states)
+    return total
+
+
+def _messages(buffer: bytearray) -> List[Tuple[bytes, bytes]]:
+    """The complete messages at the start of a buffer, taken out of it: a letter, a length, a newline, the bytes."""
+    found: List[Tuple[bytes, bytes]] = []
+    while True:
+        line = buffer.find(b"\n")
+        if line < 0:
+            return found
+        size = int(buffer[1:line])
+        if len(buffer) < line + 1 + size:
+            return found
+        found.append((bytes(buffer[:1]), bytes(buffer[line + 1 : line + 1 + size])))
+        del buffer[: line + 1 + size]
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _unpacked(body: bytes) -> Outcome:
+    records, begin, end, dispatch_end, stopped, health = pickle.loads(body)
+    return Outcome([Record.unpack(values) for values in records], begin, end, dispatch_end, stopped, Health(*health))
+
+
+def work() -> None:
+    """A worker's whole life: a share on stdin, `go`, perhaps `stop`; the end of stdin ends it, whatever it is doing."""
+    out = os.dup(1)
+    os.dup2(2, 1)
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        piece = os.read(0, 1 if not line else 1 << 16)
+        if not piece:
+            os._exit(1)
+        line += piece
+    values = json.loads(line)
+    values[8] = (values[8][0], tuple(values[8][1]) if isinstance(values[8][1], list) else values[8][1])
+    share = Share(*values)
+    os.set_blocking(0, False)
+
+    def say(kind: bytes, body: bytes) -> None:
+        _write_all(out, b"%b%d\n%b" % (kind, len(body), body))
+
+    def told() -> bytes:
+        try:
+            word = os.read(0, 4096)
+        except BlockingIOError:
+            return b""
+        if not word:
+            os._exit(1)  # the parent is gone
+        return word
+
+    stop = []
+
+    def stopping() -> bool:
+        if b"stop" in told():
+            stop.append(True)
+        return bool(stop)
+
+    def go() -> None:
+        say(b"R", b"")
+        while True:
+            select.select([0], [], [], None)
+            word = told()
+            if b"stop" in word:
+                stop.append(True)
+            if word:
+                return
+
+    outcome = share.load(
+        stopping=stopping, tick=lambda progress: say(b"P", json.dumps(progress).encode("ascii")), go=go, wake_fd=0
+    ).run()
+    packed = ([r.pack() for r in outcome.records], *outcome[1:5], outcome.health.pack())
+    say(b"O", pickle.dumps(packed, 4))
+    time.sleep(0)
+    os._exit(0)
+
+
+def first_address(url: str) -> List[Address]:
+    """The addresses of a server. Raises OSError or ValueError."""
+    return resolve(target_of(url))
