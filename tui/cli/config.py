@@ -43,7 +43,7 @@ def show(as_json: bool) -> None:
     except SettingsError as error:
         raise Fail(Exit.USAGE, f"the configuration has {len(error.problems)} problem(s):\n{error}") from None
     document = redacted(settings)
-    document["keys"] = {action.id: document["keys"].get(action.id, action.key) for action in ACTIONS}
+    document["keys"] = {action.id: document["keys"].get(action.id, action.keys) for action in ACTIONS}
     if as_json:
         click.echo(json.dumps({"schema": 1, "path": str(settings_path()), "settings": document}, ensure_ascii=False))
         return
