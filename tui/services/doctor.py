@@ -1,7 +1,6 @@
 """Examines a deployment from here to its first token, and yields what it finds one check at a time."""
 
 import asyncio
-import contextlib
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -66,7 +65,7 @@ async def _link(host: Host) -> Check:
 async def _probe(host: Host) -> AsyncIterator[tuple[Check, Server | None]]:
     """The probe: Python, servers, GPUs."""
     try:
-        hello, frame = await _first_frame(host, FIND, {}, "servers")
+        hello, frame = await _frames(host, FIND, {}, ("hello", "servers"))
     except (HostError, TimeoutError) as error:
         fix = error.advice if isinstance(error, ProbeFailed) and error.advice else "install python3 >= 3.8 on the host"
         yield Check("python3", Grade.WARN, f"{_words(error)}; nvidia-smi and tail stand in for the probe", fix), None
@@ -84,19 +83,38 @@ async def _probe(host: Host) -> AsyncIterator[tuple[Check, Server | None]]:
             where = f", port {server.port}" if server.port else ""
             says = f"{server.engine} pid {server.pid}, {server.model or 'model unknown'}{where}, user {server.user or '—'}{more}"
             yield Check("server", Grade.OK, says), server
-    yield await _gpus(host), None
 
 
-async def _gpus(host: Host) -> Check:
+async def _machine(host: Host, server: Server | None) -> AsyncIterator[Check]:
+    """The GPUs, and what of the machine decides whether a server can work."""
+    gpus: dict[str, Any] = {}
+    machine: dict[str, Any] = {}
+    trouble = ""
     try:
-        _, frame = await _first_frame(host, WATCH, {"hz": 2.0, "pids": None, "paths": []}, "gpus")
-        gpus = frame.get("gpus") or []
-        note = clean(str(frame.get("note") or ""))
-        if gpus and frame.get("source") == "nvml":
-            name = clean(str(gpus[0].get("name", "GPU")))
-            return Check("GPUs", Grade.OK, f"{len(gpus)} × {name}, driver {clean(str(frame.get('driver') or '—'))}, through NVML")
+        gpus, machine = await _frames(host, WATCH, {"hz": 2.0, "pids": None, "paths": []}, ("gpus", "machine"))
     except (HostError, TimeoutError) as error:
-        note = _words(error)
+        trouble = _words(error)
+    yield await _gpus(host, gpus, trouble)
+    total = machine.get("shm_total_mib")
+    yield shm_check(float(total) if isinstance(total, int | float) else None, len(gpus.get("gpus") or []))
+    try:
+        limit = await host.run(["sh", "-c", "ulimit -n"])
+        yield open_files_check(clean(limit.stdout.decode("utf-8", "replace")).strip())
+        model = server.model if server is not None and server.model and server.model.startswith("/") else None
+        for name, path in (("space of the model", model), ("space of /tmp", "/tmp")):
+            if path is not None:
+                done = await host.run(["df", "-Pk", path])
+                yield space_check(name, done.stdout.decode("utf-8", "replace"))
+    except (HostError, TimeoutError) as error:
+        yield Check("machine", Grade.WARN, _words(error))
+
+
+async def _gpus(host: Host, frame: dict[str, Any], trouble: str) -> Check:
+    gpus = frame.get("gpus") or []
+    note = trouble or clean(str(frame.get("note") or ""))
+    if gpus and frame.get("source") == "nvml":
+        name = clean(str(gpus[0].get("name", "GPU")))
+        return Check("GPUs", Grade.OK, f"{len(gpus)} × {name}, driver {clean(str(frame.get('driver') or '—'))}, through NVML")
     try:
         done = await host.run(["nvidia-smi", "-L"], timeout=15.0)
     except (HostError, TimeoutError) as error:
@@ -114,26 +132,6 @@ async def _gpus(host: Host) -> Check:
     )
 
 
-async def _machine(host: Host, server: Server | None) -> AsyncIterator[Check]:
-    gpus = 0
-    with contextlib.suppress(HostError, TimeoutError):
-        _, frame = await _first_frame(host, WATCH, {"hz": 2.0, "pids": None, "paths": []}, "gpus")
-        gpus = len(frame.get("gpus") or [])
-    try:
-        _, machine = await _first_frame(host, WATCH, {"hz": 2.0, "pids": None, "paths": []}, "machine")
-        total = machine.get("shm_total_mib")
-        yield shm_check(float(total) if isinstance(total, int | float) else None, gpus)
-        limit = await host.run(["sh", "-c", "ulimit -n"])
-        yield open_files_check(clean(limit.stdout.decode("utf-8", "replace")).strip())
-        model = server.model if server is not None and server.model and server.model.startswith("/") else None
-        for name, path in (("space of the model", model), ("space of /tmp", "/tmp")):
-            if path is not None:
-                done = await host.run(["df", "-Pk", path])
-                yield space_check(name, done.stdout.decode("utf-8", "replace"))
-    except (HostError, TimeoutError) as error:
-        yield Check("machine", Grade.WARN, _words(error))
-
-
 async def _log(session: Session, server: Server | None) -> Check:
     source = session.deployment.engines[0].log
     if source == "none":
@@ -146,9 +144,9 @@ async def _log(session: Session, server: Server | None) -> Check:
             return Check("log", Grade.WARN, f"where pid {server.pid} writes can't be read: {clean(server.why or '')}", fix)
         source = server.source
     kind, _, rest = source.partition(":")
-    arguments = {"source": kind, "path": rest, "from": None, "start_markers": [], "important": [], "tail": 5}
+    arguments: dict[str, Any] = {"source": kind, "path": rest, "from": None, "start_markers": [], "important": [], "tail": 5}
     try:
-        _, frame = await _first_frame(session.host, FOLLOW, arguments, "source", or_error=True)
+        (frame,) = await _frames(session.host, FOLLOW, arguments, ("source",), or_error=True)
     except (HostError, TimeoutError) as error:
         return Check("log", Grade.FAIL, f"{clean(source)}: {_words(error)}", "check the path and its permissions, or set become")
     if frame.get("f") == "error" or frame.get("why"):
@@ -198,25 +196,30 @@ async def _api(session: Session, server: Server | None, token: bool) -> AsyncIte
             yield Check("one token", Grade.OK, f"generated in {(time.monotonic() - began) * 1000:.0f} ms")
 
 
-async def _first_frame(
-    host: Host, role: str, arguments: dict[str, Any], wanted: str, *, or_error: bool = False
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The hello and the first frame of a name. Raises ProbeFailed, Unreachable, TimeoutError."""
+async def _frames(
+    host: Host, role: str, arguments: dict[str, Any], wanted: tuple[str, ...], *, or_error: bool = False
+) -> list[dict[str, Any]]:
+    """The first frame of each name, in that order; with `or_error`, an error frame stands for any of them.
+
+    Raises ProbeFailed, Unreachable or TimeoutError.
+    """
+    found: dict[str, dict[str, Any]] = {}
     stream = await host.start_probe(role, arguments)
-    hello: dict[str, Any] = {}
     try:
         async with asyncio.timeout(FRAME_S):
             async for frame in stream:
-                name = frame.get("f")
-                if name == "hello":
-                    hello = frame
-                elif name == wanted or (or_error and name == "error"):
-                    return hello, frame
-                elif name == "end":
+                name = str(frame.get("f"))
+                if name == "error" and or_error:
+                    return [frame for _ in wanted]
+                if name in wanted:
+                    found.setdefault(name, frame)
+                if len(found) == len(wanted):
+                    return [found[one] for one in wanted]
+                if name == "end":
                     break
     finally:
         await stream.close()
-    raise ProbeFailed(f"the probe's role {role} ended without saying {wanted}")
+    raise ProbeFailed(f"the probe's role {role} ended without saying {', '.join(wanted)}")
 
 
 def _words(error: BaseException) -> str:
