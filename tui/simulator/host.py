@@ -24,7 +24,7 @@ import msgspec
 from tui.simulator.gpus import Gpus, Load
 from tui.simulator.link import Link
 from tui.simulator.machinery import Machinery, hide_python
-from tui.simulator.processes import argument_length, die_with_parent
+from tui.simulator.processes import adopt_orphans, alive, argument_length, die_with_parent, end_descendants
 from tui.simulator.scenarios import Scenario
 from tui.simulator.serve import Serving, command_line
 from tui.simulator.sshd import Shell, listen
@@ -219,9 +219,9 @@ class SimulatedHost:
             await asyncio.sleep(_SAMPLE_S)
 
     def _sample(self) -> None:
-        alive = tuple(pid for pid in self._load.workers if _alive(pid))
-        if alive != self._load.workers:
-            self._load.workers = alive
+        living = tuple(pid for pid in self._load.workers if alive(pid))
+        if living != self._load.workers:
+            self._load.workers = living
             self._load.running, self._load.busy = 0, 0.0
         self._machinery.write(self._gpus.rows(self._load))
 
@@ -290,7 +290,7 @@ class SimulatedHost:
         return None
 
     def _signal(self, pid: int, number: int) -> None:
-        if pid <= 0 or not _alive(pid):
+        if pid <= 0 or not alive(pid):
             raise ValueError("that process isn't running")
         os.kill(pid, number)
 
@@ -305,7 +305,7 @@ class SimulatedHost:
             if self._server.returncode is None:
                 self._server.kill()
                 await self._server.wait()
-        if self._engine and _alive(self._engine):
+        if self._engine and alive(self._engine):
             os.kill(self._engine, signal.SIGKILL)
         self._load = Load()
         self._attempt = max(self._attempt, self._scenario.crashes) + 1
@@ -322,14 +322,6 @@ class SimulatedHost:
             "attempt": self._attempt,
             "time": time.time(),
         }
-
-
-def _alive(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rsplit(b")", 1)[1].split()[0] not in (b"Z", b"X")
-    except OSError:
-        return False
 
 
 def _free_port() -> int:
@@ -377,9 +369,11 @@ def _tell(message: dict[str, Any]) -> None:
 
 def main() -> None:
     directory = Path(sys.argv[1])
+    adopt_orphans()
     try:
         asyncio.run(_run(directory))
     finally:
+        end_descendants()
         shutil.rmtree(directory, ignore_errors=True)
 
 

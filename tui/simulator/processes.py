@@ -4,15 +4,18 @@ Linux only. A title is written over the process's own argument area, as setproct
 name that `/proc/PID/comm` tells.
 """
 
+import contextlib
 import ctypes
 import os
 import select
 import signal
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 _PR_SET_NAME = 15
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 def _argument_area() -> tuple[int, int]:
@@ -40,6 +43,42 @@ def argument_length(arguments: Sequence[str]) -> int:
 def die_with_parent() -> None:
     """The kernel kills this process when its parent thread ends, whatever ended it."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def adopt_orphans() -> None:
+    """Descendants whose parent ends become children of this process, instead of init's."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def alive(pid: int) -> bool:
+    """Whether the process is there and no zombie."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rsplit(b")", 1)[1].split()[0] not in (b"Z", b"X")
+    except OSError:
+        return False
+
+
+def children() -> list[int]:
+    """The processes whose parent this one is, adopted ones among them."""
+    with open(f"/proc/self/task/{os.getpid()}/children") as file:
+        return [int(word) for word in file.read().split()]
+
+
+def end_descendants(within_s: float = 3.0) -> None:
+    """Kills whatever this process started or adopted, until nothing of it is left."""
+    until = time.monotonic() + within_s
+    while time.monotonic() < until:
+        left = [pid for pid in children() if alive(pid)]
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                continue
+        if not children():
+            return
+        time.sleep(0.01)
 
 
 @dataclass(frozen=True, slots=True)
