@@ -19,7 +19,7 @@ from typing import Any, Dict, List, Optional
 
 from pynvml import NVMLError
 
-from tui.probe import nvml
+from tui.probe import library, nvml
 from tui.probe.leash import Link
 from tui.probe.machine import Machine
 from tui.probe.processes import Processes, bytes_read, wall_and_mono
@@ -100,8 +100,8 @@ class GpuWatch:
     def _start(self, now: float) -> None:
         self.asking = None
         try:
-            driver, cuda, count = nvml.start_library()
-        except nvml.Unavailable as why:
+            driver, cuda, count = library.start()
+        except library.Unavailable as why:
             self._stop()
             self._retry_at = now + RETRY_S
             self._head = {"source": "none", "note": str(why)}
@@ -124,7 +124,7 @@ class GpuWatch:
             self._xid_thread.join(3.0)
             free = not self._xid_thread.is_alive()
             self._xid_thread = None
-        nvml.stop_library(unload=free)
+        library.stop(unload=free)
 
     def _rows(self, now: float) -> List[Dict[str, Any]]:
         for device in self._devices:
@@ -173,8 +173,8 @@ class GpuWatch:
 
     def _wait_for_xids(self, devices: List[nvml.Device]) -> None:
         try:
-            events = nvml.XidWatch(devices)
-        except (nvml.Unavailable, NVMLError):
+            events = library.XidWatch(devices)
+        except (library.Unavailable, NVMLError):
             return
         while devices is self._devices:
             event = events.wait(1.0)
