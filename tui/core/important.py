@@ -23,6 +23,9 @@ IMPORTANT: tuple[str, ...] = (
     r"Avg prompt|Decode batch|fall asleep|wake up|Sleep mode",
     # the end, ordered or not
     r"[Ss]hut(?:ting )?down|[Tt]erminating|Killing|received signal|SIGTERM|SIGINT|SIGKILL|KeyboardInterrupt|exited|[Kk]illed",
-    r"ERROR|CRITICAL|FATAL|[Ee]rror\b|Exception|Traceback|assert|^\s*File \"|[Ff]ailed|[Ff]atal|[Aa]bort|core dumped",
-    r"[Oo]ut of memory|OOM|shared memory broadcast|[Tt]imed? ?out|NCCL|Xid|EngineDead|not supported|No space left|denied",
+    r"ERROR|CRITICAL|FATAL|[Ee]rror\b|Exception|Traceback|assert|^[ \t]*File \"|[Ff]ailed|[Ff]atal|[Aa]bort|core dumped",
+    r"[Oo]ut of memory|OOM|shared memory broadcast|[Tt]imed out|[Tt]imeout|NCCL|Xid|EngineDead|not supported|No space left|denied",
 )
+
+NOISE: tuple[str, ...] = ('HTTP/1.1" 2', "Received request ", "Added request ")
+"""Plain text, not expressions: a line that holds one of these is left out without another look. Most of a busy log is this."""

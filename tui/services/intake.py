@@ -2,11 +2,11 @@
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from tui.core.deployment import Event, LogLine, LogRead, LogRestarted, LogSourceChanged
-from tui.core.important import IMPORTANT
 from tui.core.logs.reader import LogReader
 from tui.core.text import clean
 
@@ -24,7 +24,7 @@ class LogIntake:
         """What the follower gave as its place: handed back as `from` when it is started again."""
         self.caught_up = asyncio.Event()
         """Set once everything that the log held at attach has been read."""
-        self.important = IMPORTANT
+        self._waiting: deque[tuple[str, float | None, int | None, bool]] = deque()
 
     async def take(self, frame: Mapping[str, Any]) -> AsyncIterator[Event]:
         """The events that one frame makes. Yields to the loop at least every 5 ms of work."""
@@ -55,19 +55,27 @@ class LogIntake:
         first = frame.get("first")
         number = int(first) if isinstance(first, int) else None
         quiet = bool(frame.get("quiet"))
-        read: list[LogLine] = []
-        began = time.monotonic()
-        for text in frame.get("lines", ()):
-            line = self.reader.feed(str(text)[:LONGEST_LINE], at)
-            if not quiet:
-                read.append(line if number is None else LogLine(line.text, line.level, number, line.at))
+        stamps = frame.get("stamps") or ()
+        for index, text in enumerate(frame.get("lines", ())):
+            stamp = stamps[index] if index < len(stamps) else None
+            self._waiting.append((str(text)[:LONGEST_LINE], at if stamp is None else float(stamp), number, quiet))
             if number is not None:
                 number += 1
-            if time.monotonic() - began > SLICE_S:
-                yield LogRead(tuple(read), self.reader.state)
-                read = []
-                await asyncio.sleep(0)
-                began = time.monotonic()
+        # From here on these lines are ours, though they are read in slices: a link lost in between must not bring them twice.
         if isinstance(frame.get("resume"), dict):
             self.resume = dict(frame["resume"])
-        yield LogRead(tuple(read), self.reader.state)
+        async for event in self.drain():
+            yield event
+
+    async def drain(self) -> AsyncIterator[Event]:
+        """Reads the lines that wait."""
+        while self._waiting:
+            read: list[LogLine] = []
+            ends = time.monotonic() + SLICE_S
+            while self._waiting and time.monotonic() < ends:
+                text, at, number, quiet = self._waiting.popleft()
+                line = self.reader.feed(text, at)
+                if not quiet:
+                    read.append(line if number is None else LogLine(line.text, line.level, number, line.at))
+            yield LogRead(tuple(read), self.reader.state)
+            await asyncio.sleep(0)

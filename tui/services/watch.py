@@ -11,6 +11,7 @@ from tui.core.connection import retry_delay_s
 from tui.core.deployment import ApiPolled, GpusSampled, LogSourceChanged, MachineSampled
 from tui.core.gpu import GpuSample
 from tui.core.gpu_frames import gpus_from_frame, machine_from_frame
+from tui.core.important import IMPORTANT, NOISE
 from tui.core.logs.report import START_MARKERS
 from tui.core.logs.state import LoadState, Phase
 from tui.core.machine import MachineSample
@@ -164,6 +165,8 @@ class Watch:
             self._intake = LogIntake(source)
             self._session.publish(LogSourceChanged(source))
         intake = self._intake
+        async for event in intake.drain():
+            self._session.publish(event)
         stream = await self._session.host.start_probe(FOLLOW, self._follow_arguments(source, intake))
         try:
             async for frame in stream:
@@ -184,7 +187,8 @@ class Watch:
             "path" if kind == "file" else "name": name,
             "from": intake.resume,
             "start_markers": list(START_MARKERS),
-            "important": list(intake.important),
+            "important": list(IMPORTANT),
+            "noise": list(NOISE),
             "tail": TAIL_LINES,
             "become": shlex.split(self._engine.become),
         }
