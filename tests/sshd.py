@@ -3,6 +3,7 @@
 `Sshd(folder)` prepares the files; `start`, `stop`, `restart` run it. It serves the user who runs the tests, with a key made for it.
 """
 
+import asyncio
 import contextlib
 import os
 import pwd
@@ -26,6 +27,17 @@ def until(condition: Callable[[], object], *, seconds: float = 10.0, what: str =
         if time.monotonic() > deadline:
             raise AssertionError(f"{what}: not within {seconds:g} s")
         time.sleep(0.02)
+
+
+async def eventually(condition: Callable[[], object], *, seconds: float = 10.0, what: str = "condition") -> None:
+    """The same while the test's event loop runs."""
+    deadline = time.monotonic() + seconds
+    while True:
+        if condition():
+            return
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what}: not within {seconds:g} s")
+        await asyncio.sleep(0.02)
 
 
 def free_port() -> int:
@@ -81,7 +93,8 @@ class Sshd:
         self.known_hosts = folder / "known_hosts"
         self.client_config = folder / "ssh_config"
         self.home = folder / "home"
-        self.environment: dict[str, str] = {}
+        self.environment = {"HOME": str(self.home)}
+        """Of the commands that run there; the home is the test's own, so that no start-up file of this machine matters."""
         self._process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
         self.home.mkdir(exist_ok=True)

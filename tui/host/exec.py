@@ -18,7 +18,7 @@ from tui.host.base import Completed, HostError, NotPermitted, Refused, Unreachab
 from tui.host.local import LocalProcess
 from tui.host.probe import ShippedProbe
 from tui.host.relay import Relay
-from tui.host.shell import ErrorTail, after_mark, run_command, watch_script
+from tui.host.shell import ErrorTail, after_mark, new_mark, run_command, watch_script
 
 if TYPE_CHECKING:
     import httpx
@@ -78,8 +78,9 @@ class ExecHost:
         errors = ErrorTail(line)
         try:
             async with asyncio.timeout(CONNECT_S):
-                await line.write(watch_script())
-                await after_mark(line, self.name)
+                mark = new_mark()
+                await line.write(watch_script(mark))
+                await after_mark(line, mark, self.name)
         except TimeoutError:
             said = await errors.last_line()
             raise Unreachable(

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     import httpx
 
 CHUNK = 1 << 16
-END_S = 1.0
-"""Seconds that a process gets to end after its stdin closed, before it and its children are killed."""
 
 
 class LocalProcess:
@@ -66,24 +64,27 @@ class LocalProcess:
         status = await self._process.wait()
         return status if status >= 0 else None
 
-    async def close(self) -> None:
+    async def close(self, grace: float = 1.0) -> None:
         if self._closed:
             return
         self._closed = True
+        running = self._process.returncode is None
         try:
-            if self._process.returncode is None:
+            if running and grace:
                 self._stdin.close()
                 try:
-                    async with asyncio.timeout(END_S):
+                    async with asyncio.timeout(grace):
                         await self._drained()
                 except TimeoutError:
                     pass
         finally:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+            if running:
+                # The group, for what it started; not long after its end, when the number may be another's.
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
+            # asyncio has no other way to let go of pipes that a grandchild may hold open.
+            self._process._transport.close()  # type: ignore[attr-defined]
         await self._process.wait()
-        transport: asyncio.SubprocessTransport = self._process._transport  # type: ignore[attr-defined]
-        transport.close()
 
     async def _drained(self) -> None:
         """Waits for the end while throwing its output away: a full pipe would keep it from ending."""

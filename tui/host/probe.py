@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from tui.core.text import clean
 from tui.host.base import HostError, NotPermitted, ProbeFailed
-from tui.host.shell import ErrorTail, Process, after_mark, probe_script
+from tui.host.shell import ErrorTail, Process, after_mark, new_mark, probe_script
 from tui.probe.boot import opening
 from tui.wire import frames
 
@@ -59,8 +59,9 @@ class ShippedProbe:
         return probe
 
     async def _open(self, arguments: dict[str, Any]) -> None:
-        await self._process.write(probe_script())
-        self._rest = await after_mark(self._process, self._where)
+        mark = new_mark()
+        await self._process.write(probe_script(mark))
+        self._rest = await after_mark(self._process, mark, self._where)
         await self._process.write(opening(arguments))
         self._heart = asyncio.create_task(self._beat())
         while not self._ready:

@@ -1,12 +1,14 @@
 """How anything is started on a host: a bare `/bin/sh` whose commands arrive on its stdin.
 
 The remote command line is the constant `exec /bin/sh`, so the login shell (csh, fish, a restricted one) has nothing to quote or to
-expand, and no path, unit or model name stands in it. The commands follow on stdin and end by announcing MARK on stdout and stderr;
-what a start-up file printed before that is dropped. Nothing else may be written before MARK is seen: some shells read ahead.
+expand, and no path, unit or model name stands in it. The commands follow on stdin and end by announcing a mark, another each time,
+on stdout and stderr; what a start-up file printed before that is dropped. Nothing else may be written before the mark is seen:
+some shells read ahead.
 """
 
 import asyncio
 import math
+import secrets
 import shlex
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
@@ -16,8 +18,7 @@ from tui.host.base import Completed, HostError, NotPermitted, ProbeFailed
 from tui.probe.boot import BOOT
 
 SHELL = "exec /bin/sh"
-MARK = b"\nreadyroom:begin\n"
-NO_PYTHON = b"\nreadyroom:no-python\n"
+NO_PYTHON = ":no-python"
 BANNER_LIMIT = 1 << 20
 """Bytes that start-up files may print; more is taken for a host that never ends."""
 OUTPUT_LIMIT = 16 << 20
@@ -58,15 +59,24 @@ class Process(Protocol):
     async def wait(self) -> int | None:
         """The exit status; None when a signal ended it or nobody knows."""
 
-    async def close(self) -> None:
-        """Ends it, also on the host, and frees what it holds. May be called twice."""
+    async def close(self, grace: float = 1.0) -> None:
+        """Ends it, also on the host, and frees what it holds; `grace` seconds to end by itself. May be called twice."""
+
+
+def new_mark() -> str:
+    """A word that no start-up file can know."""
+    return f"readyroom:{secrets.token_hex(8)}"
 
 
 def _preamble() -> str:
     return f'PATH={SEARCH}:"$PATH"; export PATH\n'
 
 
-def command_script(argv: Sequence[str], seconds: float) -> bytes:
+def _announce(mark: str, *, errors: bool = False) -> str:
+    return f'printf "\\n{mark}\\n"' + (f'; printf "\\n{mark}\\n" >&2' if errors else "")
+
+
+def command_script(mark: str, argv: Sequence[str], seconds: float) -> bytes:
     """What the shell reads to run one command that ends by itself after `seconds`, even if nobody hears of it any more.
 
     Raises ValueError when a word holds a NUL, which no process can be given.
@@ -80,27 +90,27 @@ def command_script(argv: Sequence[str], seconds: float) -> bytes:
     return (
         _preamble() + "LC_ALL=C; export LC_ALL\n"
         f"if timeout 9 true 2>/dev/null; then set -- timeout -k 1 {limit} {words}; else set -- {words}; fi\n"
-        '{ printf "\\nreadyroom:begin\\n"; printf "\\nreadyroom:begin\\n" >&2; exec "$@"; }\n'
+        f'{{ {_announce(mark, errors=True)}; exec "$@"; }}\n'
     ).encode("utf-8", "surrogateescape")
 
 
-def probe_script() -> bytes:
+def probe_script(mark: str) -> bytes:
     """What the shell reads to become a Python that waits for the probe. Python 3.8 is the oldest that the probe runs on."""
     test = shlex.quote("import sys; sys.exit(sys.version_info < (3, 8))")
     return (
         _preamble() + f"for python in {' '.join(PYTHONS)}; do\n"
         f'if "$python" -I -S -c {test} </dev/null >/dev/null 2>&1; then '
-        f'printf "\\nreadyroom:begin\\n"; exec "$python" -I -c {shlex.quote(BOOT)}; fi\n'
+        f'{_announce(mark)}; exec "$python" -I -c {shlex.quote(BOOT)}; fi\n'
         "done\n"
-        'printf "\\nreadyroom:no-python\\n"; exit 127\n'
+        f"{_announce(mark + NO_PYTHON)}; exit 127\n"
     ).encode()
 
 
-def watch_script() -> bytes:
+def watch_script(mark: str) -> bytes:
     """What the shell reads to send each byte back, and to end after 8 s without one (where the host has `timeout`)."""
     return (
         _preamble() + 'limit=""; if timeout 9 true 2>/dev/null; then limit="timeout 8"; fi\n'
-        '{ printf "\\nreadyroom:begin\\n"\n'
+        f"{{ {_announce(mark)}\n"
         'while byte=$($limit head -c 1) && [ -n "$byte" ]; do printf %s "$byte"; done; exit 0; }\n'
     ).encode()
 
@@ -134,21 +144,22 @@ def last_line(data: bytes) -> str:
     return next((line[:300] for line in reversed(lines) if line), "")
 
 
-async def after_mark(process: Process, where: str) -> bytes:
-    """Reads stdout up to MARK; returns the bytes that came after it.
+async def after_mark(process: Process, mark: str, where: str) -> bytes:
+    """Reads stdout up to the mark; returns the bytes that came after it.
 
     Raises ProbeFailed when there is no Python, NotPermitted when no shell was given, Unreachable when the connection is lost.
     """
+    begin, no_python = f"\n{mark}\n".encode(), f"\n{mark}{NO_PYTHON}\n".encode()
     seen = b"\n"
     while True:
         data = await process.read()
         if not data:
             raise _no_shell(await process.wait(), seen, where)
-        start = max(0, len(seen) - len(NO_PYTHON))
+        start = max(0, len(seen) - len(no_python))
         seen += data
-        if (found := seen.find(MARK, start)) >= 0:
-            return seen[found + len(MARK) :]
-        if seen.find(NO_PYTHON, start) >= 0:
+        if (found := seen.find(begin, start)) >= 0:
+            return seen[found + len(begin) :]
+        if seen.find(no_python, start) >= 0:
             raise ProbeFailed(f"{where} has no Python 3.8 or newer", f"install python3 on {where}; looked at {', '.join(PYTHONS)}")
         if len(seen) > BANNER_LIMIT:
             raise NotPermitted(
@@ -173,11 +184,13 @@ async def run_command(process: Process, argv: Sequence[str], *, input: bytes, ti
     """
     output, errors = bytearray(), bytearray()
     try:
+        mark = new_mark()
+        script = command_script(mark, argv, timeout)
         async with asyncio.timeout(timeout), asyncio.TaskGroup() as tasks:
             reading = tasks.create_task(_collect(process.read_error, errors, argv[0], where))
-            await process.write(command_script(argv, timeout))
+            await process.write(script)
             try:
-                output += await after_mark(process, where)
+                output += await after_mark(process, mark, where)
             except NotPermitted as error:
                 await asyncio.wait([reading], timeout=0.5)
                 said = last_line(bytes(errors))
@@ -188,9 +201,9 @@ async def run_command(process: Process, argv: Sequence[str], *, input: bytes, ti
     except* HostError as group:
         raise _first(group) from None
     finally:
-        await process.close()
-    before, mark, after = bytes(errors).partition(MARK)
-    return Completed(status, bytes(output), after if mark else before)
+        await process.close(grace=0)
+    before, found, after = bytes(errors).partition(f"\n{mark}\n".encode())
+    return Completed(status, bytes(output), after if found else before)
 
 
 async def _feed(process: Process, data: bytes) -> None:

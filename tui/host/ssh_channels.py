@@ -2,11 +2,14 @@
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import anyio
 import asyncssh
 from anyio.abc import ByteStream
+
+from tui.host.base import HostError, Unreachable
 
 CHUNK = 1 << 16
 BUFFER_LIMIT = 1 << 20
@@ -16,10 +19,11 @@ BUFFER_LIMIT = 1 << 20
 class SshProcess:
     """A process on the host. See `tui.host.shell.Process`."""
 
-    def __init__(self, process: "asyncssh.SSHClientProcess[bytes]", explain: Any, on_close: Any) -> None:
+    def __init__(
+        self, process: "asyncssh.SSHClientProcess[bytes]", explain: Callable[[Exception | None], HostError | None]
+    ) -> None:
         self._process = process
         self._explain = explain
-        self._on_close = on_close
         self._closed = False
 
     async def read(self) -> bytes:
@@ -32,7 +36,7 @@ class SshProcess:
         try:
             data = await reader.read(CHUNK)
         except (asyncssh.Error, OSError) as error:
-            raise self._explain(error) from error
+            raise (self._explain(error) or Unreachable(str(error))) from error
         if not data and not self._closed and (lost := self._explain(None)) is not None:
             raise lost
         return bytes(data)
@@ -44,7 +48,7 @@ class SshProcess:
         except BrokenPipeError:
             pass  # it has ended; its output says why
         except (asyncssh.Error, OSError) as error:
-            raise self._explain(error) from error
+            raise (self._explain(error) or Unreachable(str(error))) from error
 
     async def write_eof(self) -> None:
         with contextlib.suppress(OSError):
@@ -54,11 +58,10 @@ class SshProcess:
         await self._process.wait_closed()
         return self._process.exit_status
 
-    async def close(self) -> None:
+    async def close(self, grace: float = 1.0) -> None:
         if not self._closed:
             self._closed = True
             self._process.close()
-            self._on_close()
 
 
 class ChannelStream(ByteStream, asyncssh.SSHTCPSession[bytes]):

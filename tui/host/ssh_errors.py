@@ -67,6 +67,17 @@ def untrusted_key(login: Login, client: LoginClient, known: Known) -> Refused:
     )
 
 
+def unusable_key(login: Login, known: Known, words: str) -> Refused:
+    """A key that is refused whoever would accept it: revoked, or a certificate that doesn't hold."""
+    if "revoked" in words:
+        places = ", ".join(entry.place for entry in known.revoked)
+        return Refused(
+            f"WARNING: the host key of {login.name} is revoked ({places})",
+            "don't log in there; ask the host's administrator for its new key",
+        )
+    return Refused(f"the host certificate of {login.name} doesn't hold: {clean(words)}", "ask the host's administrator")
+
+
 def _adding(login: Login) -> str:
     if login.jumps or login.proxy_command or login.key_alias:
         return f"ssh {login.alias} true"
@@ -121,7 +132,7 @@ def explain(error: BaseException, login: Login, client: LoginClient | None, seco
             )
         case asyncssh.ChannelOpenError():
             return through_jump(error, login)
-        case asyncssh.ProtocolNotSupported() | asyncssh.ProtocolError():
+        case asyncssh.ProtocolNotSupported() | asyncssh.ProtocolError() if client is None or not client.greeted:
             return Unreachable(f"what answers at {where} doesn't speak SSH: {clean(str(error))}", "check host and port")
         case asyncssh.DisconnectError():
             return disconnected(error, login, client)

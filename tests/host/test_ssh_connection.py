@@ -1,0 +1,367 @@
+"""The SSH adapter over a real sshd: commands, ways to a host, refusals in words, losses."""
+
+import asyncio
+import os
+import pwd
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+from conftest import MakeSshd
+from needs import need
+from sshd import Sshd, eventually, free_port
+
+from tui.core.connection import Link
+from tui.host.base import HostError, NotPermitted, ProbeFailed, Refused, Unreachable
+from tui.host.ssh import STANDING_LIMIT, SshHost
+
+pytestmark = pytest.mark.sshd
+
+
+def host_of(sshd: Sshd, target: str = "gpu-box") -> SshHost:
+    return SshHost(target, config_files=[sshd.client_config])
+
+
+async def failure(host: SshHost) -> HostError:
+    async with host:
+        with pytest.raises(HostError) as caught:
+            await host.connect()
+        assert host.connection.cause == caught.value.cause
+    return caught.value
+
+
+# -- commands ----------------------------------------------------------------------------------------------------------------------
+
+HOSTILE = ["$(id)", "`id`", "a b", "it's", '"', "\\", "new\nline", "*", "-n", "", "ü", "!!", "~root", "a\tb", "%s", "\udcff"]
+
+
+async def test_words_arrive_as_they_were_given(sshd: Sshd) -> None:
+    async with host_of(sshd) as host:
+        await host.connect()
+        done = await host.run(["printf", "%s\\0", *HOSTILE])
+    assert done.status == 0
+    assert done.stdout == b"".join(word.encode("utf-8", "surrogateescape") + b"\0" for word in HOSTILE)
+
+
+async def test_input_output_and_status(sshd: Sshd) -> None:
+    data = bytes(range(256)) * 4096
+    async with host_of(sshd) as host:
+        await host.connect()
+        done = await host.run(["sh", "-c", "cat; echo oops >&2; exit 3"], input=data)
+        assert (done.status, done.stdout, done.stderr) == (3, data, b"oops\n")
+        missing = await host.run(["no-such-program"])
+        assert missing.status == 127
+        with pytest.raises(TimeoutError):
+            await host.run(["sleep", "60"], timeout=0.3)
+        with pytest.raises(HostError, match="more than 16 MiB"):
+            await host.run(["yes"])
+        with pytest.raises(ValueError, match="NUL"):
+            await host.run(["echo", "a\0b"])
+
+
+async def test_nothing_of_a_command_stands_in_the_remote_command_line(sshd: Sshd) -> None:
+    sshd.stop()
+    seen = sshd.folder / "seen"
+    sshd.options.append(f'ForceCommand echo "$SSH_ORIGINAL_COMMAND" >> {seen}; exec /bin/sh')
+    sshd.start()
+    async with host_of(sshd) as host:
+        await host.connect()
+        assert (await host.run(["echo", "a path"])).stdout == b"a path\n"
+        await (await host.start_probe("watch", {"paths": ["/a path"]})).close()
+    assert set(seen.read_text().splitlines()) == {"exec /bin/sh"}
+
+
+async def test_noise_of_start_up_files_reaches_no_parser(sshd: Sshd) -> None:
+    need(pwd.getpwuid(os.getuid()).pw_shell.endswith("bash"), "the login shell here isn't bash")
+    ran = sshd.home / "ran"
+    (sshd.home / ".bashrc").write_text(
+        'printf \'motd \\033]0;title\\007\\n{"f": "hello"}\\nreadyroom:begin\\nno newline\'\n'
+        f"echo warning >&2; touch {ran}\nPATH=/nowhere; cd /; alias printf=false\n"
+    )
+    async with host_of(sshd) as host:
+        await host.connect()
+        done = await host.run(["sh", "-c", "echo out; echo err >&2"])
+        assert (done.stdout, done.stderr) == (b"out\n", b"err\n")
+        probe = await host.start_probe("watch", {"hz": 2.0})
+        assert probe.hello["role"] == "watch"
+        await probe.close()
+    assert ran.exists()
+
+
+async def test_an_account_without_a_shell_is_named(sshd: Sshd) -> None:
+    sshd.stop()
+    sshd.options.append("ForceCommand echo 'This account is currently not available.'; exit 1")
+    sshd.start()
+    async with host_of(sshd) as host:
+        await host.connect()
+        with pytest.raises(NotPermitted, match="not available"):
+            await host.run(["true"])
+        with pytest.raises(ProbeFailed, match="not available"):
+            await host.start_probe("watch", {})
+
+
+async def test_start_up_files_that_print_for_ever_cost_bounded_memory(sshd: Sshd) -> None:
+    sshd.stop()
+    sshd.options.append("ForceCommand yes")
+    sshd.start()
+    async with host_of(sshd) as host:
+        await host.connect()
+        with pytest.raises(NotPermitted, match="without end"):
+            await host.run(["true"])
+
+
+async def test_max_sessions_is_named(sshd: Sshd) -> None:
+    sshd.stop()
+    sshd.options.append("MaxSessions 1")
+    sshd.start()
+    async with host_of(sshd) as host:
+        await host.connect()
+        probe = await host.start_probe("watch", {})
+        with pytest.raises(NotPermitted) as caught:
+            await host.run(["true"])
+        assert "MaxSessions" in caught.value.advice
+        assert host.connection.online
+        await probe.close()
+
+
+async def test_few_standing_channels(sshd: Sshd) -> None:
+    async with host_of(sshd) as host:
+        await host.connect()
+        probes = [await host.start_probe("watch", {}) for _ in range(STANDING_LIMIT)]
+        with pytest.raises(ProbeFailed, match="6 probes"):
+            await host.start_probe("watch", {})
+        assert (await host.run(["echo", "room"])).stdout == b"room\n"
+        await probes[0].close()
+        await (await host.start_probe("watch", {})).close()
+
+
+async def test_the_banner_is_cleaned(sshd: Sshd) -> None:
+    banner = sshd.folder / "banner"
+    banner.write_bytes(b"\x1b]0;owned\x07Welcome\x1b[31m\nto the lab\n")
+    sshd.stop()
+    sshd.options.append(f"Banner {banner}")
+    sshd.start()
+    async with host_of(sshd) as host:
+        await host.connect()
+        assert "Welcome\nto the lab" in host.banner
+        assert "\x1b" not in host.banner
+
+
+# -- ways to a host ----------------------------------------------------------------------------------------------------------------
+
+
+async def test_through_jumps(make_sshd: MakeSshd) -> None:
+    sshd = make_sshd()
+    sshd.write_client_config(
+        f"Host first\n  HostName 127.0.0.1\n  Port {sshd.port}\n  User {sshd.user}",
+        "Host second\n  HostName 127.0.0.1\n  ProxyJump first",
+        f"  Port {sshd.port}\n  User {sshd.user}",
+        "Host gpu-box\n  ProxyJump second,first",
+    )
+    async with host_of(sshd) as host:
+        await host.connect()
+        assert (await host.run(["echo", "far"])).stdout == b"far\n"
+    assert sshd.log.read_text().count("Accepted publickey") == 4
+
+
+async def test_the_key_of_a_jump_is_checked_too(make_sshd: MakeSshd) -> None:
+    near, far = make_sshd(), make_sshd()
+    far.write_client_config(
+        f"Host gpu-box\n  ProxyJump {near.user}@127.0.0.1:{near.port}",
+        f"Match host 127.0.0.1 originalhost 127.0.0.1\n  IdentityFile {near.identity}",
+    )
+    error = await failure(host_of(far))
+    assert isinstance(error, Refused)
+    assert f"[127.0.0.1]:{near.port}" in error.cause
+    far.known_hosts.write_text(far.host_line() + near.host_line())
+    async with host_of(far) as host:
+        await host.connect()
+
+
+async def test_a_jump_that_forbids_forwarding(make_sshd: MakeSshd) -> None:
+    near, far = make_sshd("AllowTcpForwarding no"), make_sshd()
+    far.known_hosts.write_text(far.host_line() + near.host_line())
+    far.write_client_config(
+        f"Host gpu-box\n  ProxyJump {near.user}@127.0.0.1:{near.port}", f"Host 127.0.0.1\n  IdentityFile {near.identity}"
+    )
+    error = await failure(host_of(far))
+    assert isinstance(error, Refused)
+    assert "doesn't forward" in error.cause
+
+
+async def test_a_jump_that_cannot_reach_the_host(sshd: Sshd) -> None:
+    sshd.write_client_config(
+        f"Host gpu-box\n  Port {free_port()}\n  ProxyJump jump",
+        f"Host jump\n  HostName 127.0.0.1\n  Port {sshd.port}\n  User {sshd.user}",
+    )
+    error = await failure(host_of(sshd))
+    assert isinstance(error, Unreachable)
+    assert "jump host can't reach" in error.cause
+
+
+async def test_jumps_in_a_circle(sshd: Sshd) -> None:
+    sshd.write_client_config("Host gpu-box\n  ProxyJump other", "Host other\n  ProxyJump gpu-box")
+    assert "circle" in (await failure(host_of(sshd))).cause
+
+
+async def test_through_a_proxy_command_that_talks_on_stderr(sshd: Sshd, tmp_path: Path) -> None:
+    relay = tmp_path / "relay.py"
+    relay.write_text(
+        "import os, selectors, socket, sys\n"
+        "sys.stderr.write('connecting\\n'); sys.stderr.flush(); os.close(2)\n"
+        "far = socket.create_connection((sys.argv[1], int(sys.argv[2])))\n"
+        "wait = selectors.DefaultSelector()\n"
+        "wait.register(0, 1, 1); wait.register(far, 1, 0)\n"
+        "while True:\n"
+        "    for key, _ in wait.select():\n"
+        "        data = os.read(key.fd, 65536)\n"
+        "        if not data: sys.exit()\n"
+        "        far.sendall(data) if key.data else os.write(1, data)\n"
+    )
+    sshd.write_client_config(f"ProxyCommand python3 '{relay}' %h %p")
+    async with host_of(sshd) as host:
+        await host.connect()
+        assert (await host.run(["echo", "proxied"])).stdout == b"proxied\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [("echo 'no such tunnel' >&2; exit 1", "no such tunnel"), ("no-such-proxy-program", "not found"), ("true", "ended before")],
+)
+async def test_a_proxy_command_that_fails_says_why(sshd: Sshd, command: str, words: str) -> None:
+    sshd.write_client_config(f"ProxyCommand sh -c {command!r}" if " " in command else f"ProxyCommand {command}")
+    error = await failure(host_of(sshd))
+    assert isinstance(error, Unreachable)
+    assert words in error.cause
+    assert "ProxyCommand" in error.cause
+
+
+# -- failures in words -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_closed_port(sshd: Sshd) -> None:
+    sshd.stop()
+    error = await failure(host_of(sshd))
+    assert isinstance(error, Unreachable)
+    assert error.cause == f"127.0.0.1:{sshd.port} refused the connection"
+
+
+async def test_an_unknown_name(sshd: Sshd) -> None:
+    error = await failure(host_of(sshd, "no-such-host.invalid"))
+    assert isinstance(error, Unreachable)
+    assert "the name no-such-host.invalid isn't known" in error.cause
+
+
+async def test_a_port_that_does_not_answer(sshd: Sshd) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        sshd.write_client_config(f"Host gpu-box\n  Port {silent.getsockname()[1]}\n  ConnectTimeout 1")
+        error = await failure(host_of(sshd))
+    assert isinstance(error, Unreachable)
+    assert "no answer" in error.cause
+    assert "1 s" in error.cause
+
+
+async def test_a_port_that_speaks_another_protocol(sshd: Sshd) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 2000)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        sshd.write_client_config(f"Host gpu-box\n  Port {server.sockets[0].getsockname()[1]}")
+        error = await failure(host_of(sshd))
+    assert isinstance(error, Unreachable)
+
+
+async def test_a_key_that_is_not_accepted(sshd: Sshd) -> None:
+    sshd.authorized_keys.write_text("")
+    error = await failure(host_of(sshd))
+    assert isinstance(error, Refused)
+    assert "publickey" in error.cause
+    assert "no key was accepted" in error.cause
+
+
+async def test_too_many_keys(sshd: Sshd) -> None:
+    sshd.stop()
+    sshd.options.append("MaxAuthTries 1")
+    sshd.start()
+    sshd.authorized_keys.write_text("")
+    error = await failure(host_of(sshd))
+    assert isinstance(error, Refused)
+
+
+async def test_a_server_that_closes_at_once_points_at_max_startups(sshd: Sshd) -> None:
+    server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
+    async with server:
+        sshd.write_client_config(f"Host gpu-box\n  Port {server.sockets[0].getsockname()[1]}")
+        error = await failure(host_of(sshd))
+    assert isinstance(error, Unreachable)
+    assert "MaxStartups" in error.advice
+
+
+async def test_a_broken_configuration(sshd: Sshd) -> None:
+    sshd.client_config.write_text("Port many\n")
+    error = await failure(host_of(sshd))
+    assert isinstance(error, Refused)
+    assert "line 1" in error.cause
+
+
+# -- losses ------------------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_lost_connection_is_told_to_everybody_and_can_be_made_again(sshd: Sshd) -> None:
+    async with host_of(sshd) as host:
+        await host.connect()
+        probe = await host.start_probe("watch", {"hz": 2.0})
+        watching = asyncio.create_task(anext(aiter(_frames_until_lost(probe))))
+        waiting = asyncio.create_task(host.wait_lost())
+        sshd.restart()
+        error = await asyncio.wait_for(waiting, 10)
+        assert isinstance(error, Unreachable)
+        assert host.connection.link is Link.LOST
+        assert host.connection.cause == error.cause
+        assert isinstance(await asyncio.wait_for(watching, 5), HostError)
+        with pytest.raises(Unreachable):
+            await host.run(["true"])
+        await host.connect()
+        assert host.connection.online
+        assert (await host.run(["echo", "back"])).stdout == b"back\n"
+
+
+async def _frames_until_lost(probe: object):  # type: ignore[no-untyped-def]
+    try:
+        async for _ in probe:  # type: ignore[attr-defined]
+            pass
+        yield None
+    except HostError as error:
+        yield error
+
+
+@pytest.mark.timing
+async def test_a_frozen_link_is_noticed(sshd: Sshd) -> None:
+    async with host_of(sshd) as host:
+        await host.connect()
+        sshd.signal_sessions(signal.SIGSTOP)
+        try:
+            error = await asyncio.wait_for(host.wait_lost(), 20)
+        finally:
+            sshd.signal_sessions(signal.SIGCONT)
+        assert "nothing came for 9 s" in error.cause
+
+
+async def test_the_round_trip_is_measured(sshd: Sshd) -> None:
+    """Through one private name of asyncssh's: this holds it to what it does now."""
+    async with host_of(sshd) as host:
+        await host.connect()
+        await eventually(lambda: host.connection.round_trip_ms, what="the first round trip")
+
+
+async def test_closing_leaves_no_process_on_the_host(sshd: Sshd) -> None:
+    async with host_of(sshd) as host:
+        await host.connect()
+        await host.start_probe("watch", {"hz": 2.0})
+        assert sshd.sessions()
+    await eventually(lambda: not sshd.sessions(), what="the end of all processes")
