@@ -153,7 +153,10 @@ def test_journal(tmp_path: Path, follow: Follow, on_path: Callable[[str, str], N
         f"""
         after=-1
         for word in "$@"; do case $word in --after-cursor=*) after=${{word#--after-cursor=c}};; esac; done
-        tail -n +1 -f '{entries}' | awk -v after="$after" 'NR - 1 > after {{ print; fflush() }}'
+        tail -n +1 -f '{entries}' | {{ number=0; while IFS= read -r line; do
+            [ $number -le $after ] || printf '%s\\n' "$line"
+            number=$((number + 1))
+        done; }}
         """,
     )
     on_path("systemctl", "echo 'Sun 2026-11-29 10:00:00 UTC'")
@@ -186,7 +189,11 @@ def pane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
     monkeypatch.delenv("TMUX", raising=False)
     tmux = ["tmux", "-f", "/dev/null"]
     subprocess.run([*tmux, "new-session", "-d", "-s", "serve", "-x", "80", "-y", "24", "exec env PS1='$ ' /bin/sh"], check=True)
-    yield lambda command: subprocess.run(["tmux", "send-keys", "-t", "serve", command, "Enter"], check=True) and None
+
+    def type_in(command: str) -> None:
+        subprocess.run(["tmux", "send-keys", "-t", "serve", command, "Enter"], check=True)
+
+    yield type_in
     subprocess.run([*tmux, "kill-server"], check=False)
 
 

@@ -74,8 +74,8 @@ class LogIntake:
             ends = time.monotonic() + SLICE_S
             while self._waiting and time.monotonic() < ends:
                 text, at, number, quiet = self._waiting.popleft()
-                line = self.reader.feed(text, at)
+                line = self.reader.feed(text, at, number)
                 if not quiet:
-                    read.append(line if number is None else LogLine(line.text, line.level, number, line.at))
+                    read.append(line if number is not None else LogLine(line.text, line.level, None, line.at))
             yield LogRead(tuple(read), self.reader.state)
             await asyncio.sleep(0)
