@@ -1,0 +1,301 @@
+"""The chat: turns above, the prompt below. It shows the conversation that it is given and posts what the user wants."""
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
+from textual.events import MouseScrollDown
+from textual.reactive import var
+from textual.widgets import Static
+
+from tui.core.chat import Conversation
+from tui.core.deployment import DeploymentState
+from tui.core.logs.state import Phase
+from tui.messages import ConversationCleared, GenerationStopped, PromptSubmitted, SystemPromptChanged, TextCopied
+from tui.widgets.figures import B, W, label, line, middle
+from tui.widgets.numbers import whole
+from tui.widgets.prompt import Prompt
+
+if TYPE_CHECKING:
+    from tui.widgets.turn_view import TurnView
+
+KEPT_TURNS = 60
+"""Turns that stay on the screen; older ones are still sent to the model."""
+TALL = 32
+"""Rows of the screen from which there is air between a prompt and its reply."""
+NEAR = 2
+"""Rows from the end within which the reader follows the text as it grows."""
+
+
+def why_not(state: DeploymentState) -> str:
+    """Why the model can't be asked now, in a few words; "" when it can."""
+    if state.api.ready:
+        return ""
+    load = state.load
+    if not state.connection.online and state.api.reach != "up":
+        return "no connection to the host" + (f": {state.connection.cause}" if state.connection.cause else "")
+    if load is not None and load.failure is not None:
+        return "the server failed to start"
+    if load is not None and load.phase is Phase.STOPPED:
+        return "the server has been stopped"
+    if load is not None and load.phase is Phase.LOADING and load.shards and load.shards.total:
+        return f"the model is not up yet: shard {load.shards.done:.0f} of {load.shards.total:.0f}"
+    if load is not None and load.lines and not load.ready:
+        return f"the model is not up yet: {load.phase.value.replace('_', ' ')}"
+    if state.api.error:
+        return f"the server does not answer properly: {state.api.error}"
+    return "the model is not up yet"
+
+
+class Turns(VerticalScroll):
+    """Follows its end while text grows, unless the reader scrolled away from it."""
+
+    DEFAULT_CSS = """
+    Turns { height: 1fr; scrollbar-size: 0 1; scrollbar-color: $rule; scrollbar-background: $background; }
+    """
+
+    def follow_again_if_near(self) -> None:
+        if self.max_scroll_y - self.scroll_y <= NEAR:
+            self.anchor()
+
+    def on_mouse_scroll_down(self, event: MouseScrollDown) -> None:
+        self.call_after_refresh(self.follow_again_if_near)
+
+    def action_scroll_down(self) -> None:
+        super().action_scroll_down()
+        self.call_after_refresh(self.follow_again_if_near)
+
+    def action_page_down(self) -> None:
+        super().action_page_down()
+        self.set_timer(0.3, self.follow_again_if_near)  # paging is animated where animations are on
+
+    def action_scroll_end(self) -> None:
+        self.anchor()
+
+
+class ChatPane(Vertical):
+    """`reason` says why nothing can be sent now ("" when it can); typing is always allowed."""
+
+    DEFAULT_CSS = """
+    ChatPane { height: 1fr; }
+    ChatPane > #chat-system { height: auto; max-height: 3; padding: 0 1; }
+    ChatPane > #chat-empty { height: 1fr; padding: 1 2; }
+    ChatPane.-talking > #chat-empty { display: none; }
+    ChatPane > Turns { display: none; }
+    ChatPane.-talking > Turns { display: block; }
+    ChatPane.-tight TurnView > Markdown { margin: 0; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "stop_or_leave", "stop", show=False),
+        Binding("pageup", "page(-1)", "earlier", show=False),
+        Binding("pagedown", "page(1)", "later", show=False),
+        Binding("ctrl+end", "end", "end", show=False),
+    ]
+
+    conversation: var[Conversation] = var(Conversation(), init=False)
+    streaming: var[bool] = var(False, init=False)
+    model: var[str | None] = var(None, init=False)
+    ready: var[bool] = var(False, init=False)
+    reason: var[str] = var("", init=False)
+    folded: var[bool] = var(True, init=False)
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self._editing_system = False
+        self._draft = ""
+        self._refused = False
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="chat-system", markup=False)
+        yield Static(id="chat-empty", markup=False)
+        yield Turns(can_focus=True)
+        yield Prompt(id="prompt")
+
+    def on_mount(self) -> None:
+        self._tell()
+        self._show_system()
+
+    def on_resize(self) -> None:
+        self.set_class(self.app.size.height < TALL, "-tight")
+        self._tell()
+
+    # -- values --------------------------------------------------------------------------------------------------------------------
+
+    async def watch_conversation(self, before: Conversation, after: Conversation) -> None:
+        """Gives each view its turn; a conversation that is another one is drawn anew."""
+        from tui.widgets.turn_view import TurnView  # with Markdown: not before there is a turn to show
+
+        turns = self.query_one(Turns)
+        self.set_class(bool(after.turns), "-talking")
+        if before.system != after.system:
+            self._show_system()
+        views = list(turns.query(TurnView))
+        shown = after.turns[-KEPT_TURNS:]
+        shift = max(0, len(after.turns) - KEPT_TURNS) - max(0, len(before.turns) - KEPT_TURNS)
+        other = len(after.turns) < len(before.turns) or any(
+            one.asked != two.asked for one, two in zip(before.turns, after.turns, strict=False)
+        )
+        if other:
+            await turns.remove_children(TurnView)
+            views = []
+        elif shift > 0:
+            for old in views[:shift]:
+                await old.remove()
+            views = views[shift:]
+        for view, turn in zip(views, shown, strict=False):
+            if view.turn != turn:
+                view.turn = turn
+        new = [TurnView(turn, folded=self.folded) for turn in shown[len(views) :]]
+        if new:
+            await turns.mount(*new)
+            turns.anchor()
+
+    def watch_streaming(self) -> None:
+        self._tell()
+
+    def watch_model(self) -> None:
+        self._tell()
+
+    def watch_ready(self) -> None:
+        self._refused = False
+        self._tell()
+
+    def watch_reason(self) -> None:
+        self._tell()
+
+    def watch_folded(self) -> None:
+        for view in self._views():
+            view.folded = self.folded
+
+    def _views(self) -> "list[TurnView]":
+        from tui.widgets.turn_view import TurnView
+
+        return list(self.query(TurnView)) if self.conversation.turns else []
+
+    # -- words ---------------------------------------------------------------------------------------------------------------------
+
+    @property
+    def why(self) -> str:
+        """Why enter does not send now."""
+        if self._editing_system:
+            return ""
+        if self.streaming:
+            return "a reply is streaming: esc stops it"
+        return "" if self.ready else self.reason or "the model is not up yet"
+
+    def _tell(self) -> None:
+        if not self.is_mounted:
+            return
+        prompt = self.query_one(Prompt)
+        why = self.why
+        room = max(10, self.size.width - 8) if self.size.width else 60
+        if self._editing_system:
+            prompt.border_title = line(("system prompt", B), label("  enter keeps it, esc leaves it"))
+            prompt.border_subtitle = None
+            prompt.placeholder = "You are …"
+        else:
+            prompt.border_title = None
+            words = middle(f"not sent: {why}" if self._refused and why else why, room)
+            prompt.border_subtitle = line((words, W) if self._refused or not self.streaming else label(words)) if why else None
+            prompt.placeholder = Content(f"Ask {middle(self.model, 40)}" if self.model else "Ask the model")
+        self.query_one("#chat-empty", Static).update(self._welcome())
+
+    def _welcome(self) -> Content:
+        if self.ready:
+            return line(label("Ask "), (self.model or "the model", B), label(" something, or press f5 for the smoke prompts."))
+        return line(
+            label(self.reason or "The model is not up yet."),
+            label("\nA prompt can be typed already; it is sent when you press enter."),
+        )
+
+    def _show_system(self) -> None:
+        shown = self.query_one("#chat-system", Static)
+        system = self.conversation.system
+        shown.display = bool(system)
+        shown.update(line(label("system  "), Content(system)))
+
+    # -- sending -------------------------------------------------------------------------------------------------------------------
+
+    @on(Prompt.Entered)
+    def _entered(self, entered: Prompt.Entered) -> None:
+        entered.stop()
+        if self._editing_system:
+            self._leave_system(keep=True)
+            return
+        if self.why:
+            self._refused = True
+            self._tell()
+            return
+        self._refused = False
+        self.query_one(Prompt).sent(entered.text)
+        self.query_one(Turns).anchor()
+        self.post_message(PromptSubmitted(entered.text))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "stop_or_leave":
+            return self.streaming or self._editing_system  # else the screen's own escape
+        return True
+
+    def action_stop_or_leave(self) -> None:
+        if self._editing_system:
+            self._leave_system(keep=False)
+        else:
+            self.post_message(GenerationStopped())
+
+    def action_page(self, step: int) -> None:
+        turns = self.query_one(Turns)
+        if step < 0:
+            turns.scroll_page_up(animate=False)
+        else:
+            turns.scroll_page_down(animate=False)
+            self.call_after_refresh(turns.follow_again_if_near)
+
+    def action_end(self) -> None:
+        self.query_one(Turns).anchor()
+
+    # -- what the screen's keys call -----------------------------------------------------------------------------------------------
+
+    def focus_prompt(self) -> None:
+        self.query_one(Prompt).focus()
+
+    def toggle_thoughts(self) -> None:
+        """Shows or folds the reasoning of all turns."""
+        self.folded = not self.folded
+
+    def clear_conversation(self) -> None:
+        """A new conversation, after the reply that streams has been stopped; the system prompt stays."""
+        if self.streaming:
+            self.post_message(GenerationStopped())
+        self.post_message(ConversationCleared())
+        self.focus_prompt()
+
+    def copy_reply(self) -> None:
+        """The last reply, as the model wrote it, into the terminal's clipboard (OSC 52)."""
+        reply = next((turn.reply for turn in reversed(self.conversation.turns) if turn.reply.strip()), None)
+        if reply is None:
+            self.notify("There is no reply to copy yet.", markup=False)
+            return
+        self.post_message(TextCopied(reply, f"the reply, {whole(len(reply))} characters"))
+
+    def edit_system(self) -> None:
+        """The prompt becomes the editor of the system prompt."""
+        prompt = self.query_one(Prompt)
+        if not self._editing_system:
+            self._editing_system = True
+            self._draft = prompt.text
+            prompt.text = self.conversation.system
+            prompt.move_cursor(prompt.document.end)
+        prompt.focus()
+        self._tell()
+
+    def _leave_system(self, *, keep: bool) -> None:
+        prompt = self.query_one(Prompt)
+        text = prompt.text.strip()
+        self._editing_system = False
+        prompt.text, self._draft = self._draft, ""
+        self._tell()
+        if keep and text != self.conversation.system:
+            self.post_message(SystemPromptChanged(text))

@@ -1,0 +1,192 @@
+"""One turn of the conversation: what was asked, what the model thought, its reply as it streams, and the figures of it."""
+
+from contextlib import suppress
+
+from markdown_it import MarkdownIt
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.content import Content
+from textual.css.query import NoMatches
+from textual.reactive import var
+from textual.widgets import Markdown, Static
+from textual.widgets.markdown import MarkdownStream
+
+from tui.core.chat import Turn
+from tui.messages import TextCopied
+from tui.widgets.figures import BE, BP, E, Part, W, label, line
+from tui.widgets.figures import B as BOLD
+from tui.widgets.numbers import DASH, three, whole
+
+MARKDOWN_LIMIT = 40_000
+"""Characters of a reply that are drawn as Markdown, a widget a block; the rest of a longer one is plain text."""
+TAIL_LIMIT = 20_000
+FINISH = {"stop": ("", ""), "length": ("▲ cut by its length", W), "stopped": ("stopped", W), "abort": ("▲ ended by the server", W)}
+
+
+def parser() -> MarkdownIt:
+    """Markdown without HTML: tags of a reply are text."""
+    return MarkdownIt("gfm-like").disable(["html_block", "html_inline"])
+
+
+def footer(turn: Turn) -> Content:
+    """The figures of a reply: `TTFT 187 ms   81.2 tok/s   28 in, 201 out   2.7 s`."""
+    if turn.streaming:
+        if turn.ttft_ms is None:
+            return line(("◐ ", BP), label("waiting for the first token"))
+        return line(("◐ ", BP), label("TTFT "), (three(turn.ttft_ms), BOLD), label(f" ms   {turn.chunks:,} chunks so far"))
+    usage = turn.usage
+    parts: list[list[Part]] = [
+        [label("TTFT "), (three(turn.ttft_ms), BOLD), label(" ms")],
+        [(three(turn.tokens_s), BOLD), label(" tok/s")],
+    ]
+    if usage.prompt_tokens is None and usage.completion_tokens is None:
+        parts.append([(f"{turn.chunks:,}", BOLD), label(" chunks")])
+    else:
+        cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
+        parts.append(
+            [(whole(usage.prompt_tokens), BOLD), label(f" in{cached}, "), (whole(usage.completion_tokens), BOLD), label(" out")]
+        )
+    parts.append([(DASH if turn.seconds is None else f"{turn.seconds:.1f}", BOLD), label(" s")])
+    if turn.finish:
+        words, style = FINISH.get(turn.finish, (turn.finish, W))
+        if words:
+            parts.append([(words, style)])
+    return Content("   ").join(line(*one) for one in parts)
+
+
+def thought_line(turn: Turn, folded: bool) -> Content:
+    """`▸ thought for 1.9 s, 154 tokens`."""
+    mark = "▸ " if folded else "▾ "
+    tokens = f", {turn.usage.reasoning_tokens:,} tokens" if turn.usage.reasoning_tokens else ""
+    took = f" for {turn.thought_s:.1f} s" if turn.thought_s is not None else ""
+    if turn.streaming and not turn.reply:
+        last = turn.reasoning.rstrip().rpartition("\n")[2]
+        return line((mark, BP), label(f"thinking{took}   "), label(last[-100:] if folded else ""))
+    return line(label(f"{mark}thought{took}{tokens}"))
+
+
+class TurnView(Vertical):
+    """Draws its turn; a growing reply is appended to, never drawn again from the start."""
+
+    DEFAULT_CSS = """
+    TurnView {
+        height: auto; margin: 1 0 0 0;
+        & > .asked { border-left: wide $secondary; padding: 0 1; text-style: bold; height: auto; }
+        & > .thought, & > .note, & > .foot { padding: 0 2; height: auto; }
+        & > .thinking { padding: 0 2; margin: 0 0 0 2; height: auto; color: $foreground 70%; border-left: solid $rule; }
+        & > .thinking:ansi { text-style: dim; }
+        & > Markdown { padding: 0 2; margin: 1 0 0 0; background: $background; height: auto; }
+        & > .rest { padding: 0 2; height: auto; }
+        & > .error { padding: 0 1; margin: 1 0 0 0; height: auto; background: $error 14%; border-left: outer $error; }
+        & > .error:ansi { background: transparent; }
+        &.-folded > .thinking { display: none; }
+        MarkdownFence { background: $surface; margin: 0 0 1 0; }
+        MarkdownBlock:dark > .code_inline, MarkdownBlock:light > .code_inline { background: $surface; color: $primary; }
+        MarkdownBlock:ansi > .code_inline { background: transparent; color: $primary; }
+    }
+    """
+    turn: var[Turn] = var(Turn(asked=""), init=False)
+    folded: var[bool] = var(True, init=False, toggle_class="-folded")
+
+    def __init__(self, turn: Turn, *, folded: bool) -> None:
+        super().__init__()
+        self.set_reactive(TurnView.turn, turn)
+        self.set_reactive(TurnView.folded, folded)
+        self.set_class(folded, "-folded")
+        self._stream: MarkdownStream | None = None
+        self._written = ""
+        self._plain_from: int | None = None
+        """Where the part of the reply begins that is too long for Markdown."""
+
+    def compose(self) -> ComposeResult:
+        yield Static(Content(self.turn.asked), classes="asked", markup=False)
+        yield Static(classes="note", markup=False)
+        yield Static(classes="thought", markup=False)
+        yield Static(classes="thinking", markup=False)
+        yield Markdown(classes="reply", parser_factory=parser, open_links=False)
+        yield Static(classes="rest", markup=False)
+        yield Static(classes="error", markup=False)
+        yield Static(classes="foot", markup=False)
+
+    async def on_mount(self) -> None:
+        await self._show()
+
+    async def on_unmount(self) -> None:
+        if self._stream is not None:
+            stream, self._stream = self._stream, None
+            with suppress(NoMatches):
+                await stream.stop()
+
+    async def watch_turn(self) -> None:
+        if self.is_mounted and self.is_attached:
+            await self._show()
+
+    def watch_folded(self) -> None:
+        if self.is_mounted:
+            self._show_thought()
+
+    async def _show(self) -> None:
+        turn = self.turn
+        self._put("note", line(("▲ ", W), turn.note) if turn.note else None)
+        self._show_thought()
+        await self._show_reply(turn)
+        self._put("error", line(("✗ ", BE), (turn.error, E)) if turn.error else None)
+        self._put("foot", footer(turn))
+
+    def _show_thought(self) -> None:
+        turn = self.turn
+        self._put("thought", thought_line(turn, self.folded) if turn.reasoning else None)
+        # while it is folded nobody sees it: the text is put in when it opens
+        if not turn.reasoning or self.folded:
+            self.query_one(".thinking", Static).display = False
+        else:
+            self._put("thinking", Content(_tail(turn.reasoning)))
+
+    async def _show_reply(self, turn: Turn) -> None:
+        markdown = self.query_one(Markdown)
+        text = turn.reply
+        if self._plain_from is None and len(text) > MARKDOWN_LIMIT:
+            cut = text.rfind("\n", 0, MARKDOWN_LIMIT) + 1
+            self._plain_from = cut or MARKDOWN_LIMIT
+        body = text if self._plain_from is None else text[: self._plain_from]
+        markdown.display = bool(body.strip())
+        if not body.startswith(self._written):
+            await self._end_stream()
+            await markdown.update(body)
+        elif body != self._written:
+            if self._stream is None:
+                self._stream = Markdown.get_stream(markdown)
+            await self._stream.write(body[len(self._written) :])
+        self._written = body
+        if not turn.streaming and self._stream is not None:
+            await self._end_stream()
+            await markdown.update(body)  # what was appended piece by piece is parsed once more as a whole
+        self._put("rest", Content(_tail(text[self._plain_from :])) if self._plain_from is not None else None)
+
+    async def _end_stream(self) -> None:
+        if self._stream is not None:
+            stream, self._stream = self._stream, None
+            await stream.stop()
+
+    def _put(self, name: str, content: Content | None) -> None:
+        widget = self.query_one(f".{name}", Static)
+        widget.display = content is not None
+        if content is not None:
+            widget.update(content)
+
+    def on_click(self, event: object) -> None:
+        """A click on the line of the thought opens or folds it."""
+        widget = getattr(event, "widget", None)
+        if isinstance(widget, Static) and widget.has_class("thought"):
+            self.folded = not self.folded
+
+    def on_markdown_link_clicked(self, event: Markdown.LinkClicked) -> None:
+        """A link of a reply is never opened: it is copied, so that the user sees where it leads."""
+        event.stop()
+        self.post_message(TextCopied(event.href, "the link"))
+
+
+def _tail(text: str) -> str:
+    if len(text) <= TAIL_LIMIT:
+        return text
+    return f"… {len(text) - TAIL_LIMIT:,} characters before …\n{text[-TAIL_LIMIT:]}"
