@@ -60,6 +60,7 @@ class SimulatedHost:
         self._attempt = 0
         self._supervising: asyncio.Task[None] | None = None
         self._frozen_once = False
+        self._ready = asyncio.Event()
         self.api_port = _free_port()
 
     # -- life --------------------------------------------------------------------------------------------------------------------
@@ -86,6 +87,8 @@ class SimulatedHost:
         if self._scenario.drop_every_s:
             self._tasks.append(asyncio.ensure_future(self._dropping(self._scenario.drop_every_s)))
         self._supervising = asyncio.ensure_future(self._supervise())
+        if self._scenario.already_up:
+            await self._ready.wait()
 
     async def close(self) -> None:
         for task in (*self._tasks, *([self._supervising] if self._supervising else [])):
@@ -200,6 +203,8 @@ class SimulatedHost:
         if report["engine"] != self._engine:
             self._engine = report["engine"]
         self._load.workers = tuple(report["workers"]) or ((self._engine,) if self._engine else ())
+        if report["phase"] == "ready":
+            self._ready.set()
         if report["phase"] == "ready" and not any(task.get_name() == "ready" for task in self._tasks):
             self._tasks.append(asyncio.create_task(self._when_ready(), name="ready"))
 

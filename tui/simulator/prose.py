@@ -20,7 +20,14 @@ PROSE = (
     "to snow."
 )
 
+RAIN = (
+    "Rain forms when the sun warms water and some of it evaporates into the air as vapour. As the moist air rises it cools, and "
+    "the vapour condenses on tiny particles into the droplets that make up a cloud. The droplets collide and grow until they are "
+    "too heavy to stay up. Then they fall as rain."
+)
+
 REPLIES: tuple[tuple[str, str], ...] = (
+    (r"\brain\b.*\b(form|fall|happen|come)|how does it rain", RAIN),
     (r"^\s*(hi|hello|hey|good (morning|evening))\b", "Hello! How can I help you today?"),
     (
         r"who are you|your name|what model",

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tui.simulator.prose import PROSE, REPLIES, babble
+from tui.simulator.prose import PROSE, RAIN, REPLIES, babble
 
 CAPITALS = {
     "france": "Paris", "germany": "Berlin", "italy": "Rome", "spain": "Madrid", "portugal": "Lisbon", "japan": "Tokyo",
@@ -66,15 +66,28 @@ def continuation(prompt: str, *, kind: str = "base", seed: int = 0) -> str:
             return f" {city}. It is the seat of the government and one of the country's best-known cities." + PROSE
     if (match := re.search(r"([\d+\-*/×. ()]+)=\s*$", prompt[-80:])) and (value := _value(match[1])) is not None:
         return f" {value}\n" + PROSE
+    if re.search(r"how rain forms:?\s*$", prompt[-60:], re.I):
+        return f" {RAIN}" + PROSE
     if re.search(r"(?:^|\D)(\d+), (\d+), (\d+),?\s*$", prompt[-60:]):
         numbers = [int(number) for number in re.findall(r"\d+", prompt[-60:])]
         step = numbers[-1] - numbers[-2]
         return "".join(f" {numbers[-1] + step * (i + 1)}," for i in range(12)) + PROSE
-    if question := re.search(
-        r"(?:^|\n)\s*(?:Q|Question|User|Human):\s*(.+?)\s*\n\s*(?:A|Answer|Assistant|AI):?\s*$", prompt[-1500:], re.S
-    ):
-        return " " + answer([("user", question[1])]).text
+    if question := re.search(r"(?:Q|Question|User|Human):\s*([^\n]+)\n+\s*(?:A|Answer|Assistant|AI):?\s*$", prompt[-1500:]):
+        return " " + answer([("user", question[1])]).text + "\n\n" + PROSE
+    if told := _induction(prompt):
+        return told + "." + PROSE
     return PROSE
+
+
+def _induction(prompt: str, words: int = 5) -> str | None:
+    """How a sentence with the same beginning went on earlier in the prompt."""
+    beginning = " ".join(prompt[-400:].split()[-words:])
+    if len(beginning.split()) < words:
+        return None
+    at = prompt.find(beginning, 0, len(prompt) - len(beginning) - 1)
+    if at < 0:
+        return None
+    return re.split(r"(?<=\w)[.\n]", prompt[at + len(beginning) :], maxsplit=1)[0]
 
 
 def filler(count: int, seed: int) -> str:
@@ -128,9 +141,14 @@ def _exact(asked: str, whole: str) -> str | None:
     return None
 
 
+_JSON_OBJECT = re.compile(r"\{(?:[^{}]|\{[^{}]*\})*\}")
+
+
 def _json(asked: str, whole: str) -> str | None:
     if not re.search(r"\bjson\b", asked, re.I):
         return None
+    if (given := _JSON_OBJECT.search(asked)) and re.search(r"\b(exactly|this|verbatim|following)\b", asked, re.I):
+        return given[0]
     keys: dict[str, object] = {}
     for name in re.findall(r"[\"'`“]([A-Za-z_][\w-]*)[\"'`”]", asked):
         keys.setdefault(name, None)

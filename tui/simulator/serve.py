@@ -105,9 +105,9 @@ class _Server:
             gone.cancel()
         loop.add_signal_handler(signal.SIGTERM, self._stopping.set)
         batching = asyncio.ensure_future(self._endpoint.engine.run())
+        await self._endpoint.open(self._serving.port)
         start.open_api()
         self._log.wall = time.time
-        await self._endpoint.open(self._serving.port)
         statistics = asyncio.ensure_future(self._statistics())
         try:
             return await self._serve()

@@ -36,6 +36,8 @@ _ROUTES = (
 )  # fmt: skip
 CONTEXT_MIB = 604
 """What the CUDA context and NCCL take on each GPU before any weight."""
+STAGING_MIB = 1_900
+"""Buffers in which shards are sorted and repacked; given back after the last one."""
 
 
 @dataclass(slots=True)
@@ -188,7 +190,7 @@ class Start:
         first = self.worker(0)
         for rank in range(self.ranks):
             self.log.record(self.worker(rank), "Loading model from scratch...", source="model_runner.py:281")
-        self._tell(phase="loading", busy=0.03)
+        self._tell(phase="loading", busy=0.03, memory_mib=CONTEXT_MIB + STAGING_MIB)
         self.log.record(
             first,
             "Using TRITON_MLA attention backend out of potential backends: ['FLASHINFER_MLA', 'TRITON_MLA'].",
@@ -221,7 +223,7 @@ class Start:
         for step in range(1, steps + 1):
             await self.clock.spend(seconds / steps)
             share = (shard - 1 + step / steps) / shards
-            self._tell(weights_share=share, memory_mib=CONTEXT_MIB + share * self._weights_mib)
+            self._tell(weights_share=share, memory_mib=CONTEXT_MIB + STAGING_MIB + share * self._weights_mib)
 
     @property
     def _weights_mib(self) -> float:
