@@ -55,6 +55,14 @@ def start() -> Tuple[Optional[str], Optional[str], int]:
     return driver, cuda, count
 
 
+def process_name(pid: int) -> Optional[str]:
+    """The driver's name for a process, where /proc doesn't tell (another container's)."""
+    try:
+        return text(pynvml.nvmlSystemGetProcessName(pid)) or None
+    except pynvml.NVMLError:
+        return None
+
+
 def stop(unload: bool) -> None:
     """Ends NVML. `unload` drops the library itself, so that the next start finds a driver's newer one; no thread may be in it."""
     with contextlib.suppress(pynvml.NVMLError):

@@ -55,7 +55,7 @@ _FIELDS = (
     (pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES, "pcie_tx"),
     (pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES, "pcie_rx"),
 )
-_FIELD_IDS = [number for number, _ in _FIELDS]
+_FIELD_IDS = tuple(number for number, _ in _FIELDS)
 
 
 class DriverGone(Exception):
@@ -71,7 +71,7 @@ class Device:
         self.pids: Dict[int, Optional[float]] = {}
         """Processes on it and their memory in MiB."""
         self.handle: Any = None
-        self._without: Set[str] = set()
+        self._without: Set[Tuple[Any, ...]] = set()
         self._due: Dict[str, float] = {}
         self._pcie: Optional[Tuple[float, int, int]] = None
         self._instances: List[Tuple[Any, Dict[str, Any]]] = []
@@ -84,13 +84,14 @@ class Device:
 
     def _ask(self, name: str, *arguments: Any) -> Any:
         """Calls an NVML function for this GPU. None where it doesn't tell; raises for what concerns the whole GPU or driver."""
-        if name in self._without:
+        call = (name, *arguments)
+        if call in self._without:
             return None
         try:
             return getattr(pynvml, name)(self.handle, *arguments)
         except pynvml.NVMLError as error:
             if error.value in _NEVER:
-                self._without.add(name)
+                self._without.add(call)
                 return None
             if error.value in _DRIVER_GONE:
                 raise DriverGone(error_words(error)) from error
@@ -98,8 +99,8 @@ class Device:
                 raise
             self._failed = error_words(error)
             return None
-        except AttributeError:
-            self._without.add(name)
+        except AttributeError:  # a pynvml that doesn't know it
+            self._without.add(call)
             return None
 
     def _is_due(self, what: str, period: float, now: float) -> bool:
@@ -169,7 +170,7 @@ class Device:
 
     def _fast(self) -> None:
         memory = self._ask("nvmlDeviceGetMemoryInfo", pynvml.nvmlMemory_v2)
-        if memory is None and "nvmlDeviceGetMemoryInfo" in self._without:
+        if memory is None and not self._failed:
             memory = self._first_memory_call()
         if memory is None:
             self._set(memory_used_mib=None, memory_total_mib=None)
@@ -282,8 +283,8 @@ class Device:
         except pynvml.NVMLError:
             return
         self._set(
-            pcie_rx_mb_s=rx * 1024 / 1e6 if rx is not None else None,
-            pcie_tx_mb_s=tx * 1024 / 1e6 if tx is not None else None,
+            pcie_rx_mb_s=round(rx * 1024 / 1e6, 2) if rx is not None else None,
+            pcie_tx_mb_s=round(tx * 1024 / 1e6, 2) if tx is not None else None,
         )
 
     # -- processes and MIG ---------------------------------------------------------------------------------------------------------
@@ -297,7 +298,7 @@ class Device:
 
     def _list(self, handle: Any, found: Dict[int, Optional[float]]) -> None:
         for name in ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses"):
-            if name in self._without:
+            if (name,) in self._without:
                 continue
             try:
                 running = getattr(pynvml, name)(handle)
@@ -305,7 +306,7 @@ class Device:
                 if error.value in (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED):
                     raise
                 if error.value in _NEVER and handle is self.handle:
-                    self._without.add(name)
+                    self._without.add((name,))
                 continue
             for process in running:
                 memory = process.usedGpuMemory

@@ -22,7 +22,7 @@ from pynvml import NVMLError
 from tui.probe import library, nvml
 from tui.probe.leash import Link
 from tui.probe.machine import Machine
-from tui.probe.processes import Processes, bytes_read, wall_and_mono
+from tui.probe.processes import Processes, bytes_read, name_of, wall_and_mono
 
 HZ_LIMITS = (0.1, 10.0)
 MACHINE_S = 1.0
@@ -139,6 +139,9 @@ class GpuWatch:
     def _with_processes(self, now: float) -> List[Dict[str, Any]]:
         seen = {pid for device in self._devices for pid in device.pids}
         facts = {pid: self._processes.facts(pid, now) for pid in seen}
+        for pid, known in facts.items():
+            if "name" not in known:
+                known["name"] = name_of((library.process_name(pid) or "").encode("utf-8", "replace"))
         self._find_engine(now, facts)
         rows = []
         for device in self._devices:
