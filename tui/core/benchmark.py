@@ -38,7 +38,26 @@ class Plan:
     prompts_file: str | None = None
     stop_at_knee: bool = False
     repeat_first: bool = False
+    """Measure the first point again at the end, to see whether the server drifted meanwhile."""
     seed: int | None = None
+    """Of the prompts; None draws a new one for every run, so that no prefix cache can help."""
+    max_concurrency: int | None = None
+    """The most requests in flight of an open loop (`request_rate`); None sets no limit."""
+    token_ids: bool = False
+    """Prompts are token ids of an exact number (completions only) instead of natural text."""
+    ignore_eos: bool = True
+    """Ask the server to go on to the asked length, where it takes that."""
+    min_seconds: float | None = None
+    """At least so long a point where neither requests nor a duration are given; None: 20, thorough 60."""
+    stagger_s: float = 0.0
+    """Spread the first requests of a closed loop over this time instead of sending them in one burst."""
+    stall_s: float = 120.0
+    """A reply without a byte for so long has failed."""
+    workers: int = 0
+    """Processes of the load generator; 0 lets it choose."""
+    save_detailed: bool = False
+    """Bring per-request arrays along in each point's `detail`."""
+    verify_tls: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +68,7 @@ class Progress:
     points: int
     concurrency: int
     stage: str
-    """"warm-up", "measuring" or "draining"."""
+    """"preparing", "warm-up", "measuring", "draining" or "summing up"."""
     in_flight: int = 0
     done: int = 0
     failed: int = 0
@@ -65,6 +84,8 @@ class Point:
 
     concurrency: int
     figures: dict[str, Any]
+    detail: dict[str, list[Any]] | None = None
+    """vLLM's per-request arrays, when they were asked for."""
 
     def get(self, name: str) -> float | None:
         value = self.figures.get(name)
@@ -84,3 +105,5 @@ class Result:
     stopped: str | None = None
     """Why it ended before its plan: "stopped by the user", "link lost" …; None when complete."""
     started_at: float | None = None
+    path: str | None = None
+    """Where the result was kept as JSON."""

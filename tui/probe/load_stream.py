@@ -74,8 +74,14 @@ class Stream:
             body = response.feed(data)
         except ValueError as error:
             raise Failure("bad_http", str(error)) from None
-        if not body:
-            return
+        if body:
+            self.feed_body(body, stamp)
+
+    def feed_body(self, body: bytes, stamp: float) -> None:
+        """Takes bytes of the body, the head being known. Raises Failure."""
+        self.touched = True
+        self.heard = stamp
+        response = self.response
         if self.plain is None:
             if (
                 self.events == 0

@@ -1,0 +1,136 @@
+"""A benchmark as documents: `bench --json`, the files of `vllm bench serve`, CSV, and the words that say what the figures mean."""
+
+import csv
+import io
+import time
+from dataclasses import asdict
+from typing import Any
+
+from tui.core.benchmark import Plan, Point, Result, Vantage
+
+DEFINITIONS = "vllm-0.33"
+
+MEANINGS = (
+    ("TTFT", "first token-bearing chunk − send (the role chunk is none; reasoning is one)"),
+    ("ITL", "gap between chunks, pooled over all requests"),
+    ("TPOT", "(last − first) / (tokens − 1), one value a request"),
+    ("tok/s", "output tokens of completed requests / whole run, ramp and drain included"),
+    ("steady", "the same while all streams were busy"),
+)
+
+BASE_DEVIATIONS = (
+    "tokens are the server's own counts (usage), no local tokenizer",
+    "reasoning_content counts as a token",
+    "an error object after the first token, an aborted or a cut stream is a failure",
+    "the warm-up at each point's own concurrency is excluded",
+    "arrival times are the kernel's stamps where it gives them",
+)
+
+FIRST = (
+    "date",
+    "endpoint_type",
+    "backend",
+    "label",
+    "model_id",
+    "tokenizer_id",
+    "num_prompts",
+    "request_rate",
+    "burstiness",
+    "max_concurrency",
+)
+"""vLLM's leading keys, in its order."""
+
+DETAILS = ("input_lens", "output_lens", "start_times", "ttfts", "itls", "latencies", "queue_times", "generated_texts", "errors")
+
+
+def backend_of(endpoint: str) -> str:
+    """vLLM's name for an endpoint."""
+    return "openai-chat" if endpoint == "chat" else "openai"
+
+
+def heading(plan: Plan, model: str, concurrency: int, at: float) -> dict[str, Any]:
+    """The keys with which vLLM's object of a point begins. `at` is the wall clock's time of its beginning."""
+    backend = backend_of(plan.endpoint)
+    return {
+        "date": time.strftime("%Y%m%d-%H%M%S", time.localtime(at)),
+        "endpoint_type": backend,
+        "backend": backend,
+        "label": None,
+        "model_id": model,
+        "tokenizer_id": model,
+        "num_prompts": None,
+        "request_rate": plan.request_rate if plan.request_rate is not None else "inf",
+        "burstiness": plan.burstiness,
+        "max_concurrency": concurrency or None,
+    }
+
+
+def document(result: Result, saved: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The one JSON document of `bench --json`."""
+    return {
+        "schema": 1,
+        "endpoint": result.endpoint,
+        "model": result.model,
+        "vantage": str(result.vantage),
+        "definitions": DEFINITIONS,
+        "deviations": list(result.deviations),
+        "plan": plan_document(result.plan),
+        "points": [dict(point.figures) for point in result.points],
+        "saved": list(saved),
+        "stopped": result.stopped,
+        "started_at": None
+        if result.started_at is None
+        else time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(result.started_at)),
+    }
+
+
+def plan_document(plan: Plan) -> dict[str, Any]:
+    """The plan without what may be secret: header values are left out."""
+    fields = asdict(plan)
+    fields["headers"] = sorted(plan.headers)
+    fields["vantage"] = str(plan.vantage) if isinstance(plan.vantage, Vantage) else None
+    return fields
+
+
+def saved_name(point: Point) -> str:
+    """The file name that `vllm bench serve --save-result` would give this point."""
+    figures = point.figures
+    model = str(figures["model_id"]).rstrip("/").split("/")[-1]
+    model = "".join(c if c.isalnum() or c in "._-" else "_" for c in model) or "model"
+    gate = figures.get("max_concurrency")
+    middle = f"-concurrency{gate}" if gate is not None else ""
+    label = str(figures.get("label") or figures["backend"]).replace("/", "_").replace(" ", "_")
+    rate = figures["request_rate"]
+    return f"{label}-{rate}qps{middle}-{model}-{figures['date']}.json"
+
+
+def saved_document(point: Point, detailed: bool = False) -> dict[str, Any]:
+    """One vLLM-shaped object; with the per-request arrays when they are there and wanted."""
+    found = dict(point.figures)
+    if detailed and point.detail is not None:
+        found.update(point.detail)
+    return found
+
+
+def csv_of(result: Result) -> str:
+    """One row a point; columns are the first point's keys in order, then what others have more. Lists and objects are left out."""
+    names: list[str] = []
+    for point in result.points:
+        names += [name for name, value in point.figures.items() if name not in names and not isinstance(value, list | dict | tuple)]
+    target = io.StringIO()
+    writer = csv.writer(target, lineterminator="\n")
+    writer.writerow(names)
+    for point in result.points:
+        writer.writerow(["" if point.figures.get(name) is None else point.figures[name] for name in names])
+    return target.getvalue()
+
+
+def drift(result: Result) -> float | None:
+    """By what share throughput at the first concurrency changed between the beginning and the end; None without a repetition."""
+    if len(result.points) < 2:
+        return None
+    first = result.points[0]
+    again = [point for point in result.points[1:] if point.figures.get("repeat") == "again"]
+    a = first.get("output_throughput")
+    b = again[-1].get("output_throughput") if again else None
+    return (b - a) / a if a and b is not None else None

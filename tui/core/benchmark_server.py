@@ -1,0 +1,109 @@
+"""The server's side of a point, from what its counters did meanwhile (lines of /metrics of vLLM and SGLang)."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+Series = Mapping[tuple[str, str], float]
+
+
+def series(lines: Iterable[str]) -> dict[tuple[str, str], float]:
+    """(family without the engine's prefix, labels) -> value; a line that is none is passed over."""
+    found: dict[tuple[str, str], float] = {}
+    for line in lines:
+        head, _, number = line.strip().rpartition(" ")
+        name, _, labels = head.partition("{")
+        try:
+            value = float(number)
+        except ValueError:
+            continue
+        family = name.rpartition(":")[2].strip()
+        if family:
+            found[(family, labels.rstrip("}"))] = value
+    return found
+
+
+def _total(values: Series, family: str, only: str = "", without: str = "") -> float | None:
+    chosen = [
+        value
+        for (name, labels), value in values.items()
+        if name == family and only in labels and not (without and without in labels)
+    ]
+    return sum(chosen) if chosen else None
+
+
+def _delta(before: Series, after: Series, family: str, only: str = "", without: str = "") -> float | None:
+    """How much a counter grew, summed over engines; None when it isn't there or went back (the server was restarted)."""
+    a = _total(before, family, only, without)
+    b = _total(after, family, only, without)
+    if b is None:
+        return None
+    grown = b - (a or 0.0)
+    return grown if grown >= 0 else None
+
+
+def _mean_ms(before: Series, after: Series, family: str) -> float | None:
+    total = _delta(before, after, family + "_sum")
+    count = _delta(before, after, family + "_count")
+    return total / count * 1000.0 if total is not None and count else None
+
+
+def server_figures(
+    before: Iterable[str], after: Iterable[str], peaks: Mapping[str, float], ours_completed: int, ours_other: int
+) -> dict[str, Any]:
+    """What the server says of the time between two looks at its metrics.
+
+    `ours_completed` requests of ours completed in that time, `ours_other` failed or were cut off (they may or may not have been
+    counted by the server: only a surplus above both is put down to others). Names are ours; None is what the server doesn't tell.
+    """
+    a, b = series(before), series(after)
+    finished = _delta(a, b, "request_success_total", without='finished_reason="abort"')
+    if finished is None:
+        finished = _delta(a, b, "num_requests_total")
+    foreign = None
+    if finished is not None:
+        surplus = round(finished) - ours_completed
+        foreign = max(0, surplus - ours_other) if surplus > 0 else 0
+    hits = _delta(a, b, "prefix_cache_hits_total")
+    queries = _delta(a, b, "prefix_cache_queries_total")
+    figures: dict[str, Any] = {
+        "foreign_requests": foreign,
+        "server_running_before": _total(a, "num_requests_running") if a else None,
+        "server_waiting_before": _total(a, "num_requests_waiting") if a else None,
+        "server_mean_queue_ms": _mean_ms(a, b, "request_queue_time_seconds"),
+        "server_mean_prefill_ms": _mean_ms(a, b, "request_prefill_time_seconds"),
+        "server_mean_ttft_ms": _mean_ms(a, b, "time_to_first_token_seconds"),
+        "server_preemptions": _delta(a, b, "num_preemptions_total"),
+        "server_generation_tokens": _delta(a, b, "generation_tokens_total"),
+        "server_prefix_cache_hit_rate": hits / queries if hits is not None and queries else None,
+        "server_peak_running": peaks.get("running"),
+        "server_peak_waiting": peaks.get("waiting"),
+        "server_peak_kv_cache": peaks.get("kv_cache"),
+    }
+    figures.update(_speculation(a, b))
+    return figures
+
+
+def _speculation(a: Series, b: Series) -> dict[str, Any]:
+    """Speculative decoding under vLLM's own key names; nothing where the server doesn't speculate."""
+    drafts = _delta(a, b, "spec_decode_num_drafts_total")
+    drafted = _delta(a, b, "spec_decode_num_draft_tokens_total")
+    accepted = _delta(a, b, "spec_decode_num_accepted_tokens_total")
+    if not drafts or not drafted or accepted is None:
+        return {}
+    positions: dict[int, float] = {}
+    for (family, labels), value in b.items():
+        if family == "spec_decode_num_accepted_tokens_per_pos_total":
+            for label in labels.split(","):
+                name, _, text = label.partition("=")
+                if name.strip() == "position" and text.strip('"').isdigit():
+                    grown = value - a.get((family, labels), 0.0)
+                    position = int(text.strip('"'))
+                    positions[position] = positions.get(position, 0.0) + grown
+    return {
+        "spec_decode_acceptance_rate": accepted / drafted * 100.0,
+        "spec_decode_acceptance_length": 1.0 + accepted / drafts,
+        "spec_decode_num_drafts": int(drafts),
+        "spec_decode_draft_tokens": int(drafted),
+        "spec_decode_accepted_tokens": int(accepted),
+        "spec_decode_per_position_acceptance_rates": [positions[i] / drafts for i in sorted(positions)],
+    }

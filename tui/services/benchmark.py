@@ -1,0 +1,372 @@
+"""Runs benchmarks: chooses where the load comes from, measures point after point, keeps what was found.
+
+The load generator is a process of its own (on the GPU host by default), so neither the screen nor the connection disturbs its
+figures; what arrives here are progress four times a second and a summary a point. Leaving the iteration, or `stop`, ends every
+request at once.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from tui.core.benchmark import Plan, Point, Progress, Result, Vantage
+from tui.core.benchmark_plan import Step, past_the_knee, steps_of
+from tui.core.benchmark_report import BASE_DEVIATIONS, heading
+from tui.core.benchmark_server import series, server_figures
+from tui.core.gpu import GpuSample
+from tui.host.base import Host, HostError, NotPermitted, ProbeFailed
+from tui.services.benchmark_probe import BenchmarkRefused, Generator, LoadSource, Measured, Server
+from tui.services.session import Session
+
+__all__ = ["BenchmarkRefused", "BenchmarkRunning", "Benchmarks", "Server"]
+
+STOPPED_BY_USER = "stopped by the user"
+
+
+class BenchmarkRunning(Exception):
+    """A benchmark of this server runs already: two would measure each other."""
+
+
+class Benchmarks:
+    """The benchmarks of one server. `running` says whether one runs; a second `run` raises BenchmarkRunning."""
+
+    def __init__(
+        self,
+        name: str,
+        server: Server,
+        *,
+        host: Host | None,
+        open_local: Callable[[], Host],
+        direct: bool = False,
+        gpus: Callable[[], GpuSample | None] = lambda: None,
+        state: Path | None = None,
+        version: str = "",
+    ) -> None:
+        """`server.url` is as seen from `host`; with `direct`, or without a host, as seen from here. `open_local` makes this machine
+        as a host, disconnected. `gpus` gives the newest sample of the engine's GPUs. Results are kept below `state`, by default the
+        state directory of XDG."""
+        self._name = name
+        self._server = server
+        self._host = host
+        self._open_local = open_local
+        self._direct = direct or host is None
+        self._gpus = gpus
+        self._state = state if state is not None else platformdirs.user_state_path("readyroom") / "benchmarks"
+        self._version = version
+        self._running = False
+        self._stopping = False
+        self._generator: LoadSource | None = None
+
+    @classmethod
+    def of_session(cls, session: Session, open_local: Callable[[], Host], version: str = "") -> "Benchmarks":
+        """The benchmarks of a watched deployment: its API, its key, the samples of its GPUs."""
+        deployment = session.deployment
+        headers = dict(deployment.headers)
+        if session._api_key:
+            headers["Authorization"] = f"Bearer {session._api_key}"
+        return cls(
+            session.name,
+            Server(deployment.api, headers, deployment.ca_file, deployment.model),
+            host=session.host,
+            open_local=open_local,
+            direct=deployment.direct,
+            gpus=lambda: session.state.gpus,
+            version=version,
+        )
+
+    @property
+    def running(self) -> bool:
+        return self._running
+
+    async def stop(self) -> None:
+        """Ends every request now. The benchmark comes to its end with what it has; nothing happens when none runs."""
+        if self._running and not self._stopping:
+            self._stopping = True
+            if self._generator is not None:
+                with contextlib.suppress(HostError):
+                    await self._generator.stop()
+
+    async def run(self, plan: Plan, prompts: Sequence[dict[str, Any]] | None = None) -> AsyncGenerator[Progress | Point | Result]:
+        """Measures: Progress several times a second, a Point after each one, the Result last.
+
+        `prompts` are given ones (`{"prompt"}` or `{"messages"}`, with `output_tokens` perhaps) instead of made ones. A benchmark
+        that is stopped or whose link breaks still ends with a Result, which says why in `stopped`. Raises BenchmarkRunning;
+        ValueError for a plan that makes no sense; BenchmarkRefused, HostError or OSError when it could not begin.
+        """
+        if self._running:
+            raise BenchmarkRunning("a benchmark runs already: wait for it or stop it")
+        steps = steps_of(plan)
+        self._running = True
+        self._stopping = False
+        run = _Run(plan, steps, time.time())
+        lock = None
+        try:
+            lock = self._lock()
+            async with contextlib.AsyncExitStack() as stack:
+                yield Progress(0, len(steps), steps[0].concurrency, "preparing")
+                generator = await self._start(plan, list(prompts) if prompts is not None else None, stack)
+                self._generator = generator
+                run.begin(generator)
+                try:
+                    async for news in self._points(run, generator):
+                        yield news
+                except HostError as error:
+                    run.stopped = error.cause
+            result = self._keep(run.result())
+            run.kept = True
+            yield result
+        finally:
+            self._generator = None
+            self._running = False
+            if lock is not None:
+                os.close(lock)
+            if not run.kept and run.points:
+                run.stopped = run.stopped or STOPPED_BY_USER
+                self._keep(run.result())
+
+    async def _points(self, run: "_Run", generator: LoadSource) -> AsyncGenerator[Progress | Point]:
+        plan = run.plan
+        skip = False
+        for number, step in enumerate(run.steps):
+            if self._stopping:
+                run.stopped = STOPPED_BY_USER
+                return
+            if skip and step.label != "again":
+                continue
+            energy = _Energy(self._gpus)
+            measured: Measured | None = None
+            async with contextlib.aclosing(
+                generator.measure(number, step, limits=plan.goodput, detailed=plan.save_detailed, workers=plan.workers)
+            ) as news:
+                async for item in news:
+                    if isinstance(item, Measured):
+                        measured = item
+                        break
+                    if item.get("stage") == "measuring":
+                        energy.begin()
+                    yield _progress(item, number, len(run.steps), step)
+            assert measured is not None
+            if measured.figures is None:
+                run.stopped = STOPPED_BY_USER
+                return
+            point = _point(plan, generator.model, step, measured, energy.end())
+            run.points.append(point)
+            yield point
+            if measured.stopped:
+                run.stopped = STOPPED_BY_USER if measured.stopped == "stopped" else measured.stopped
+                return
+            if plan.stop_at_knee and not skip and past_the_knee(run.points):
+                skip = True
+                run.notes.append(f"the sweep ended at its knee: more than {step.concurrency} streams gain nothing but waiting")
+
+    # -- where the load comes from -------------------------------------------------------------------------------------------------
+
+    async def _start(self, plan: Plan, prompts: list[dict[str, Any]] | None, stack: contextlib.AsyncExitStack) -> LoadSource:
+        vantage = plan.vantage or (Vantage.DIRECT if self._direct else Vantage.HOST)
+        if vantage is Vantage.HOST and self._host is None:
+            raise ValueError("the vantage 'host' needs a host: name a TARGET instead of a URL")
+        if vantage is Vantage.DIRECT and not self._direct and plan.vantage is None:
+            vantage = Vantage.HOST
+        if vantage is Vantage.HOST and self._host is not None:
+            try:
+                return await self._enter(self._host, vantage, plan, prompts, stack)
+            except (ProbeFailed, NotPermitted):
+                if plan.vantage is not None:
+                    raise
+                vantage = Vantage.TUNNEL
+        if vantage is Vantage.TUNNEL:
+            if self._host is None:
+                raise ValueError("the vantage 'tunnel' needs a host: name a TARGET instead of a URL")
+            from tui.services.benchmark_tunnel import open_tunnel
+
+            return await open_tunnel(self._host, self._server, plan, prompts, self._version, stack)
+        local = await stack.enter_async_context(self._open_local())
+        await local.connect()
+        return await self._enter(local, Vantage.DIRECT, plan, prompts, stack)
+
+    async def _enter(
+        self, host: Host, vantage: Vantage, plan: Plan, prompts: list[dict[str, Any]] | None, stack: contextlib.AsyncExitStack
+    ) -> LoadSource:
+        generator = await Generator.start(host, vantage, self._server, plan, prompts, self._version)
+        stack.push_async_callback(generator.close)
+        return generator
+
+    # -- what remains --------------------------------------------------------------------------------------------------------------
+
+    def _lock(self) -> int | None:
+        """A lock that other processes of readyroom see too. Raises BenchmarkRunning; None where the state can't be written."""
+        word = hashlib.sha256(f"{self._name}\n{self._server.url}".encode()).hexdigest()[:16]
+        try:
+            self._state.mkdir(parents=True, exist_ok=True, mode=0o700)
+            handle = os.open(self._state / f".{word}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:
+            return None
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(handle)
+            raise BenchmarkRunning(f"another readyroom benchmarks {self._name} now: wait for it or stop it there") from None
+        return handle
+
+    def _keep(self, result: Result) -> Result:
+        """Writes the result as JSON, 0600; the result with its path, or unchanged where it can't be written."""
+        if not result.points:
+            return result
+        stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(result.started_at or time.time()))
+        name = "".join(c if c.isalnum() or c in "._-" else "_" for c in self._name)[:60] or "server"
+        path = self._state / f"{stamp}-{name}.json"
+        kept = replace(result, path=str(path))
+        fields = asdict(kept)
+        fields["plan"]["headers"] = sorted(result.plan.headers)  # their values may be secret
+        fields["schema"] = 1
+        try:
+            self._state.mkdir(parents=True, exist_ok=True, mode=0o700)
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                json.dump(fields, file)
+        except OSError:
+            return result
+        return kept
+
+
+class _Run:
+    """What one benchmark has found so far."""
+
+    def __init__(self, plan: Plan, steps: tuple[Step, ...], at: float) -> None:
+        self.plan = plan
+        self.steps = steps
+        self.points: list[Point] = []
+        self.notes: list[str] = []
+        self.stopped: str | None = None
+        self.kept = False
+        self._at = at
+        self._model = plan.model or ""
+        self._vantage = plan.vantage or Vantage.HOST
+
+    def begin(self, generator: LoadSource) -> None:
+        self._model = generator.model
+        self._vantage = generator.vantage
+        self.notes += generator.notes
+        metrics = series(generator.server)
+        busy = sum(value for (family, _), value in metrics.items() if family in ("num_requests_running", "num_requests_waiting"))
+        if busy:
+            self.notes.append(f"{busy:.0f} requests of others were running or waiting when it began")
+
+    def result(self) -> Result:
+        return Result(
+            endpoint="/v1/chat/completions" if self.plan.endpoint == "chat" else "/v1/completions",
+            model=self._model,
+            vantage=self._vantage,
+            plan=self.plan,
+            points=tuple(self.points),
+            deviations=(*BASE_DEVIATIONS, *self.notes),
+            stopped=self.stopped,
+            started_at=self._at,
+        )
+
+
+class _Energy:
+    """What the GPUs drew while a point was measured."""
+
+    def __init__(self, gpus: Callable[[], GpuSample | None]) -> None:
+        self._gpus = gpus
+        self._first: tuple[float, float] | None = None
+
+    def begin(self) -> None:
+        if self._first is None:
+            self._first = self._read()
+
+    def _read(self) -> tuple[float, float] | None:
+        sample = self._gpus()
+        if sample is None:
+            return None
+        energies = [gpu.energy_j for gpu in sample.gpus if gpu.energy_j is not None]
+        if not energies or len(energies) < len(sample.gpus) or sample.received_at is None:
+            return None
+        return sample.received_at, sum(energies)
+
+    def end(self) -> dict[str, Any] | None:
+        sample = self._gpus()
+        if sample is None:
+            return None
+        last = self._read()
+        watts = None
+        if last is not None and self._first is not None and last[0] > self._first[0]:
+            watts = (last[1] - self._first[1]) / (last[0] - self._first[0])
+        return {
+            "count": len(sample.gpus),
+            "memory_used_mib": [gpu.memory_used_mib for gpu in sample.gpus],
+            "mean_power_w": watts,
+        }
+
+
+def _point(plan: Plan, model: str, step: Step, measured: Measured, gpu: dict[str, Any] | None) -> Point:
+    """vLLM's keys first, ours behind them."""
+    assert measured.figures is not None
+    found = dict(measured.figures)
+    figures = heading(plan, model, step.concurrency, measured.begin or time.time())
+    figures.update(found)
+    completed = int(found["completed"])
+    others = int(found["failed"]) + int(found["incomplete"])
+    figures.update(server_figures(measured.before, measured.after, measured.peaks, completed, others))
+    figures.update(measured.client)
+    if figures["foreign_requests"]:
+        figures["warnings"] = [*figures["warnings"], f"{figures['foreign_requests']} requests of others were served meanwhile"]
+    if figures.get("client_limited"):
+        figures["warnings"] = [*figures["warnings"], "the client itself was the bottleneck: the server may do more"]
+    if abs(figures.get("clock_step_ms") or 0.0) > 5.0:
+        figures["warnings"] = [*figures["warnings"], "the machine's clock was stepped meanwhile: latencies around it are wrong"]
+    throughput = found.get("steady_output_throughput") or found.get("output_throughput")
+    if gpu is not None:
+        gpu["tokens_per_s_per_gpu"] = throughput / gpu["count"] if throughput and gpu["count"] else None
+        gpu["tokens_per_joule"] = throughput / gpu["mean_power_w"] if throughput and gpu["mean_power_w"] else None
+    figures["gpu"] = gpu
+    figures["repeat"] = step.label or None
+    return Point(step.concurrency, figures, measured.detail)
+
+
+def _progress(frame: dict[str, Any], number: int, points: int, step: Step) -> Progress:
+    order = step.order
+    elapsed = float(frame.get("elapsed_s") or 0.0)
+    planned = order.get("requests") or (len(order["schedule"]) if order.get("schedule") else None)
+    left = None
+    done = int(frame.get("done") or 0)
+    if order.get("duration_s"):
+        left = max(0.0, order["duration_s"] - elapsed)
+    elif planned and done:
+        left = max(0.0, elapsed / done * (planned - done))
+    elif order.get("at_least_s"):
+        left = max(0.0, order["at_least_s"] - elapsed)
+    return Progress(
+        point=number,
+        points=points,
+        concurrency=step.concurrency,
+        stage=str(frame.get("stage")),
+        in_flight=int(frame.get("in_flight") or 0),
+        done=done,
+        failed=int(frame.get("failed") or 0),
+        planned=planned,
+        tokens_s=frame.get("chunks_s"),
+        elapsed_s=elapsed,
+        left_s=left,
+    )
+
+
+async def collect(benchmarks: Benchmarks, plan: Plan, prompts: Sequence[dict[str, Any]] | None = None) -> Result:
+    """Runs a benchmark to its end and returns the result only."""
+    last: Progress | Point | Result | None = None
+    async with contextlib.aclosing(benchmarks.run(plan, prompts)) as news:
+        async for last in news:  # noqa: B007 the last one counts
+            await asyncio.sleep(0)
+    assert isinstance(last, Result)
+    return last

@@ -1,0 +1,204 @@
+"""A load generator in a probe's process, as the benchmark sees it: prepared once, then point after point."""
+
+import base64
+import json
+import time
+import zlib
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from tui.core.benchmark import Plan, Vantage
+from tui.core.benchmark_plan import Step
+from tui.core.text import clean
+from tui.host.base import Host, ProbeFailed, ProbeStream
+
+UNREACHED = ("connect", "connection_refused", "connect_timeout", "name_unknown", "tls", "closed", "reset")
+"""Kinds of refusal that mean that no server answered at all."""
+
+
+class BenchmarkRefused(Exception):
+    """The server takes no such benchmark. `kind` is a kind of failure (`connection_refused`, `http_404`, …)."""
+
+    def __init__(self, kind: str, cause: str, advice: str = "") -> None:
+        super().__init__(cause)
+        self.kind = kind
+        self.cause = cause
+        self.advice = advice
+
+    @property
+    def unreachable(self) -> bool:
+        return self.kind in UNREACHED
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Where requests go, as seen from where the load generator runs."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """The API key's header among them: never shown, logged or kept."""
+    ca_file: str | None = None
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A point as the load generator sent it."""
+
+    figures: dict[str, Any] | None
+    """None when it was stopped before anything was measured."""
+    client: dict[str, Any]
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    peaks: dict[str, float]
+    stopped: str
+    begin: float
+    detail: dict[str, list[Any]] | None
+
+
+class LoadSource(Protocol):
+    """Where a load comes from: a process of its own, or (through the connection only) this one."""
+
+    vantage: Vantage
+    model: str
+    notes: tuple[str, ...]
+    server: tuple[str, ...]
+    """Lines of the server's metrics before anything was sent."""
+
+    def measure(
+        self, number: int, step: Step, *, limits: Mapping[str, float], detailed: bool, workers: int, warmup: bool = True
+    ) -> AsyncGenerator[dict[str, Any] | Measured]:
+        """Measures one point: progress frames, and the point last. Raises ProbeFailed or Unreachable when the source is gone."""
+
+    async def stop(self) -> None:
+        """Closes every request; the point in progress comes with what there is."""
+
+    async def close(self) -> None:
+        """Ends every request."""
+
+
+class Generator:
+    """The role "load" on a host."""
+
+    def __init__(self, probe: ProbeStream, vantage: Vantage) -> None:
+        self._probe = probe
+        self._frames = aiter(probe)
+        self.vantage = vantage
+        self.model = ""
+        self.notes: tuple[str, ...] = ()
+        self.server: tuple[str, ...] = ()
+
+    @classmethod
+    async def start(
+        cls, host: Host, vantage: Vantage, server: Server, plan: Plan, prompts: list[dict[str, Any]] | None, version: str
+    ) -> "Generator":
+        """Ships the load generator and lets it get to know the server.
+
+        Raises ProbeFailed or Unreachable where it can't run, BenchmarkRefused where the server doesn't take it.
+        """
+        arguments = {
+            "url": server.url,
+            "model": plan.model or server.model,
+            "endpoint": plan.endpoint,
+            "headers": {**server.headers, **plan.headers},
+            "verify": plan.verify_tls,
+            "ca": _read_ca(server.ca_file),
+            "extra_body": plan.extra_body,
+            "input_tokens": plan.input_tokens,
+            "output_tokens": plan.output_tokens,
+            "shared_prefix": plan.shared_prefix_tokens,
+            "style": "tokens" if plan.token_ids else "text",
+            "prompts": prompts,
+            "ignore_eos": plan.ignore_eos,
+            "seed": str(plan.seed) if plan.seed is not None else f"{time.time_ns():x}",
+            "version": version,
+        }
+        made = cls(await host.start_probe("load", arguments), vantage)
+        try:
+            await made._get_ready()
+        except BaseException:
+            await made.close()
+            raise
+        return made
+
+    async def _get_ready(self) -> None:
+        async for frame in self._frames:
+            match frame.get("f"):
+                case "ready":
+                    self.model = clean(str(frame["model"]))
+                    self.notes = tuple(clean(str(note)) for note in frame["notes"])
+                    self.server = tuple(str(line) for line in frame["server"])
+                    return
+                case "refused":
+                    kind = clean(str(frame.get("kind")))
+                    raise BenchmarkRefused(kind, clean(str(frame.get("why")))[:500])
+                case "end":
+                    raise ProbeFailed(f"the load generator ended: {clean(str(frame.get('why')))}")
+        raise ProbeFailed("the load generator ended before it was ready")
+
+    async def measure(
+        self, number: int, step: Step, *, limits: Mapping[str, float], detailed: bool, workers: int, warmup: bool = True
+    ) -> AsyncGenerator[dict[str, Any] | Measured]:
+        """Measures one point: progress frames, and the point last. Raises ProbeFailed or Unreachable when the process is gone."""
+        request = {
+            "do": "point",
+            "id": number,
+            "order": step.order,
+            "limits": dict(limits),
+            "records": detailed,
+            "workers": workers,
+            "warmup": warmup,
+        }
+        await self._probe.send(request)
+        detail: dict[str, list[Any]] | None = {} if detailed else None
+        async for frame in self._frames:
+            if frame.get("f") == "end":
+                raise ProbeFailed(f"the load generator ended: {clean(str(frame.get('why')))}")
+            if frame.get("id") != number:
+                continue
+            match frame["f"]:
+                case "progress":
+                    yield frame
+                case "records" if detail is not None:
+                    arrays = json.loads(zlib.decompress(base64.b64decode(frame["z"])))
+                    for name, values in arrays.items():
+                        detail.setdefault(name, []).extend(values)
+                case "point":
+                    yield Measured(
+                        _cleaned(frame["figures"]),
+                        dict(frame["client"]),
+                        tuple(frame["before"]),
+                        tuple(frame["after"]),
+                        dict(frame["peaks"]),
+                        clean(str(frame["stopped"])),
+                        float(frame.get("begin") or 0.0),
+                        detail or None,
+                    )
+                    return
+        raise ProbeFailed("the load generator ended in the middle of a point")
+
+    async def stop(self) -> None:
+        """Closes every request; the point in progress comes with what there is."""
+        await self._probe.send({"do": "stop"})
+
+    async def close(self) -> None:
+        """Ends the process, and every request with it."""
+        await self._probe.close()
+
+
+def _read_ca(path: str | None) -> str | None:
+    """The file's text: it travels to where the load generator runs. Raises OSError."""
+    if path is None:
+        return None
+    with open(path, encoding="ascii") as file:
+        return file.read()
+
+
+def _cleaned(figures: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The figures with the server's own words cleaned."""
+    if figures is None:
+        return None
+    for example in figures.get("error_examples") or ():
+        example["message"] = clean(str(example["message"]))[:300]
+    return figures

@@ -1,0 +1,312 @@
+"""The load through the connection, for a host that can't run the load generator: from this process, so capped, and said so.
+
+It costs some 120 microseconds a token in the screen's event loop, and arrivals are stamped when that loop gets to them. The rules
+for tokens, failures and figures are the load generator's own.
+"""
+
+import asyncio
+import json
+import time
+from array import array
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack
+from typing import Any
+
+import httpx
+
+from tui.core.benchmark import Plan, Vantage
+from tui.core.benchmark_plan import Step
+from tui.core.text import clean
+from tui.host.base import Host, HostError
+from tui.probe.load_ask import Caller
+from tui.probe.load_http import target_of
+from tui.probe.load_prompts import PATHS, Prompts, Refused, settle_fields, settle_lengths
+from tui.probe.load_server import metrics_lines
+from tui.probe.load_stream import Failure, Stream
+from tui.services.benchmark_probe import BenchmarkRefused, LoadSource, Measured, Server
+from tui.wire.metrics import INCOMPLETE, Record, detail, summary
+
+MOST_STREAMS = 32
+PROGRESS_S = 0.25
+WARM_UP_TOKENS = 32
+CAVEAT = (
+    f"measured through the connection from the client's own process (no python3 on the host): at most {MOST_STREAMS} streams, "
+    "and TTFT and ITL include the link and the client's event loop"
+)
+
+
+async def open_tunnel(
+    host: Host, server: Server, plan: Plan, prompts: list[dict[str, Any]] | None, version: str, stack: AsyncExitStack
+) -> LoadSource:
+    """A load source behind the host's transport. Raises BenchmarkRefused; ValueError for a bad URL or header."""
+    verify: Any = server.ca_file or plan.verify_tls
+    headers = {**server.headers, **plan.headers, "User-Agent": f"readyroom/{version}", "Content-Type": "application/json"}
+    limits = httpx.Timeout(30.0, read=plan.stall_s)
+    client = await stack.enter_async_context(
+        httpx.AsyncClient(transport=host.transport(verify=verify), headers=headers, timeout=limits)
+    )
+    made = _Tunnel(client, server, plan, prompts)
+    await made.prepare()
+    return made
+
+
+class _Bridge(Caller):
+    """The load generator's single requests, made through httpx: called from a worker thread, carried by the event loop."""
+
+    def __init__(self, client: httpx.AsyncClient, base: str) -> None:
+        self._client = client
+        self._base = base
+        self._loop = asyncio.get_running_loop()
+
+    def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, bytes]:
+        return asyncio.run_coroutine_threadsafe(self._request(method, path, body), self._loop).result()
+
+    async def _request(self, method: str, path: str, body: dict[str, Any] | None) -> tuple[int, bytes]:
+        try:
+            reply = await self._client.request(method, self._base + path, content=None if body is None else json.dumps(body))
+        except httpx.HTTPError as error:
+            cause = error.__cause__
+            raise OSError(cause.cause if isinstance(cause, HostError) else str(error) or type(error).__name__) from None
+        return reply.status_code, reply.content
+
+    def close(self) -> None:
+        pass
+
+
+class _Tunnel:
+    """See `LoadSource`."""
+
+    def __init__(self, client: httpx.AsyncClient, server: Server, plan: Plan, prompts: list[dict[str, Any]] | None) -> None:
+        target = target_of(server.url)
+        if target.unix is not None:
+            raise ValueError("a Unix socket can't be reached through the connection")
+        self._base = f"{'https' if target.tls else 'http'}://{target.host_header}{target.prefix}"
+        self._client = client
+        self._bridge = _Bridge(client, self._base)
+        self._plan = plan
+        self._fields: dict[str, Any] = {
+            "model": plan.model or server.model,
+            "endpoint": plan.endpoint,
+            "extra_body": plan.extra_body,
+            "input_tokens": plan.input_tokens,
+            "output_tokens": plan.output_tokens,
+            "shared_prefix": plan.shared_prefix_tokens,
+            "style": "tokens" if plan.token_ids else "text",
+            "prompts": prompts,
+            "ignore_eos": plan.ignore_eos,
+            "seed": str(plan.seed) if plan.seed is not None else f"{time.time_ns():x}",
+        }
+        self.vantage = Vantage.TUNNEL
+        self.model = ""
+        self.notes: tuple[str, ...] = ()
+        self.server: tuple[str, ...] = ()
+        self._prompts: Prompts
+        self._number = 0
+        self._stopping = asyncio.Event()
+
+    async def prepare(self) -> None:
+        try:
+            await asyncio.to_thread(self._settle)
+        except Refused as error:
+            raise BenchmarkRefused(error.kind, clean(str(error))) from None
+        except OSError as error:
+            raise BenchmarkRefused("connect", clean(str(error))) from None
+
+    def _settle(self) -> None:
+        if not self._fields["model"]:
+            status, reply = self._bridge.ask_json("GET", "/v1/models")
+            entries = reply.get("data") if isinstance(reply, dict) else None
+            names = [entry.get("id") for entry in entries or () if isinstance(entry, dict)]
+            if status != 200 or not names:
+                raise Refused(f"http_{status}", "GET /v1/models names no model: name one with --model")
+            self._fields["model"] = str(names[0])
+        fields, notes, _ = settle_fields(self._bridge, self._fields)
+        lengths, more = settle_lengths(self._bridge, self._fields, fields)
+        self._prompts = Prompts(self._fields, lengths, fields)
+        self.model = clean(str(self._fields["model"]))
+        self.notes = (CAVEAT, *(clean(note) for note in (*notes, *more)))
+        self.server = tuple(metrics_lines(self._bridge)[1])
+
+    async def measure(
+        self, number: int, step: Step, *, limits: Mapping[str, float], detailed: bool, workers: int, warmup: bool = True
+    ) -> AsyncGenerator[dict[str, Any] | Measured]:
+        """Measures one point: progress, and the point last."""
+        self._stopping.clear()
+        order = dict(step.order)
+        asked = int(order.get("concurrency") or order.get("gate") or MOST_STREAMS)
+        order["concurrency" if order.get("concurrency") else "gate"] = min(asked, MOST_STREAMS)
+        streams = min(asked, MOST_STREAMS)
+        if warmup:
+            warm = _Run(self, {"concurrency": streams, "requests": streams}, WARM_UP_TOKENS)
+            async for progress in warm.carry():
+                yield {**progress, "stage": "warm-up"}
+        before = tuple((await asyncio.to_thread(metrics_lines, self._bridge))[1])
+        if self._stopping.is_set():
+            yield Measured(None, {}, before, before, {}, "stopped", time.time(), None)
+            return
+        run = _Run(self, order, None)
+        cpu = time.process_time()
+        async for progress in run.carry():
+            yield progress
+        cpu = time.process_time() - cpu
+        after = tuple((await asyncio.to_thread(metrics_lines, self._bridge))[1])
+        figures = await asyncio.to_thread(
+            summary,
+            run.records,
+            run.begin,
+            run.end,
+            concurrency=order.get("concurrency"),
+            dispatch_end=run.dispatch_end,
+            limits=dict(limits),
+        )
+        busy = cpu / (run.end - run.begin) if run.end > run.begin else 0.0
+        client = {
+            "client_limited": busy > 0.5 or asked > MOST_STREAMS,
+            "client_workers": 0,
+            "client_cpu": busy,
+            "client_cpu_s": cpu,
+            "client_stamps": "process",
+        }
+        arrays = detail(run.records) if detailed else None
+        yield Measured(figures, client, before, after, {}, run.stopped, run.begin, arrays)
+
+    async def stop(self) -> None:
+        self._stopping.set()
+
+    async def close(self) -> None:
+        self._stopping.set()
+
+    def body(self, number: int, output: int | None) -> tuple[bytes, int]:
+        return self._prompts.body(number, output)
+
+    def next_number(self) -> int:
+        self._number += 1
+        return self._number
+
+
+class _Run:
+    """One run of requests: warm-up or measurement."""
+
+    def __init__(self, tunnel: _Tunnel, order: dict[str, Any], output: int | None) -> None:
+        self._tunnel = tunnel
+        self._order = order
+        self._output = output
+        self.records: list[Record] = []
+        self.begin = self.end = time.time()
+        self.dispatch_end: float | None = None
+        self.stopped = ""
+        self._sent = 0
+        self._streams: set[Record] = set()
+
+    async def carry(self) -> AsyncGenerator[dict[str, Any]]:
+        """Runs to its end, yielding progress."""
+        order = self._order
+        self.begin = time.time()
+        if order.get("schedule"):
+            work = [asyncio.create_task(self._open_loop(order["schedule"], order.get("gate")))]
+        else:
+            work = [asyncio.create_task(self._stream()) for _ in range(int(order["concurrency"]))]
+        deadline = self.begin + order["duration_s"] if order.get("duration_s") else None
+        try:
+            while True:
+                done, waiting = await asyncio.wait(work, timeout=PROGRESS_S)
+                for task in done:
+                    task.result()
+                now = time.time()
+                yield self._progress(now)
+                if not waiting:
+                    break
+                if self._tunnel._stopping.is_set():
+                    self.stopped = "stopped"
+                    self.dispatch_end = now
+                    break
+                if deadline is not None and now >= deadline:
+                    self.dispatch_end = deadline
+                    break
+        finally:
+            for task in work:
+                task.cancel()
+            await asyncio.wait(work)
+            self.end = time.time()
+            for record in self._streams:
+                record.end = self.end
+                record.state = INCOMPLETE
+            self.records.sort(key=lambda record: record.index)
+
+    def _wants_more(self) -> bool:
+        order = self._order
+        elapsed = time.time() - self.begin
+        if order.get("requests") is not None:
+            return self._sent < int(order["requests"])
+        if order.get("duration_s"):
+            return elapsed < float(order["duration_s"])
+        if elapsed >= float(order.get("at_most_s") or 1e9):
+            return False
+        return self._sent < int(order["at_least"]) or elapsed < float(order["at_least_s"])
+
+    async def _stream(self) -> None:
+        while self._wants_more():
+            ok = await self._request(None)
+            if not ok:
+                await asyncio.sleep(0.1)
+
+    async def _open_loop(self, schedule: list[float], gate: int | None) -> None:
+        limit = asyncio.Semaphore(gate or MOST_STREAMS)
+
+        async def one(due: float) -> None:
+            try:
+                await self._request(due)
+            finally:
+                limit.release()
+
+        async with asyncio.TaskGroup() as tasks:
+            for offset in schedule:
+                due = self.begin + offset
+                await asyncio.sleep(max(0.0, due - time.time()))
+                await limit.acquire()
+                tasks.create_task(one(due))
+
+    async def _request(self, due: float | None) -> bool:
+        """One request from its sending to its end; whether it succeeded."""
+        tunnel = self._tunnel
+        body, asked = tunnel.body(tunnel.next_number(), self._output)
+        record = Record(self._sent, asked, due)
+        self._sent += 1
+        self.records.append(record)
+        self._streams.add(record)
+        stream = Stream(None, record, b"", tunnel._plan.endpoint, bool(self._order.get("keep_text")))
+        record.chunks = array("d")
+        record.start = time.time()
+        try:
+            url = tunnel._base + PATHS[tunnel._plan.endpoint]
+            async with tunnel._client.stream("POST", url, content=body) as reply:
+                stream.response.status = reply.status_code
+                stream.response.reason = reply.reason_phrase
+                stream.response.headers = {name.lower(): value for name, value in reply.headers.items()}
+                async for piece in reply.aiter_raw():
+                    stream.feed_body(piece, time.time())
+            stream.judge()
+        except Failure as failure:
+            stream.fail(failure.kind, str(failure))
+        except httpx.ReadTimeout:
+            stream.fail("stalled", f"no byte for {tunnel._plan.stall_s:g} s")
+        except httpx.HTTPError as error:
+            cause = error.__cause__
+            words = cause.cause if isinstance(cause, HostError) else str(error) or type(error).__name__
+            kind = "connect" if isinstance(error, httpx.ConnectError) else "cut" if record.chunks else "closed"
+            stream.fail(kind, words)
+        record.end = time.time()
+        self._streams.discard(record)
+        return not record.kind
+
+    def _progress(self, now: float) -> dict[str, Any]:
+        chunks = sum(len(record.chunks) for record in self.records)
+        elapsed = now - self.begin
+        return {
+            "stage": "measuring" if self._order.get("schedule") or self._wants_more() else "draining",
+            "in_flight": len(self._streams),
+            "done": len(self.records) - len(self._streams) - sum(bool(record.kind) for record in self.records),
+            "failed": sum(bool(record.kind) for record in self.records),
+            "elapsed_s": elapsed,
+            "chunks_s": chunks / elapsed if elapsed > 0 else None,
+        }
