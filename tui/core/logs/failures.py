@@ -148,7 +148,10 @@ class Evidence:
         if chosen is None:
             return self._without_cause()
         chosen = self._refined(chosen)
-        return Verdictless(chosen.kind, _cause(chosen), chosen.process or None, chosen.line, chosen.phase, chosen)
+        phase = chosen.phase
+        if chosen.kind == "kv_cache_too_small" and phase in (Phase.POST_LOADING, Phase.COMPILING, Phase.PROFILING):
+            phase = Phase.KV_CACHE  # some runners say nothing between the weights and the sizing of the cache
+        return Verdictless(chosen.kind, _cause(chosen), chosen.process or None, chosen.line, phase, chosen)
 
     def _recent(self, trouble: Trouble) -> bool:
         if trouble.phase is not Phase.READY or self.fatal_line is None:

@@ -6,9 +6,11 @@ The kinds are those of the `log` document. Texts are matched loosely, since word
 import re
 
 WRAPPER = re.compile(
-    r"Engine core initialization failed|Engine process failed to start|WorkerProc initialization failed"
+    r"Dumping (?:input data|scheduler)|Engine core initialization failed|Engine process failed to start"
+    r"|WorkerProc initialization failed"
     r"|EngineCore (?:encountered an issue|failed to start|encountered a fatal error|hit an exception)"
-    r"|Worker failed with error|Executor failed|EngineDeadError|AsyncEngineDeadError|MQEngineDeadError"
+    r"|Worker failed with error|Executor failed|(?<!Async)(?<!MQ)EngineDeadError|AsyncEngineDeadError(?!: Engine iteration)"
+    r"|MQEngineDeadError"
     r"|Background loop (?:has errored|is)"
     r"|Task finished unexpectedly|AsyncLLM output_handler failed"
     r"|RPCServer process died|readiness probe|died unexpectedly|died, exit code|died with exit code|worker died|exited unexpectedly"
@@ -58,7 +60,8 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("disk_full", r"No space left on device|ENOSPC|os error 28|Disk quota exceeded|[Nn]ot enough (?:free )?disk space"),
         (
             "kv_cache_too_small",
-            r"larger than the maximum number of tokens that can be stored in KV cache|KV cache is needed, which is larger than"
+            r"larger than the maximum number of tokens that can be stored in KV cache|not enough GPU memory available to serve"
+            r"|KV cache is needed, which is larger than"
             r"|No available memory for the cache blocks|No space in KV cache"
             r"|Not enough memory\. Please try to increase --mem-fraction-static"
             r"|requested memory for kv|kv cache (?:allocation )?is less than"
@@ -68,7 +71,8 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ),
         (
             "cuda_oom",
-            r"OutOfMemoryError(?!.*[Rr]ay)|(?:CUDA|HIP|XPU|NPU|GPU) out of memory|CUDA error: out of memory|hipErrorOutOfMemory"
+            r"torch\.(?:cuda\.)?OutOfMemoryError|(?:CUDA|HIP|XPU|NPU|GPU) out of memory|CUDA error: out of memory"
+            r"|hipErrorOutOfMemory"
             r"|cudaErrorMemoryAllocation|CUDA out of memory|CUBLAS_STATUS_ALLOC_FAILED|CUDA_ERROR_OUT_OF_MEMORY"
             r"|cudaMalloc failed: out of memory"
             r"|NCCL WARN Cuda failure.*out of memory|Failed to CUDA [cm]alloc|hipMalloc.*out of memory",
@@ -102,7 +106,8 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         (
             "ray_placement",
             r"[Cc]annot provide a placement group|placement group.*(?:within|timed? out|could not|cannot|infeasible)"
-            r"|Current node has no GPU available|No available node types can fulfill|ray cluster.*(?:not enough|only has)"
+            r"|Current node has no GPU available|No available node types can fulfill|Not enough resources to allocate"
+            r"|ray cluster.*(?:not enough|only has)"
             r"|Waiting for creating a placement group",
         ),
         (
@@ -145,7 +150,8 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ),
         (
             "ready_timeout",
-            r"Timed out waiting for engine (?:core )?process|Did not receive response from front-end process|ENGINE_READY_TIMEOUT"
+            r"Timed out waiting for engine (?:core )?process|Did not receive response from front-end process"
+            r"|ENGINE_READY_TIMEOUT|Timed out waiting for new engine"
             r"|engine.*(?:did not|not) (?:become )?ready (?:within|in)|Timed out waiting for engines? to"
             r"|[Ww]aited \d+s \(configured",
         ),
@@ -164,7 +170,8 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"|does not appear to have (?:a file|files) named|No such file or directory|Invalid repository ID or local directory"
             r"|Can't load the configuration|EntryNotFoundError(?<!LocalEntryNotFoundError)"
             r"|is not a (?:local folder|valid model identifier|directory)"
-            r"|no (?:safetensors|weight|config) files? (?:found|were)|config\.json.*(?:not found|missing|does not exist)"
+            r"|Unrecognised GGUF|no (?:safetensors|weight|config) files? (?:found|were)"
+            r"|config\.json.*(?:not found|missing|does not exist)"
             r"|path .* does not exist"
             r"|Incorrect path_or_model_id|Unrecognized model in|[Nn]o such (?:model|file)|No weights? files? found"
             r"|Failed to load the config",
@@ -183,7 +190,8 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             "unsupported_model",
             r"[Mm]odel architectures? .*(?:not supported|failed to be inspected)|does not recognize this architecture"
             r"|Cannot find model module"
-            r"|has no vLLM implementation|is not supported (?:for now|by vLLM)|does not support this model"
+            r"|implementation of \S+ is not compatible with vLLM|has no vLLM implementation|is not supported (?:for now|by vLLM)"
+            r"|does not support this model"
             r"|Unsupported (?:model|architecture)"
             r"|not (?:yet )?supported by (?:the )?Transformers|trust_remote_code|trust-remote-code|contains custom code"
             r"|requires you to execute"
@@ -191,7 +199,8 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ),
         (
             "unsupported_quantization",
-            r"Unknown quantization|quantization method .*(?:not|un)support"
+            r"Unknown (?:ModelOpt )?quant|does not support BitsAndBytes|BitsAndBytes.*not supported"
+            r"|quantization method .*(?:not|un)support"
             r"|[Qq]uantization (?:scheme|method|config|format).*(?:not|un|does not)\s?(?:match|support|compatible)"
             r"|not supported (?:for|on) (?:the )?(?:current|this) GPU|Minimum capability|not supported on.*capability"
             r"|[Ff]ailed to find a kernel that can implement"

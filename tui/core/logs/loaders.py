@@ -27,6 +27,7 @@ class OpenBar:
     elapsed: float | None = None
     step_seconds: list[float] = field(default_factory=list)
     took_after: int = 0
+    repeats: int = 0
 
     @property
     def complete(self) -> bool:
@@ -81,6 +82,7 @@ class Loaders:
         self.model_loading_took = 0
         self.engines_expected = 1
         self.files: dict[str, tuple[float, float]] = {}
+        self._last: OpenBar | None = None
 
     @property
     def main(self) -> OpenBar | None:
@@ -89,7 +91,9 @@ class Loaders:
     @property
     def incomplete(self) -> bool:
         """Does the bar of any engine's main model still have shards before it?"""
-        return any(not bar.complete for bar in self.bars if bar.what == "model" or bar.what.startswith("engine"))
+        engines = self.engines
+        owed = 0 < len(engines) < self.engines_expected and self.weights_took < self.engines_expected
+        return owed or any(not bar.complete for bar in engines)
 
     def update(self, bar: Bar, owner: str, at: float | None) -> OpenBar:
         unit = "bytes" if "InstantTensor" in bar.name and bar.total >= 1e6 else "shards"
@@ -98,6 +102,7 @@ class Loaders:
         known = self._find(bar, owner)
         if known is not None:
             known.refresh(bar.done, bar.elapsed, at)
+            self._last = known
             return known
         started = at - bar.elapsed if at is not None and bar.elapsed is not None else at
         new = OpenBar(self._what(bar, owner), unit, bar.name, owner, bar.done, bar.total, started, at, bar.elapsed)
@@ -105,27 +110,41 @@ class Loaders:
         if bar.done and bar.elapsed is not None and bar.done <= 1000 and unit != "bytes":
             new.step_seconds = [bar.elapsed / bar.done] * int(bar.done)
         self.bars.append(new)
+        self._last = new
         return new
 
     def _find(self, bar: Bar, owner: str) -> OpenBar | None:
-        candidates = [
-            one
-            for one in self.bars
-            if one.name == bar.name
-            and one.total == bar.total
-            and one.owner == owner
-            and one.done <= bar.done
-            and one.what != "reload"
-        ] + [one for one in self.bars if one.what == "reload" and one.total == bar.total and one.done <= bar.done]
+        alike = [one for one in self.bars if one.name == bar.name and one.total == bar.total and one.done <= bar.done]
+        # A name may be missing on some lines of one bar: a terminal's or a log store's work.
+        candidates = [one for one in alike if one.owner == owner] or [one for one in alike if not owner or not one.owner]
         if not candidates:
             return None
         if bar.done == 0:
             # A first refresh printed twice belongs to the bar that has not moved yet, unless another engine owes a bar of its own.
             still = [one for one in candidates if one.done == 0]
-            return still[-1] if still and (owner or len(self.bars) >= self.engines_expected) else None
+            return still[-1] if still and (owner or len(self.engines) >= self.engines_expected) else None
+        if bar.done >= bar.total:
+            # The last line usually comes twice.
+            last = self._last
+            if last is not None and last in candidates and last.complete and last.repeats == 0:
+                last.repeats = 1
+                return last
         # Unnamed bars of several engines look alike: the nearest count whose bar is not ahead in time is the likeliest.
-        moving = [one for one in candidates if one.elapsed is None or bar.elapsed is None or one.elapsed <= bar.elapsed + 1]
-        return max(moving or candidates, key=lambda one: (one.done < bar.done or one.complete, one.done))
+        moving = [one for one in candidates if not one.complete] or candidates
+        in_time = [one for one in moving if one.elapsed is None or bar.elapsed is None or one.elapsed <= bar.elapsed + 1]
+        return max(in_time or moving, key=lambda one: one.done)
+
+    def settle(self) -> None:
+        """All engines have said that their weights are loaded, so their bars are complete, however they were told apart."""
+        engines = self.engines
+        if len(engines) > 1 and self.weights_took >= len(engines):
+            for one in engines:
+                one.done = one.total
+
+    @property
+    def engines(self) -> list[OpenBar]:
+        """The bar of each engine's main model."""
+        return [one for one in self.bars if one.what == "model" or one.what.startswith("engine")]
 
     def _what(self, bar: Bar, owner: str) -> str:
         if self.drafter_announced:
@@ -133,7 +152,7 @@ class Loaders:
         if not self.bars:
             return "model"
         mine = [one for one in self.bars if one.owner == owner]
-        engines = [one for one in self.bars if one.what == "model" or one.what.startswith("engine")]
+        engines = self.engines
         if len(engines) < self.engines_expected and (not mine or not owner):
             return f"engine {len(engines)}"
         if mine and owner:

@@ -9,7 +9,7 @@ import re
 from tui.core.deployment import LogLine
 from tui.core.logs import sglang, vllm
 from tui.core.logs.advice import advice
-from tui.core.logs.bars import looks_like_bar, parse_bar
+from tui.core.logs.bars import Bar, looks_like_bar, parse_bar
 from tui.core.logs.clock import STEP, LogClock
 from tui.core.logs.course import Course
 from tui.core.logs.failures import (
@@ -23,7 +23,7 @@ from tui.core.logs.failures import (
     is_ordered,
 )
 from tui.core.logs.kinds import is_wrapper, kind_of
-from tui.core.logs.records import Line, LineParser
+from tui.core.logs.records import NOBODY, Line, LineParser
 from tui.core.logs.state import Failure, LoadState, Phase
 from tui.core.logs.tracebacks import HEADER, Raised, Tracebacks
 from tui.core.logs.wrappers import hides_data
@@ -127,7 +127,7 @@ class LogReader:
         self._last_at = self._now
         message = line.message
         level = line.level
-        if level is not None:
+        if level is not None or line.head:
             if level == "WARNING":
                 self._warnings += 1
             elif level == "ERROR" or level == "CRITICAL":
@@ -193,7 +193,12 @@ class LogReader:
         if line.head == "sglang":
             if course.engine is None:
                 course.engine = "sglang"
+            if sglang.begins(message):
+                self._start_seen(line)
+                course = self._course
+            was_ready = course.was_ready
             if sglang.read(course, line):
+                self._after(was_ready)
                 return False
         space = message.find(" ")
         rules = vllm.MESSAGES.get(message[:space] if space > 0 else message)
@@ -271,6 +276,8 @@ class LogReader:
         if bar is None:
             return False
         course = self._course
+        if line.at is None and bar.elapsed is not None:
+            self._bar_time(bar)
         named = _BAR_NAME.search(bar.name)
         name = named[0] if named else bar.name
         if name != bar.name:
@@ -296,6 +303,15 @@ class LogReader:
             course.enter(Phase.WARMING_UP, self._now)
         return True
 
+    def _bar_time(self, bar: Bar) -> None:
+        """A bar without a time of its own tells the time by its elapsed seconds, if its start is dated."""
+        for one in reversed(self._course.loaders.bars):
+            if one.total == bar.total and one.started_at is not None and one.done <= bar.done and not one.complete:
+                there = one.started_at + (bar.elapsed or 0.0)
+                if self._now is None or there > self._now:
+                    self._now = self._course.now = self._last_at = there
+                return
+
     # -- trouble
 
     def _trouble(self, line: Line, message: str, place: int) -> None:
@@ -303,12 +319,17 @@ class LogReader:
             # Bare lines: the tables know some (logging switched off), and journalctl hides others.
             if message and self._plain(line, message):
                 return
-        elif not (line.level in ("ERROR", "CRITICAL", "WARNING") or HEADER in message or self._tracebacks.busy):
+        elif not (line.level in ("ERROR", "CRITICAL", "WARNING", None) or HEADER in message or self._tracebacks.busy):
             return
         speaker = line.speaker
         key = f"{speaker.key}|{'record' if line.head else 'bare'}"
         if HEADER in message or self._tracebacks.busy:
-            mine, raised = self._tracebacks.feed(key, speaker.name, message, place, self._now, line.head)
+            head = line.head
+            if head == "sglang" and HEADER in message:
+                # Its records carry a whole traceback, whose further lines have no head.
+                key, head = f"{NOBODY.key}|bare", ""
+                self._fatal_if(place, message)
+            mine, raised = self._tracebacks.feed(key, speaker, message, place, self._now, head)
             if mine and self._course.engine is None and "File " in message:
                 self._course.engine = "vllm" if "vllm" in message else "sglang" if "/sglang/" in message else None
             if raised is not None:
@@ -317,8 +338,8 @@ class LogReader:
                 return
         if not message:
             return
-        if (FATAL.search(message) and line.level != "WARNING") or "engine core exited unexpectedly" in message:
-            self._fatal(place, message)
+        if line.level != "WARNING" or "engine core exited unexpectedly" in message:
+            self._fatal_if(place, message)
         if message.startswith(("Process ", "Exception ", "EngineCore ", "WorkerProc ", "AsyncLLM ")) or line.uvicorn:
             self._tracebacks.introduce(key, message)
             if message.startswith("Exception in ASGI"):
@@ -371,9 +392,9 @@ class LogReader:
             Trouble(
                 f"{raised.type}: {raised.text}",
                 "pending",
-                line.speaker.name,
-                line.speaker.rank,
-                line.speaker.worker,
+                raised.speaker.name,
+                raised.speaker.rank,
+                raised.speaker.worker,
                 place,
                 self._now,
                 self._course.phase if self._course.phase is not Phase.FAILED else self._evidence.fatal_phase,
@@ -406,6 +427,10 @@ class LogReader:
             return
         self._evidence.add(trouble)
         if plain and ": error: " in message and kind == "bad_argument" and self._course.phase is Phase.STARTING:
+            self._fatal(place, message)
+
+    def _fatal_if(self, place: int, message: str) -> None:
+        if FATAL.search(message):
             self._fatal(place, message)
 
     def _fatal(self, place: int, text: str) -> None:

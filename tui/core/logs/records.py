@@ -34,7 +34,7 @@ class Speaker:
         self.name = name
         self.pid = pid
         self.key = f"{name} {pid}"
-        self.worker = "Worker" in name
+        self.worker = "Worker" in name or (pid is None and bool(name))
         self.rank: int | None = None
         self.engine: int | None = None
         place = 0
@@ -118,7 +118,7 @@ class LineParser:
                 self._find_head(text, line)
         if line.speaker is NOBODY and not line.head:
             line.speaker = alone
-        elif not line.message and not line.head:
+        elif not line.head and not line.message.strip():
             self._alone = line.speaker
         if (line.message.endswith("]") and " [repeated " in line.message) or " [repeated " in line.message[-120:]:
             line.message = _FOLDED.sub("", line.message)
@@ -205,7 +205,13 @@ class LineParser:
                 line.at = self._clock.seconds(match[2])
                 line.year = int(match[1])
                 line.head = "sglang"
-                line.message = text[match.end() :]
+                text = text[match.end() :]
+                space = text.find(" ", 0, 12)
+                if space > 0 and text[:space] in _UVICORN:
+                    line.level = _UVICORN[text[:space]]
+                    line.uvicorn = True
+                    text = text[space:].lstrip()
+                line.message = text
                 return True
         line.message = text
         return found
@@ -213,7 +219,7 @@ class LineParser:
     def _rank_speaker(self, ranks: str) -> Speaker:
         speaker = self._prefixes.get(ranks)
         if speaker is None:
-            speaker = self._prefixes[ranks] = Speaker(f"Worker_{ranks.replace(' ', '_')}", None)
+            speaker = self._prefixes[ranks] = Speaker(ranks, None)
         return speaker
 
     def _find_head(self, text: str, line: Line) -> None:

@@ -1,9 +1,203 @@
-"""SGLang's table, behind the same interface as vLLM's."""
+"""SGLang's table (0.3 to 0.5), behind the same interface as vLLM's.
+
+Its records carry no level and name only ranks. "Application startup complete." comes before it is ready; the one ready line is "The
+server is fired up and ready to roll!".
+"""
+
+import re
+from collections.abc import Callable
 
 from tui.core.logs.course import Course
 from tui.core.logs.records import Line
+from tui.core.logs.state import Phase, Serving
+
+Handler = Callable[[Course, "re.Match[str]", Line], None]
+
+RULES: list[tuple[str, re.Pattern[str], Handler]] = []
+"""A literal that must be in the message, a pattern, what to do."""
+
+
+def says(literal: str, pattern: str) -> Callable[[Handler], Handler]:
+    def register(handler: Handler) -> Handler:
+        RULES.append((literal, re.compile(pattern), handler))
+        return handler
+
+    return register
 
 
 def read(course: Course, line: Line) -> bool:
-    """Reads a line of SGLang's; True where the table knows it."""
+    """Reads a message of SGLang's; True where the table knows it."""
+    message = line.message
+    for literal, pattern, handler in RULES:
+        if literal in message:
+            match = pattern.search(message)
+            if match is not None:
+                course.engine = "sglang"
+                handler(course, match, line)
+                return True
     return False
+
+
+def begins(message: str) -> bool:
+    """Is this the first record of a start?"""
+    return message.startswith("server_args=")
+
+
+_ARGUMENTS = {
+    name: re.compile(rf"\b{name}=({value})")
+    for name, value in (
+        ("model_path", r"'[^']*'|\"[^\"]*\""),
+        ("served_model_name", r"'[^']*'|\"[^\"]*\""),
+        ("tp_size", r"\d+"),
+        ("pp_size", r"\d+"),
+        ("dp_size", r"\d+"),
+        ("context_length", r"\d+"),
+        ("quantization", r"'[^']*'"),
+        ("attention_backend", r"'[^']*'"),
+        ("mem_fraction_static", r"[\d.]+"),
+    )
+}
+
+
+def _leads(line: Line) -> bool:
+    return not line.speaker.rank
+
+
+@says(
+    "Decode batch",
+    r"Decode batch.*?#running-req: (\d+).*?token usage: ([\d.]+)"
+    r".*?gen throughput \(token/s\): ([\d.]+)(?:.*?#queue-req: (\d+))?",
+)
+def _decode(course: Course, match: re.Match[str], line: Line) -> None:
+    before = course.serving
+    course.serving = Serving(
+        before.prompt_tokens_s if before else None,
+        float(match[3]),
+        int(match[1]),
+        int(match[4]) if match[4] else (before.waiting if before else None),
+        float(match[2]),
+        before.prefix_hit_share if before else None,
+        course.now,
+    )
+    if course.phase is not Phase.READY:
+        course.become_ready(course.now)  # the warm-up request is too short for this line
+
+
+@says(
+    "Prefill batch",
+    r"Prefill batch.*?#new-token: (\d+), #cached-token: (\d+).*?token usage: ([\d.]+)"
+    r".*?#running-req: (\d+)(?:.*?#queue-req: (\d+))?",
+)
+def _prefill(course: Course, match: re.Match[str], line: Line) -> None:
+    before = course.serving
+    new, cached = int(match[1]), int(match[2])
+    course.serving = Serving(
+        before.prompt_tokens_s if before else None,
+        before.generation_tokens_s if before else None,
+        int(match[4]),
+        int(match[5]) if match[5] else None,
+        float(match[3]),
+        cached / (new + cached) if new + cached else None,
+        course.now,
+    )
+
+
+@says("server_args=", r"server_args=(?:ServerArgs\()?(.*)")
+def _arguments(course: Course, match: re.Match[str], line: Line) -> None:
+    found = {name: key[1].strip("'\"") for name, pattern in _ARGUMENTS.items() if (key := pattern.search(match[1]))}
+    course.model = course.model or found.get("model_path")
+    if "served_model_name" in found:
+        course.served_names = (found["served_model_name"],)
+    if "tp_size" in found:
+        course.tensor = int(found["tp_size"])
+    course.pipeline = int(found.get("pp_size", "1"))
+    if "dp_size" in found:
+        course.data = int(found["dp_size"])
+    if "context_length" in found:
+        course.max_model_len = int(found["context_length"])
+    course.quantization = found.get("quantization") or course.quantization
+    course.attention_backend = found.get("attention_backend") or course.attention_backend
+    if "mem_fraction_static" in found:
+        course.utilisation = float(found["mem_fraction_static"])
+
+
+@says("Load weight begin", r"Load weight begin")
+def _load_begins(course: Course, match: re.Match[str], line: Line) -> None:
+    if _leads(line) or course.phase is Phase.STARTING:
+        if course.loaders.main is not None:
+            course.loaders.drafter_announced = True
+        course.enter(Phase.LOADING, course.now)
+
+
+@says("Load weight end", r"Load weight end\.(?: elapsed=([\d.]+) s,)?.*?(?:\bmem usage=([\d.]+) GB)?\.?$")
+def _load_ends(course: Course, match: re.Match[str], line: Line) -> None:
+    if not course.loaders.drafter_announced:
+        if match[1]:
+            course.ranked("load_s", float(match[1]), line.speaker)
+        usage = re.search(r"mem usage=([\d.]+) GB", line.message)
+        if usage:
+            course.ranked("gib_per_gpu", float(usage[1]), line.speaker)
+    if _leads(line):
+        course.loaders.weights_took += 1
+        course.enter(Phase.POST_LOADING, course.now)
+
+
+@says("#tokens", r"KV Cache is allocated\..*?#tokens: (\d+),.*?(?:K size: ([\d.]+) GB, V size: ([\d.]+) GB|KV size: ([\d.]+) GB)")
+def _kv(course: Course, match: re.Match[str], line: Line) -> None:
+    if course.loaders.drafter_announced and course.figure("kv_tokens") is not None:
+        return
+    course.ranked("kv_tokens", float(match[1]), line.speaker)
+    size = float(match[4]) if match[4] else float(match[2]) + float(match[3])
+    course.ranked("kv_gib", size, line.speaker)
+    if _leads(line):
+        course.enter(Phase.KV_CACHE, course.now)
+
+
+@says("Memory pool end", r"Memory pool end")
+def _pool(course: Course, match: re.Match[str], line: Line) -> None:
+    if _leads(line) and course.phase in (Phase.LOADING, Phase.POST_LOADING):
+        course.enter(Phase.KV_CACHE, course.now)
+
+
+@says("graph begin", r"Capture .*graph begin")
+def _capture_begins(course: Course, match: re.Match[str], line: Line) -> None:
+    if _leads(line):
+        course.enter(Phase.CAPTURING, course.now)
+
+
+@says("graph end", r"Capture .*graph end")
+def _capture_ends(course: Course, match: re.Match[str], line: Line) -> None:
+    if _leads(line):
+        course.enter(Phase.WARMING_UP, course.now)
+
+
+@says("max_total_num_tokens=", r"max_total_num_tokens=(\d+),.*?(?:context_len=(\d+))?")
+def _totals(course: Course, match: re.Match[str], line: Line) -> None:
+    if course.figure("kv_tokens") is None:
+        course.ranked("kv_tokens", float(match[1]), line.speaker)
+    context = re.search(r"context_len=(\d+)", line.message)
+    if context:
+        course.max_model_len = int(context[1])
+    if _leads(line):
+        course.enter(Phase.WARMING_UP, course.now)
+
+
+@says(
+    "ttention backend",
+    r"(?:Using|Set|Defaulting to) (\w+)(?: as)? attention backend"
+    r"|[Aa]ttention backend (?:not \w+ specified\. )?(?:Use|Using) (\w+)",
+)
+def _attention(course: Course, match: re.Match[str], line: Line) -> None:
+    course.attention_backend = match[1] or match[2]
+
+
+@says("fired up", r"The server is fired up and ready to roll")
+def _ready(course: Course, match: re.Match[str], line: Line) -> None:
+    course.become_ready(course.now)
+
+
+@says("Gracefully", r"Gracefully exiting|Gracefully shutting")
+def _stops(course: Course, match: re.Match[str], line: Line) -> None:
+    if course.phase is not Phase.FAILED:
+        course.stopping = True
+        course.end(Phase.STOPPED, course.now)

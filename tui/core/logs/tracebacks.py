@@ -7,6 +7,8 @@ reading of its own, kept apart for bare lines and for records.
 import re
 from dataclasses import dataclass, field
 
+from tui.core.logs.records import NOBODY, Speaker
+
 TEXT_LINES = 24
 
 _EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?::\s?(?P<text>.*))?$")
@@ -27,7 +29,7 @@ class Raised:
     type: str
     text: str
     line: int
-    process: str
+    speaker: Speaker
     at: float | None = None
     more: list[str] = field(default_factory=list)
     above: "Raised | None" = None
@@ -55,6 +57,7 @@ class _Reading:
     chain: bool | None = None
     introduction: str = ""
     head: str = ""
+    owner: Speaker = NOBODY
 
 
 class Tracebacks:
@@ -69,7 +72,7 @@ class Tracebacks:
         """Remembers the line that stands before a traceback: `Process EngineCore:`, `WorkerProc failed to start.`"""
         self._readings.setdefault(key, _Reading()).introduction = text
 
-    def feed(self, key: str, process: str, text: str, line: int, at: float | None, head: str) -> tuple[bool, Raised | None]:
+    def feed(self, key: str, speaker: Speaker, text: str, line: int, at: float | None, head: str) -> tuple[bool, Raised | None]:
         """Returns whether the line belongs to a traceback, and the exception where it brings one."""
         reading = self._readings.get(key)
         if reading is None:
@@ -85,6 +88,7 @@ class Tracebacks:
             reading.trailing = False
             reading.frames = []
             reading.head = head
+            reading.owner = speaker
             self.busy = True
             return True, None
         if _DIRECT in text or _DURING in text:
@@ -104,7 +108,7 @@ class Tracebacks:
                 # Something else was printed into the midst of it, or the log lost the end.
                 reading.open = not _looks_foreign(text)
                 return reading.open, None
-            raised = Raised(match["type"], (match["text"] or "").strip(), line, process, at, in_record=bool(head))
+            raised = Raised(match["type"], (match["text"] or "").strip(), line, reading.owner, at, in_record=bool(head))
             raised.frames = reading.frames[-6:]
             raised.introduction = reading.introduction
             if reading.chain is not None and reading.last is not None:

@@ -61,11 +61,19 @@ def _argument(text: str, name: str) -> str | None:
     return next((group for group in match.groups() if group is not None), None) if match else None
 
 
+def _outer(text: str) -> str:
+    """The arguments without nested dictionaries: a drafter's model is not the server's."""
+    inner = text[1:]
+    while (shorter := re.sub(r"\{[^{}]*\}", "", inner)) != inner:
+        inner = shorter
+    return inner
+
+
 @says(r"non-default args: (.*)")
 def _arguments(course: Course, match: re.Match[str], line: Line) -> None:
     text = match[1]
     course.engine = course.engine or "vllm"
-    model = _argument(text, "model") or _argument(text, "model_tag")
+    model = _argument(_outer(text), "model") or _argument(_outer(text), "model_tag")
     if model:
         course.model = course.model or model
     names = re.search(r"'served_model_name': \[([^\]]*)\]", text)
@@ -266,6 +274,7 @@ def _weights_took(course: Course, match: re.Match[str], line: Line) -> None:
         course.loaders.weights_took += 1
     if not drafter and course.loaders.model_loading_took == 0 and not course.was_ready:
         course.ranked("load_s", float(match[1]), line.speaker)
+    course.loaders.settle()
     if not line.speaker.rank and not course.loaders.incomplete:
         course.enter(Phase.POST_LOADING, course.now)
 
