@@ -68,6 +68,7 @@ class SimulatedHost:
     async def open(self) -> None:
         for folder in (self._home, self.log_path.parent):
             folder.mkdir(parents=True, exist_ok=True)
+        self.log_path.touch()
         await asyncio.to_thread(self._machinery.build)
         if self._scenario.machine.foreign:
             self._foreign = await asyncio.create_subprocess_exec(
