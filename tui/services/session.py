@@ -103,6 +103,11 @@ class Session:
             )
         return self._api
 
+    @property
+    def api_key(self) -> str | None:
+        """The key of the server's API, for the load generator; never shown or kept."""
+        return self._api_key
+
     def _verify(self) -> Any:
         return self.deployment.ca_file or True
 
