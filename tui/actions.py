@@ -135,6 +135,8 @@ ACTIONS: tuple[Action, ...] = (
         "thoughts", "f9", "f9", "thoughts", "Show or fold what the model thought before it answered", "Chat", frozenset({"chat"})
     ),
     Action("new_chat", "ctrl+n", "^n", "new chat", "Start a new conversation", "Chat"),
+    Action("system_prompt", "ctrl+y", "^y", "system prompt", "Set what the model is told before the conversation", "Chat"),
+    Action("copy_reply", "ctrl+o", "^o", "copy reply", "Copy the last reply to the clipboard", "Chat"),
     Action("compare", "c", "c", "compare", "Compare this run with the one before it", "Runs", frozenset({"bench", "runs"})),
     Action(
         "export",

@@ -6,13 +6,15 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on, work
-from textual.app import App, SystemCommand
+from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
 from tui import themes
 from tui.actions import ACTIONS, Action
+from tui.core.chat import Conversation
 from tui.messages import GpuOpened, TextCopied
+from tui.model_work import ModelWork
 from tui.screens.asking import Asked, ScreenAsker
 from tui.screens.dialogs import GpuDialog, HelpDialog, PickerDialog
 from tui.screens.main import MainScreen
@@ -20,12 +22,13 @@ from tui.settings import Settings
 from tui.widgets.failure import title
 
 if TYPE_CHECKING:
+    from tui.record.store import Record
     from tui.services.session import Session
 
 QUIT_AGAIN_S = 3.0
 
 
-class ControlRoom(App[str | None], inherit_bindings=False):
+class ControlRoom(ModelWork, inherit_bindings=False):
     """One deployment on the screen. The session is opened and closed by whoever runs this app (`async with` around `run_async`).
 
     Returns None, or the name of the deployment that the user wants to watch next.
@@ -45,16 +48,18 @@ class ControlRoom(App[str | None], inherit_bindings=False):
         settings: Settings | None = None,
         *,
         asker: ScreenAsker | None = None,
+        record: "Record | None" = None,
     ) -> None:
         super().__init__()
         self.session = session
         self.settings = settings or Settings()
         self.asker = asker
+        self.record = record
         self._interrupted = False
         for theme in themes.THEMES:
             self.register_theme(theme)
         self.theme = themes.choose(self.settings.ui.theme, self.console.color_system, os.environ)
-        self.main = MainScreen(dict(self.settings.keys))
+        self.main = MainScreen(dict(self.settings.keys), Conversation(system=self.settings.ui.system_prompt))
 
     def get_default_screen(self) -> Screen[None]:
         return self.main
@@ -80,6 +85,7 @@ class ControlRoom(App[str | None], inherit_bindings=False):
         """Gives the screen the newest state, as long as the app runs."""
         async for state in self.session.states():
             self.main.state = state
+            self.main.model = self.model() if state.api.models else None
 
     @on(Asked)
     def _ask(self, asked: Asked) -> None:

@@ -8,15 +8,15 @@ from pathlib import Path
 from textual.app import App
 
 from tests.ui import scenes
-from tui import themes
 from tui.app import ControlRoom
-from tui.settings import Settings, UiSettings
+from tui.settings import Deployment, Settings, UiSettings
 
 
 class Still:
     """A session whose one state does not change."""
 
     name = "kimi-k2-w4"
+    deployment = Deployment()
 
     def __init__(self, state):  # type: ignore[no-untyped-def]
         self.state = state
@@ -66,6 +66,5 @@ async def main(folder: Path, only: str = "") -> None:
         await shoot(folder, "ascii-120x35", "loading", (120, 35), "16", ascii_only=True)
 
 
-assert themes
 if __name__ == "__main__":
     asyncio.run(main(Path(sys.argv[1]), *sys.argv[2:3]))

@@ -164,22 +164,16 @@ def gpu_facts(gpu: Gpu, width: int) -> list[Content]:
         ("name", gpu.name or DASH),
         ("UUID", gpu.uuid or DASH),
         ("PCI", gpu.pci or DASH),
-        (
-            "memory",
-            f"{whole(gpu.memory_used_mib)} of {whole(gpu.memory_total_mib)} MiB, {gib(gpu.memory_used_mib)} GiB, {percent(gpu.memory_share)}",
-        ),
+        ("memory", f"{pair(gpu.memory_used_mib, gpu.memory_total_mib, 'MiB')}, {percent(gpu.memory_share)}"),
         ("free", f"{whole(gpu.free_mib)} MiB"),
         ("busy", f"{whole(gpu.utilisation)} %, memory controller {whole(gpu.memory_utilisation)} %"),
         ("heat", f"{whole(gpu.temperature_c)} °C, memory {whole(gpu.memory_temperature_c)} °C, fan {whole(gpu.fan_percent)} %"),
         ("power", pair(gpu.power_w, gpu.power_limit_w, "W")),
-        (
-            "clocks",
-            f"{pair(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz, 'MHz')}, memory {pair(gpu.memory_clock_mhz, gpu.memory_clock_max_mhz, 'MHz')}",
-        ),
+        ("clocks", f"{pair(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz, 'MHz')}, memory {whole(gpu.memory_clock_mhz)} MHz"),
         ("state", f"{gpu.performance_state or DASH}" + (", throttled: " + ", ".join(gpu.throttle) if gpu.throttle else "")),
         (
             "PCIe",
-            f"generation {whole(gpu.pcie_generation)} of {whole(gpu.pcie_generation_max)}, ×{whole(gpu.pcie_width)} of ×{whole(gpu.pcie_width_max)}",
+            f"gen {pair(gpu.pcie_generation, gpu.pcie_generation_max, '')}, ×{whole(gpu.pcie_width)} of ×{whole(gpu.pcie_width_max)}",
         ),
         ("NVLink", f"{whole(gpu.nvlinks_up)} of {whole(gpu.nvlinks_total)} up, {whole(gpu.nvlink_errors)} errors"),
         (

@@ -13,10 +13,15 @@ from textual.screen import Screen
 from textual.widgets import ContentSwitcher, Input, TextArea
 
 from tui.actions import TABS, Action, bindings, in_footer, types_text
+from tui.core.benchmark import Plan, Point, Progress, Result
+from tui.core.chat import Conversation
 from tui.core.connection import Link
 from tui.core.deployment import DeploymentState
 from tui.core.logs.state import Phase
+from tui.core.smoke import SmokeRun
+from tui.messages import BenchmarkRequested, BenchmarkStopped, GenerationStopped, SmokeRequested, SmokeStopped
 from tui.widgets.banner import Banner
+from tui.widgets.chat_pane import ChatPane, why_not
 from tui.widgets.facts_panes import DeploymentPane, HostPane, PastLoadsPane
 from tui.widgets.figure import NOTHING, Moment
 from tui.widgets.figures import BP, BW, QUIET, P, label, line
@@ -27,6 +32,7 @@ from tui.widgets.log_pane import LogPane
 from tui.widgets.numbers import age
 from tui.widgets.phases import Phases, total_words
 from tui.widgets.serving import Serving, ServingStrip
+from tui.widgets.smoke_panel import SmokePanel, sum_line
 from tui.widgets.status import FAILED, LOADING, READY, StatusLine, word
 from tui.widgets.tiny import Tiny
 
@@ -45,7 +51,7 @@ class Pane(Vertical):
 class MainScreen(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings()]
 
-    AUTO_FOCUS = None
+    AUTO_FOCUS = ""
 
     state: var[DeploymentState] = var(NOTHING, init=False)
     """The newest one; only the log follows it at once."""
@@ -55,13 +61,33 @@ class MainScreen(Screen[None]):
     tab: var[str] = var("load", init=False)
     activity: var[str] = var("", init=False)
 
-    def __init__(self, own_keys: dict[str, str] | None = None) -> None:
+    # chat
+    conversation: var[Conversation] = var(Conversation(), init=False)
+    streaming: var[bool] = var(False, init=False)
+    model: var[str | None] = var(None, init=False)
+    api_ready: var[bool] = var(False, init=False)
+    why_not_ready: var[str] = var("", init=False)
+    # smoke
+    smoke: var[SmokeRun | None] = var(None, init=False)
+    smoking: var[bool] = var(False, init=False)
+    # benchmarks
+    benching: var[bool] = var(False, init=False)
+    plan: var[Plan | None] = var(None, init=False)
+    progress: var[Progress | None] = var(None, init=False)
+    points: var[tuple[Point, ...]] = var((), init=False)
+    result: var[Result | None] = var(None, init=False)
+    previous: var[Result | None] = var(None, init=False)
+    """What the benchmark on the screen is compared with."""
+    bench_problem: var[str | None] = var(None, init=False)
+
+    def __init__(self, own_keys: dict[str, str] | None = None, conversation: Conversation | None = None) -> None:
         super().__init__()
         self.own_keys = own_keys or {}
+        self.set_reactive(MainScreen.conversation, conversation or Conversation())
 
     def compose(self) -> ComposeResult:
         mine = MainScreen
-        yield StatusLine(id="status").data_bind(state=mine.shown, moment=mine.moment, activity=mine.activity)
+        yield StatusLine(id="status").data_bind(state=mine.shown, moment=mine.moment, activity=mine.activity, tab=mine.tab)
         yield Banner(id="banner").data_bind(state=mine.shown, moment=mine.moment)
         yield Tiny(id="tiny").data_bind(state=mine.shown, moment=mine.moment)
         with Horizontal(id="body"):
@@ -72,6 +98,8 @@ class MainScreen(Screen[None]):
                     yield Phases().data_bind(state=mine.shown, moment=mine.moment)
                 with Pane(id="serving"):
                     yield Serving().data_bind(state=mine.shown)
+                with Pane(id="smoke"):
+                    yield SmokePanel().data_bind(run=mine.smoke, running=mine.smoking)
                 with Pane(id="host"):
                     yield HostPane().data_bind(state=mine.shown)
             with Vertical(id="right"):
@@ -80,6 +108,13 @@ class MainScreen(Screen[None]):
                     yield ServingStrip(id="serving-strip").data_bind(state=mine.shown)
                     with ContentSwitcher(initial="tab-load"):
                         yield LoadPanel(id="tab-load").data_bind(state=mine.shown, moment=mine.moment)
+                        yield ChatPane(id="tab-chat").data_bind(
+                            conversation=mine.conversation,
+                            streaming=mine.streaming,
+                            model=mine.model,
+                            ready=mine.api_ready,
+                            reason=mine.why_not_ready,
+                        )
                         yield GpuPanel(full=True, id="tab-gpus").data_bind(state=mine.shown, moment=mine.moment)
                 with Horizontal(id="more"):
                     with Pane(id="deployment"):
@@ -113,6 +148,8 @@ class MainScreen(Screen[None]):
         if now != self._was:
             self._became(self._was, now)
             self._was = now
+        self.api_ready = self.shown.api.ready
+        self.why_not_ready = why_not(self.shown)
         self._arrange()
         self._retitle()
 
@@ -171,7 +208,7 @@ class MainScreen(Screen[None]):
         count = len(sample.gpus) if sample else 0
         high = self.has_class("-wide")
         need = max(3, (2 if high and count <= 16 else 1) * count + 1 + 2 + (4 if served else 0)) + 2
-        room = self.size.height - 2 - (12 if high else 0 if served else 10) - (20 if served else 12 if high else 10)
+        room = self.size.height - 2 - (12 if high else 0 if served else 10) - (16 if served else 12 if high else 10)
         self.query_one("#gpus").styles.height = max(7, min(need, room))
 
     def _stamp_ages(self) -> None:
@@ -192,7 +229,13 @@ class MainScreen(Screen[None]):
             for tab in names
         ]
         self._title("#stage", Content("  ").join(parts), narrow)
-        for pane, title in (("#gpus", "4 GPUs"), ("#phases", "Phases"), ("#serving", "Serving"), ("#host", "Host")):
+        for pane, title in (
+            ("#gpus", "4 GPUs"),
+            ("#phases", "Phases"),
+            ("#serving", "Serving"),
+            ("#smoke", "Smoke"),
+            ("#host", "Host"),
+        ):
             self._title(pane, line(label(title)), False)
         for pane, title in (("#deployment", "Deployment"), ("#past", "Earlier loads"), ("#log", "5 Log")):
             self._title(pane, line(label(title)), self.narrow)
@@ -244,6 +287,80 @@ class MainScreen(Screen[None]):
     def watch_activity(self) -> None:
         self._set_keys()
 
+    # -- what runs -----------------------------------------------------------------------------------------------------------------
+
+    def begin_benchmark(self, plan: Plan) -> None:
+        """A benchmark starts: what stood on the tab becomes what it is compared with."""
+        self.previous = self.result or self.previous
+        self.plan, self.points, self.result, self.progress, self.bench_problem = plan, (), None, None, None
+        self.benching = True
+        self._chose = True
+        self.open_tab("bench")
+
+    def end_benchmark(self) -> None:
+        """It is over, whatever came of it."""
+        self.benching, self.progress = False, None
+
+    def _name_activity(self) -> None:
+        doing = []
+        if self.benching:
+            progress = self.progress
+            kind = self.plan.kind if self.plan else "benchmark"
+            doing.append(f"◐ {kind} {progress.point + 1} of {progress.points}" if progress and progress.points > 1 else f"◐ {kind}")
+        if self.smoking:
+            doing.append(f"◐ smoke {len(self.smoke.results) + 1} of {self.smoke.planned}" if self.smoke else "◐ smoke")
+        if self.streaming:
+            doing.append("◐ reply")
+        self.activity = "  ".join(doing)
+
+    def watch_streaming(self) -> None:
+        self._name_activity()
+
+    def watch_smoking(self) -> None:
+        self._name_activity()
+        self._stamp_smoke()
+
+    def watch_smoke(self) -> None:
+        self._name_activity()
+        self._stamp_smoke()
+
+    def watch_benching(self) -> None:
+        self._name_activity()
+
+    def watch_progress(self) -> None:
+        self._name_activity()
+
+    def _stamp_smoke(self) -> None:
+        self.query_one("#smoke").border_subtitle = sum_line(self.smoke, self.smoking)
+
+    def action_smoke(self) -> None:
+        self.post_message(SmokeRequested())
+
+    def action_bench(self, kind: str) -> None:
+        self.post_message(BenchmarkRequested(kind))
+
+    def action_stop(self) -> None:
+        if self.streaming:
+            self.post_message(GenerationStopped())
+        if self.smoking:
+            self.post_message(SmokeStopped())
+        if self.benching:
+            self.post_message(BenchmarkStopped())
+
+    def action_thoughts(self) -> None:
+        self.query_one(ChatPane).toggle_thoughts()
+
+    def action_new_chat(self) -> None:
+        self.action_show("chat")
+        self.query_one(ChatPane).clear_conversation()
+
+    def action_system_prompt(self) -> None:
+        self.action_show("chat")
+        self.query_one(ChatPane).edit_system()
+
+    def action_copy_reply(self) -> None:
+        self.query_one(ChatPane).copy_reply()
+
     # -- tabs ----------------------------------------------------------------------------------------------------------------------
 
     def open_tab(self, tab: str) -> None:
@@ -253,7 +370,7 @@ class MainScreen(Screen[None]):
     def watch_tab(self, tab: str) -> None:
         switcher = self.query_one(ContentSwitcher)
         if tab != "log":
-            switcher.current = f"tab-{tab}"
+            switcher.current = f"tab-{tab}" if self.query(f"#tab-{tab}") else None
         self._arrange()
         self._retitle()
         self.set_focus(None)
@@ -261,6 +378,8 @@ class MainScreen(Screen[None]):
             self.query_one("#tab-gpus").focus()
         elif tab == "log":
             self.query_one("#log-lines").focus()
+        elif tab == "chat":
+            self.query_one(ChatPane).focus_prompt()
 
     def action_show(self, tab: str) -> None:
         self._chose = True
@@ -273,6 +392,8 @@ class MainScreen(Screen[None]):
             log.stop_finding(keep=False)
         elif self.typing:
             self.set_focus(None)
+        elif self.activity:
+            self.action_stop()
 
     def action_find(self) -> None:
         if not self.query_one("#log").display:

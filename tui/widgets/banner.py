@@ -65,5 +65,7 @@ class Banner(Figure):
                 rest.append(f"The host goes on. Figures are of {at}; the log is read on from where it stopped.")
         elif refused:
             rest.append("Press r to try again.")
+        while len(rest) > 1 and len(" · ".join(rest)) > width:
+            rest.pop(0 if link.link is Link.LOST else -1)
         second = line(label(short(" · ".join(rest), width)))
         return rows(first, second)

@@ -127,7 +127,7 @@ def edges(total: int, width: int) -> list[int]:
     """Where each of `total` cells begins in `width` columns, and where the last one ends; empty when they don't fit one by one."""
     if total <= 0 or width < total:
         return []
-    if width < 2 * total:
+    if width < 1.4 * total:
         return list(range(total + 1))
     return [width * i // total for i in range(total + 1)]
 

@@ -342,13 +342,18 @@ def strip(state: DeploymentState, width: int) -> Content:
         left = line(left, ("✓ even", G))
     elif judged.even is False:
         left = line(left, ("✗ odd: GPU " + ", ".join(map(str, judged.odd)), BE))
+    if foreign := sum(others_mib(gpu) for gpu in sample.gpus):
+        return spread(
+            width, left, line((gib(foreign), BW), label(" GiB not the engine's")), line((gib(foreign), BW), label(" not ours"))
+        )
     fullest = headroom(sample)
-    free = line((whole(fullest.free_mib), B), label(" MiB free ")) if fullest else Content("")
+    free = line((whole(fullest.free_mib), B), label(" MiB free   ")) if fullest else Content("")
     room = line((percent(fullest.free_share), B), label(" headroom  ")) if fullest else Content("")
     heat = max((gpu.temperature_c for gpu in sample.gpus if gpu.temperature_c is not None), default=None)
     busy = [gpu.utilisation for gpu in sample.gpus if gpu.utilisation is not None]
     load = line((whole(sum(busy) / len(busy) if busy else None), B), label(" %  "), (whole(heat), B), label(" °C"))
-    return spread(width, left, line(room, free, load), line(free, load), free, room)
+    second = line(room, free) if state.api.ready else line(free, load)
+    return spread(width, left, line(room, free, load), second, free, room)
 
 
 class GpuStrip(Figure):

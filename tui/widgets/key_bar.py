@@ -30,7 +30,7 @@ class KeyBar(Figure):
             return len(shown_key(one, self.own)) + len(one.text) + 3
 
         chosen = list(self.actions)
-        while len(chosen) > 1 and sum(map(size, chosen)) > width:
+        while len(chosen) > 1 and sum(map(size, chosen)) - 1 > width:
             loose = [one for one in chosen if one.id not in KEPT]
             chosen.remove(loose[-1] if loose else chosen[-1])
         out, at = [], 1
@@ -42,7 +42,7 @@ class KeyBar(Figure):
     def draw(self, width: int, height: int) -> Content:
         parts: list[Content] = [line(" ")]
         parts += [line((key, BP), f" {one.text}  ") for _, _, one, key in self.placed(width)]
-        return line(*parts)
+        return line(*parts).rstrip()
 
     async def on_click(self, event: Click) -> None:
         for start, end, one, _ in self.placed(self.size.width):

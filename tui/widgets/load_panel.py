@@ -59,9 +59,10 @@ def bar_of(load: LoadState) -> Loader | None:
     return max(live, key=lambda one: one.last_at or 0.0, default=load.shards)
 
 
-def verdict(state: DeploymentState) -> Content:
+def verdict(state: DeploymentState, width: int = 99) -> Content:
+    """The verdict in its colour; only its sign where there is no room for the word."""
     words, style = VERDICTS[state.outlook.verdict]
-    return line((words, style))
+    return line((words if len(words) <= width else words[:1], style))
 
 
 def countdown(state: DeploymentState, wall: float) -> tuple[str, str, Content]:
@@ -265,7 +266,7 @@ def reason(state: DeploymentState, width: int) -> list[Content]:
     look = state.outlook
     if look.verdict in (Verdict.SLOW, Verdict.STALLED, Verdict.HUNG) and look.reason:
         out.append(line(("▲ ", W), look.reason))
-    elif look.reason:
+    elif look.reason and look.verdict is not Verdict.PROGRESSING:
         out.append(line(label(look.reason)))
     if state.load:
         out += [line(label(note)) for note in state.load.notes[-2:]]
@@ -384,6 +385,6 @@ class LoadPanel(Figure):
         elif why and left:
             out += why[:left]
         left = height - len(out)
-        if left >= 5 and not over:
-            out += ["", *disk(state, inner, min(left - 1, 9))]
+        if left >= 4 and not over:
+            out += ["", *disk(state, inner, min(left - 1, 14))]
         return rows(*(line(" " * inset, one) for one in out[:height]))

@@ -96,13 +96,14 @@ class LogView(ScrollView, can_focus=True):
         """Bring the line with that number into the middle; False where it is not among the lines kept."""
         for index, one in enumerate(self._lines):
             if one.number == number:
+                self._follow = False
                 self.scroll_to(y=max(0, index - self.size.height // 2), animate=False, immediate=True)
                 return True
         return False
 
     def render_line(self, y: int) -> Strip:
         left, top = self.scroll_offset
-        width, index = self.size.width, y + top
+        width, index = self.scrollable_content_region.width, y + top
         if index >= len(self._lines):
             return Strip.blank(width, self.rich_style)
         strip = Strip(self._segments(self._lines[index]))

@@ -100,7 +100,13 @@ class StatusLine(Figure):
     activity: var[str] = var("", init=False)
     """What runs besides the load: `◐ sweep 8 of 9`."""
 
+    tab: var[str] = var("load", init=False)
+    """The tab that is open: on Load its progress need not stand here too."""
+
     def watch_activity(self) -> None:
+        self.redraw()
+
+    def watch_tab(self) -> None:
         self.redraw()
 
     def draw(self, width: int, height: int) -> Content:
@@ -111,7 +117,7 @@ class StatusLine(Figure):
         name = middle(state.name or where, min(room, 32))
         left = line(mark, "  ", (name, B))
         named = line(left, label(" on "), middle(where, 28)) if where and where != state.name else left
-        busy = self.activity or progress_words(state)
+        busy = self.activity or ("" if self.tab == "load" else progress_words(state))
         now = time.strftime("%H:%M:%S", time.localtime(self.moment.wall)) if self.moment.wall else ""
         trip = state.connection.round_trip_ms
         link = line(

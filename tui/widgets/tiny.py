@@ -9,7 +9,7 @@ from tui.widgets.figure import Figure
 from tui.widgets.figures import BE, BP, QUIET, B, E, G, label, line, meter, rows, short, spread
 from tui.widgets.gpu_panel import strip
 from tui.widgets.load_panel import bar_of, countdown, verdict
-from tui.widgets.numbers import gib, percent, three
+from tui.widgets.numbers import GIB, percent, three
 from tui.widgets.status import FAILED, LOADING, LOOKS, READY, word
 
 
@@ -34,7 +34,7 @@ class Tiny(Figure):
             body = [
                 meter(min(width, int(current.done * width / current.total)), width, width),
                 spread(width, line(label(name_of.replace(" about", ""))), line((figure, BP))),
-                spread(width, line(label(f"{current.done:.0f} of {current.total:.0f}")), verdict(state)),
+                spread(width, line(label(f"{current.done:.0f} of {current.total:.0f}")), verdict(state), verdict(state, 1)),
             ]
         elif now == FAILED and load and load.failure:
             body = [line((short(title(load.failure), width), BE)), line(label(short(load.failure.cause, width)))]
@@ -61,4 +61,4 @@ def _memory(state: DeploymentState, width: int) -> Content:
     )
     fullest = headroom(sample)
     free = line((percent(fullest.free_share), B)) if fullest else Content("")
-    return spread(width, line(label(f"{len(sample.gpus)} × {gib(used[len(used) // 2] if used else None)} GiB")), even, free)
+    return spread(width, line(label(f"{len(sample.gpus)} × {three(used[len(used) // 2] / GIB if used else None)} GiB")), even, free)

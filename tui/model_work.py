@@ -1,0 +1,220 @@
+"""What the control room has the model do: replies, smoke runs, benchmarks. Services do the work; the screen gets each new value."""
+
+import asyncio
+from contextlib import aclosing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from textual import on, work
+from textual.app import App
+from textual.worker import Worker
+
+from tui.core.benchmark import Plan, Point, Progress, Result
+from tui.core.chat import Conversation, Turn
+from tui.messages import (
+    BenchmarkRequested,
+    BenchmarkStopped,
+    ConversationCleared,
+    GenerationStopped,
+    PromptSubmitted,
+    SmokeRequested,
+    SmokeStopped,
+    SystemPromptChanged,
+)
+from tui.screens.dialogs import ConfirmDialog
+from tui.screens.main import MainScreen
+from tui.settings import Settings
+
+if TYPE_CHECKING:
+    from tui.record.store import Record
+    from tui.services.benchmark import Benchmarks
+    from tui.services.session import Session
+
+
+class ModelWork(App[str | None], inherit_bindings=False):
+    """One reply, one smoke run and one benchmark at a time. Leaving the app ends each of them, on the server too."""
+
+    main: MainScreen
+    session: "Session"
+    settings: Settings
+    record: "Record | None"
+    _reply: "Worker[None] | None" = None
+    _smoke: "Worker[None] | None" = None
+    _benchmarks: "Benchmarks | None" = None
+
+    def model(self) -> str | None:
+        """The model to ask: the configured one, else the first that the server lists."""
+        served = self.session.state.api.models
+        return self.session.deployment.model or (served[0].id if served else None)
+
+    def complain(self, what: str) -> None:
+        """Say that something asked for could not be done, in the words of who refused."""
+        self.notify(what, severity="warning", markup=False, timeout=8)
+
+    # -- chat ----------------------------------------------------------------------------------------------------------------------
+
+    @on(PromptSubmitted)
+    def _submitted(self, submitted: PromptSubmitted) -> None:
+        model = self.model()
+        if self.main.streaming or model is None:
+            return
+        self._reply = self._converse(submitted.text, model)
+
+    @work(group="chat")
+    async def _converse(self, asked: str, model: str) -> None:
+        from tui.services.chat import converse
+
+        main, before = self.main, self.main.conversation
+        main.streaming = True
+        turn: Turn | None = None
+        try:
+            async with aclosing(converse(self.session.api, before, asked, model=model)) as turns:
+                async for turn in turns:
+                    main.conversation = replace(before, turns=(*before.turns, turn))
+        except asyncio.CancelledError:
+            if turn is not None and turn.finish is None and turn.error is None and self.is_running:
+                main.conversation = replace(before, turns=(*before.turns, replace(turn, finish="stopped")))
+            raise
+        finally:
+            if self.is_running:
+                main.streaming = False
+
+    @on(GenerationStopped)
+    def _stop_reply(self) -> None:
+        if self._reply is not None:
+            self._reply.cancel()
+
+    @on(ConversationCleared)
+    def _clear(self) -> None:
+        self._stop_reply()
+        self.main.conversation = Conversation(system=self.main.conversation.system)
+
+    @on(SystemPromptChanged)
+    def _system(self, changed: SystemPromptChanged) -> None:
+        self.main.conversation = replace(self.main.conversation, system=changed.text)
+
+    # -- smoke ---------------------------------------------------------------------------------------------------------------------
+
+    @on(SmokeRequested)
+    def _smoke_requested(self) -> None:
+        model = self.model()
+        if not self.main.smoking and model is not None:
+            self._smoke = self._run_smoke(model)
+
+    @work(group="smoke")
+    async def _run_smoke(self, model: str) -> None:
+        from tui.host.api import ApiError
+        from tui.services.smoke import run_smoke
+
+        main = self.main
+        main.smoking = True
+        try:
+            async with aclosing(run_smoke(self.session.api, model=model, settings=self.settings.smoke)) as runs:
+                async for run in runs:
+                    main.smoke = run
+        except ApiError as error:
+            self.complain(f"The smoke prompts could not be asked: {error}")
+        else:
+            if self.record is not None and main.smoke is not None:
+                self.record.save_smoke(self.session.name, main.smoke)
+        finally:
+            if self.is_running:
+                main.smoking = False
+
+    @on(SmokeStopped)
+    def _stop_smoke(self) -> None:
+        if self._smoke is not None:
+            self._smoke.cancel()
+
+    # -- benchmarks ----------------------------------------------------------------------------------------------------------------
+
+    def benchmarks(self) -> "Benchmarks":
+        """The one place where benchmarks of this server run; its lock keeps a second one out."""
+        if self._benchmarks is None:
+            from tui.host.open import open_host
+            from tui.services.benchmark import Benchmarks, Server
+
+            session, deployment = self.session, self.session.deployment
+            headers = dict(deployment.headers)
+            if session.api_key:
+                headers.setdefault("Authorization", f"Bearer {session.api_key}")
+            self._benchmarks = Benchmarks(
+                session.name,
+                Server(deployment.api, headers, deployment.ca_file, self.model()),
+                host=session.host,
+                open_local=lambda: open_host("local"),
+                direct=deployment.direct,
+                gpus=lambda: session.state.gpus,
+                version=session.state.api.version or "",
+            )
+        return self._benchmarks
+
+    def plan(self, kind: str) -> Plan:
+        """The plan of a key: single stream, or a sweep up to the configured top."""
+        from tui.core.benchmark_plan import single_stream, sweep
+
+        bench, model = self.settings.bench, self.model()
+        if kind == "single":
+            return single_stream(
+                requests=bench.single_requests,
+                input_tokens=bench.input_tokens,
+                output_tokens=bench.output_tokens,
+                endpoint=bench.endpoint,
+                model=model,
+            )
+        return sweep(
+            bench.sweep_top,
+            input_tokens=bench.input_tokens,
+            output_tokens=bench.output_tokens,
+            endpoint=bench.endpoint,
+            model=model,
+        )
+
+    @on(BenchmarkRequested)
+    def _benchmark_requested(self, asked: BenchmarkRequested) -> None:
+        if not self.session.deployment.allow_bench:
+            self.complain("Benchmarks are switched off for this deployment (allow_bench = false).")
+        elif not self.main.benching:
+            self._run_benchmark(asked.kind)
+
+    @work(group="bench")
+    async def _run_benchmark(self, kind: str) -> None:
+        metrics = self.session.state.api.metrics
+        busy = metrics.running if metrics is not None else None
+        if busy:
+            question = f"The server works on {busy:.0f} requests of others now. A benchmark slows them down, and they distort it."
+            if not await self.push_screen_wait(ConfirmDialog("The server is busy", question, "benchmark anyway")):
+                return
+        from tui.host.base import HostError
+        from tui.services.benchmark import BenchmarkRefused, BenchmarkRunning
+
+        main, plan = self.main, self.plan(kind)
+        main.begin_benchmark(plan)
+        try:
+            async with aclosing(self.benchmarks().run(plan)) as news:
+                async for item in news:
+                    self._benchmark_news(item)
+        except (BenchmarkRefused, HostError) as error:
+            main.bench_problem = f"{error.cause}. {error.advice}".strip(". ") + "."
+        except (BenchmarkRunning, ValueError, OSError) as error:
+            main.bench_problem = str(error)
+        finally:
+            if self.is_running:
+                main.end_benchmark()
+
+    def _benchmark_news(self, item: Progress | Point | Result) -> None:
+        main = self.main
+        match item:
+            case Progress():
+                main.progress = item
+            case Point():
+                main.points = (*main.points, item)
+            case Result():
+                main.result = item
+                if self.record is not None:
+                    self.record.save_benchmark(self.session.name, item)
+
+    @on(BenchmarkStopped)
+    async def _stop_benchmark(self) -> None:
+        if self._benchmarks is not None:
+            await self._benchmarks.stop()
