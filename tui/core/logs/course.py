@@ -75,6 +75,11 @@ class Course:
         self.phase = phase
         self.spans.append((phase, at))
 
+    @property
+    def before_the_end(self) -> Phase:
+        """The last phase before it stopped or failed."""
+        return next((phase for phase, _ in reversed(self.spans) if phase not in (Phase.STOPPED, Phase.FAILED)), self.phase)
+
     def become_ready(self, at: float | None) -> None:
         if self.phase in (Phase.STOPPED, Phase.FAILED, Phase.READY):
             return

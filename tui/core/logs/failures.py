@@ -239,8 +239,19 @@ def _wordless(trouble: Trouble) -> bool:
     return raised is not None and raised.covered and not raised.text and not raised.more
 
 
+_NCCL_HEAD = re.compile(r"^.*?(?=NCCL WARN)")
+_TORCH_HEAD = re.compile(r"^(?:\[rank(\d+)\]:)?\s?\[[EWF]\d{4} [^\]]*\]\s*(?:\[[^\]]*\]\s*)*")
+
+
 def _cause(trouble: Trouble) -> str:
     text = " ".join(trouble.text.split())
+    if text == "Killed":
+        text = "Killed: the shell saw SIGKILL end the server, most likely by the host's out-of-memory killer"
+    if "NCCL WARN" in text:
+        text = _NCCL_HEAD.sub("", text)
+    head = _TORCH_HEAD.match(text)
+    if head and head.end():
+        text = (f"rank {head[1]}: " if head[1] else "") + text[head.end() :]
     return text if len(text) <= CAUSE_LENGTH else text[: CAUSE_LENGTH - 1].rstrip() + "…"
 
 

@@ -69,7 +69,7 @@ def _spent(before: float | None, at: float | None, elapsed_before: float | None,
 
 
 def _count(number: float) -> float:
-    return int(number) if number == int(number) else number
+    return int(number) if number == int(number) else int(round(number)) if number > 1e6 else number
 
 
 class Loaders:
@@ -149,9 +149,10 @@ class Loaders:
     def _what(self, bar: Bar, owner: str) -> str:
         if self.drafter_announced:
             return "drafter"
-        if not self.bars:
+        if self.main is None:
             return "model"
-        mine = [one for one in self.bars if one.owner == owner]
+        shown = [one for one in self.bars if one.what not in ("prefetch", "download")]
+        mine = [one for one in shown if one.owner == owner]
         engines = self.engines
         if len(engines) < self.engines_expected and (not mine or not owner):
             return f"engine {len(engines)}"
@@ -159,7 +160,7 @@ class Loaders:
             pass
         elif not mine and owner and engines and all(one.total == bar.total for one in engines) and self.engines_expected > 1:
             return f"engine {len(engines)}"
-        last = (mine or self.bars)[-1]
+        last = (mine or shown)[-1]
         if self.model_loading_took and self.weights_took > last.took_after:
             return "reload"
         if self.weights_took > last.took_after:

@@ -373,6 +373,13 @@ class LogReader:
             return
         self._trouble_of(line, raised, place, request=False)
         course = self._course
+        if course.stopping and not course.was_ready and kind_of(raised.text) == "ready_timeout":
+            # The API server gave up and sent its engines SIGTERM, and says so only after they have ended.
+            course.stopping = False
+            self._evidence.mark_fatal(place, self._now, course.before_the_end, raised.full)
+            course.end(Phase.FAILED, self._now)
+            for trouble in self._evidence.troubles:
+                trouble.phase = course.before_the_end
         text = raised.full
         if course.stopping:
             return

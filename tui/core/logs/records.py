@@ -15,6 +15,8 @@ _PROCESS = re.compile(
     r"\((?P<name>(?:[^()]|\([^()]*\)|\((?:[^()]|\([^()]*\))*\)){1,120}?),? pid=(?P<pid>\d+)(?:, ip=[^)]{1,60})?\) ?"
 )
 _ANY_HEAD = re.compile(r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) (\d\d-\d\d \d\d:\d\d:\d\d) \[?([\w./+-]+\.(?:py|rs|pyx|cpp):\d+)\] ?")
+_ANY_UVICORN = re.compile(r"(?:^|[ \t|:])(DEBUG|INFO|WARNING|ERROR|CRITICAL): {4,5}(?=\S)")
+_ENDS_IN_PROCESS = re.compile(r"(\([^()]{1,100} pid=\d+(?:, ip=[^)]{1,60})?\) )$")
 _SGLANG = re.compile(
     r"\[(\d{4})-(\d\d-\d\d \d\d:\d\d:\d\d)(?:[.,]\d+)?((?: (?:DP|PP|TP|EP|ATTN_CP|ATTN_TP|MOE_DP|MOE_EP)\d+)*)\] ?"
 )
@@ -83,6 +85,8 @@ class LineParser:
         self._alone = NOBODY
         self._shift: float | None = None
         self._wrapped = False
+        self._candidate = ""
+        self._custom = ""
         self.line = Line()
 
     def lines(self, text: str) -> list[str] | None:
@@ -104,6 +108,8 @@ class LineParser:
         line.speaker = NOBODY
         if "0m" in text:
             text = strip_colour_remnants(text)
+        if self._custom and text.startswith(self._custom):
+            text = text[len(self._custom) :]
         if not self._head(text, line):
             inner, wrapper = self._unwrapped(text)
             if wrapper is not None:
@@ -114,7 +120,7 @@ class LineParser:
                 self._head(inner, line)
                 if wrapper.at is not None:
                     self._wrapper_time(wrapper, line)
-            elif ".py:" in text or ".rs:" in text:
+            elif ".py:" in text or ".rs:" in text or "INFO:     " in text:
                 self._find_head(text, line)
         if line.speaker is NOBODY and not line.head:
             line.speaker = alone
@@ -226,10 +232,20 @@ class LineParser:
         """A record behind a prefix of the user's own, or behind a wrapper that nobody knows."""
         match = _ANY_HEAD.search(text, 0, 400)
         if match is None:
+            uvicorn = _ANY_UVICORN.search(text, 0, 200)
+            if uvicorn:
+                line.level, line.uvicorn = uvicorn[1], True
+                line.message = text[uvicorn.end() :]
             return
         line.level, line.head = match[1], match[3]
         line.at = self._clock.seconds(match[2])
         line.message = text[match.end() :]
-        start = text.rfind("(", 0, match.start())
-        if start >= 0:
-            line.speaker = self._speaker(text[start : match.start()]) or NOBODY
+        before = match.start()
+        process = _ENDS_IN_PROCESS.search(text[:before])
+        if process:
+            line.speaker = self._speaker(process[1]) or NOBODY
+            before = process.start(1)
+        prefix = text[:before]
+        if prefix and prefix == self._candidate:
+            self._custom = prefix  # seen twice: whatever it is, every line wears it
+        self._candidate = prefix

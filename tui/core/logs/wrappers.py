@@ -38,7 +38,7 @@ _SYSLOG_FULL = re.compile(rf"[A-Z][a-z]{{2}} {_ISO} \S+ \S+ [^\s:]{{1,64}}: ?")
 _TORCHSERVE = re.compile(rf"{_ISO} \[(?:INFO|WARN|ERROR|DEBUG) *\] \S+ \S+ (?:- )?- ?")
 _CRI = re.compile(rf"{_ISO} std(?:out|err) [FP] ?")
 _ISO_SYSLOG = re.compile(rf"{_ISO} [\w.-]+ [\w.@-]+\[\d+\]: ?")
-_STAMP = re.compile(rf"{_ISO}(?:Z)?[ \t]+")
+_STAMP = re.compile(rf"{_ISO}(?: (?:UTC|GMT)(?=[ \t]))?[ \t]+")
 _FOREIGN = re.compile(r"[-\t]|(?:INFO|WARNING|ERROR|DEBUG)\b[\t ]")
 _BLOB = re.compile(r"\[[\d.]+[KMG]?B blob data\]$")
 
