@@ -1,0 +1,165 @@
+"""The record: what was run, newest first, and below it the run that is open, or two side by side."""
+
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
+from textual.coordinate import Coordinate
+from textual.reactive import var
+from textual.widgets import DataTable, Static
+
+from tui.core.benchmark import Result
+from tui.core.text import clean
+from tui.messages import CompareRequested, ReportRequested, RunOpened
+from tui.widgets.figures import BP, B, label, line
+from tui.widgets.runs_view import Compared, StoredRun, compared_view, run_view, when
+
+COLUMNS = (("", 1), ("run", 5), ("when", 16), ("deployment", 18), ("kind", 9), ("what", None))
+
+
+class RunsPane(Vertical):
+    """`opened` is shown in full, with `result` where it is a benchmark; `compared` takes its place when set.
+
+    Enter opens; space marks a benchmark as the one to compare with; the screen's own keys call `compare` and `export`.
+    """
+
+    DEFAULT_CSS = """
+    RunsPane {
+        height: 1fr;
+        & > DataTable {
+            height: 1fr; max-height: 40%; min-height: 4; background: $background; scrollbar-size: 1 1; overflow-x: hidden;
+        }
+        & > #run-open { height: 1fr; border-top: solid $rule; padding: 0 1; scrollbar-size: 0 1; }
+        & > #run-open > Static { height: auto; }
+        & > #runs-none { height: 1fr; padding: 1 1; display: none; }
+        &.-empty > #runs-none { display: block; }
+        &.-empty > DataTable, &.-empty > #run-open { display: none; }
+    }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("space", "mark", "mark", show=False)]
+
+    runs: var[tuple[StoredRun, ...]] = var((), init=False)
+    opened: var[StoredRun | None] = var(None, init=False)
+    result: var[Result | None] = var(None, init=False)
+    compared: var[Compared | None] = var(None, init=False)
+    marked: var[int | None] = var(None, init=False)
+
+    def compose(self) -> ComposeResult:
+        table: DataTable[Text] = DataTable(cursor_type="row", zebra_stripes=False, header_height=1, cell_padding=1)
+        yield table
+        with VerticalScroll(id="run-open"):
+            yield Static(markup=False)
+        yield Static(id="runs-none", markup=False)
+
+    @property
+    def table(self) -> DataTable[Text]:
+        return self.query_one(DataTable)
+
+    def on_mount(self) -> None:
+        for name, width in COLUMNS:
+            self.table.add_column(Text(name), key=name or "mark", width=width)
+        empty = line(label("No runs are kept yet. Loads that end, smoke runs and benchmarks are recorded here."))
+        self.query_one("#runs-none", Static).update(empty)
+        self._fill()
+        self._show()
+
+    def on_resize(self) -> None:
+        self._show()
+
+    def focus_list(self) -> None:
+        self.table.focus()
+
+    # -- values --------------------------------------------------------------------------------------------------------------------
+
+    def watch_runs(self) -> None:
+        if self.is_mounted:
+            self._fill()
+
+    def watch_marked(self) -> None:
+        if self.is_mounted:
+            self._fill()
+
+    def watch_opened(self) -> None:
+        self._show(home=True)
+
+    def watch_result(self) -> None:
+        self._show(home=True)
+
+    def watch_compared(self) -> None:
+        self._show(home=True)
+
+    def _fill(self) -> None:
+        """Rows by key, the cursor on the run where it was."""
+        table, selected = self.table, self.selected
+        self.set_class(not self.runs, "-empty")
+        table.clear()
+        for run in self.runs:
+            mark = Text("▸", "bold") if run.id == self.marked else Text(" ")
+            cells = (str(run.id), when(run.at), clean(run.deployment), clean(run.kind), clean(run.title))
+            table.add_row(mark, *(Text(cell, no_wrap=True, overflow="ellipsis") for cell in cells), key=str(run.id))
+        place = next((i for i, run in enumerate(self.runs) if selected is not None and run.id == selected.id), 0)
+        if self.runs:
+            table.cursor_coordinate = Coordinate(place, 0)
+
+    def _show(self, *, home: bool = False) -> None:
+        if not self.is_mounted:
+            return
+        scroll = self.query_one("#run-open", VerticalScroll)
+        width = max(24, self.size.width - 3)
+        if self.compared is not None:
+            content = compared_view(self.compared, width)
+        elif self.opened is not None:
+            content = run_view(self.opened, self.result, width)
+        else:
+            keys = (("enter", "opens a run   "), ("space", "marks one, "), ("c", "compares with it   "), ("e", "writes a report"))
+            content = line(*(part for key, does in keys for part in ((key, BP), label(f" {does}"))))
+        scroll.query_one(Static).update(content)
+        if home:
+            scroll.scroll_home(animate=False)
+
+    # -- what the user wants -------------------------------------------------------------------------------------------------------
+
+    @property
+    def selected(self) -> StoredRun | None:
+        """The run under the cursor."""
+        row = self.table.cursor_row
+        keys = list(self.table.rows)
+        key = keys[row].value if 0 <= row < len(keys) else None
+        return next((run for run in self.runs if str(run.id) == key), None)
+
+    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
+        event.stop()
+        if event.row_key.value is not None:
+            self.post_message(RunOpened(event.row_key.value))
+
+    def action_mark(self) -> None:
+        run = self.selected
+        if run is None or run.kind != "benchmark":
+            self.notify("Only benchmarks can be compared.", markup=False)
+            return
+        self.marked = None if self.marked == run.id else run.id
+
+    def compare(self) -> None:
+        """Asks for the selected benchmark beside the marked one; without a mark, beside the one before it."""
+        run = self.selected
+        if run is None or run.kind != "benchmark":
+            self.notify("Select a benchmark to compare.", markup=False)
+            return
+        other = self.marked if self.marked is not None and self.marked != run.id else None
+        self.post_message(CompareRequested(str(run.id), None if other is None else str(other)))
+
+    def export(self) -> None:
+        """Asks for a report of the selected run."""
+        run = self.selected
+        if run is not None:
+            self.post_message(ReportRequested(str(run.id)))
+
+    def note(self) -> Content | None:
+        """For the pane's border: how many runs there are, and which one is marked."""
+        if not self.runs:
+            return None
+        marked = line(label(", compare with "), (str(self.marked), B)) if self.marked is not None else Content("")
+        return line((f"{len(self.runs):,}", B), label(" runs"), marked)

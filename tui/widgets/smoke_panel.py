@@ -1,0 +1,115 @@
+"""The smoke run: a line a prompt with its verdict, and the replies in full where there is room to read them."""
+
+import time
+
+from textual.content import Content
+from textual.reactive import var
+
+from tui.core.smoke import Outcome, SmokeResult, SmokeRun
+from tui.widgets.figure import Figure
+from tui.widgets.figures import BG, BP, BW, QUIET, B, E, G, Part, W, fit, label, line, rows, short
+
+SIGNS = {Outcome.PASSED: ("✓", G), Outcome.FAILED: ("✗", E), Outcome.INCONCLUSIVE: ("▲", W)}
+NAME = 13
+TOOK = 7
+
+
+def sum_line(run: SmokeRun | None, running: bool) -> Content | None:
+    """For the border: `5 of 6, 15:04`; None before the first run."""
+    if run is None:
+        return None
+    passed = run.count(Outcome.PASSED)
+    if running or not run.finished:
+        return line(("◐ ", BP), label(f"{len(run.results)} of {run.planned}"))
+    style = G if run.passed else E if run.count(Outcome.FAILED) else W
+    when = time.strftime(", %H:%M", time.localtime(run.started_at)) if run.started_at is not None else ""
+    return line((f"{passed} of {run.planned}", style), label(when))
+
+
+def result_line(result: SmokeResult, width: int) -> Content:
+    """`✓ arithmetic   391          0.9 s`."""
+    sign, style = SIGNS[result.outcome]
+    took = f"{result.seconds:.1f} s" if result.seconds is not None else "—"
+    room = width - 2 - NAME - TOOK
+    says = fit(result.says, max(0, room))
+    tint = QUIET if result.outcome is Outcome.PASSED else style
+    return line((f"{sign} ", style), fit(result.name, min(NAME, max(0, width - 2))), (says, tint), fit("", TOOK - len(took)), took)
+
+
+def live_line(run: SmokeRun) -> Content:
+    return line(("◐ ", BP), label(f"prompt {len(run.results) + 1} of {run.planned}"))
+
+
+def smoke_lines(run: SmokeRun | None, running: bool, width: int, height: int) -> list[Content]:
+    """All prompts, or, where they don't fit, those that did not pass, and how many did."""
+    if run is None:
+        return [line(label("f5 asks six prompts with known answers."))]
+    live = [live_line(run)] if running and len(run.results) < run.planned else []
+    if len(run.results) + len(live) <= height:
+        return [*(result_line(one, width) for one in run.results), *live]
+    worst = [one for one in run.results if one.outcome is not Outcome.PASSED]
+    passed = run.count(Outcome.PASSED)
+    rest = height - len(live) - (1 if passed else 0)
+    shown = [result_line(one, width) for one in worst[: max(0, rest)]]
+    return [*shown, *([line((f"✓ {passed} passed", G))] if passed else []), *live][:height]
+
+
+def smoke_report(run: SmokeRun, width: int) -> Content:
+    """Every prompt with its verdict and its reply, wrapped to the width."""
+    out: list[Content | str] = []
+    for one in run.results:
+        out.append(result_line(one, width))
+        for name, text in (("asked", one.asked), ("reply", one.reply or ("—" if one.outcome is not Outcome.PASSED else ""))):
+            if text:
+                told = Content(text[:1200]).wrap(max(8, width - 10))
+                out += [line(label(f"  {name if i == 0 else '':<8}"), part) for i, part in enumerate(told[:8])]
+                if len(told) > 8:
+                    out.append(line(label(f"  {'':<8}… {len(told) - 8} more lines")))
+        out.append("")
+    return rows(*out)
+
+
+class SmokePanel(Figure):
+    """`run` grows while it is `running`."""
+
+    run: var[SmokeRun | None] = var(None, init=False)
+    running: var[bool] = var(False, init=False)
+
+    def watch_run(self) -> None:
+        self.redraw()
+
+    def watch_running(self) -> None:
+        self.redraw()
+
+    def note(self) -> Content | None:
+        """What the pane's border tells."""
+        return sum_line(self.run, self.running)
+
+    def draw(self, width: int, height: int) -> Content:
+        return rows(*smoke_lines(self.run, self.running, width, height))
+
+
+class SmokeStrip(SmokePanel):
+    """The run in two rows, for screens that have no room for the panel; nothing before the first run."""
+
+    DEFAULT_CSS = "SmokeStrip { height: 2; display: none; }"
+
+    def draw(self, width: int, height: int) -> Content:
+        run = self.run
+        if run is None:
+            return Content("")
+        parts: list[Part] = [label("smoke  ")]
+        for one in run.results:
+            sign, style = SIGNS[one.outcome]
+            parts += [(f"{sign} ", style), f"{short(one.name, 12)}  "]
+        if self.running:
+            parts.append(("◐", BP))
+        worst = next((one for one in run.results if one.outcome is Outcome.FAILED), None) or next(
+            (one for one in run.results if one.outcome is Outcome.INCONCLUSIVE), None
+        )
+        if worst is None:
+            second = line(("all passed", BG)) if run.passed else line(label("judging…" if self.running else "not all were asked"))
+        else:
+            style = E if worst.outcome is Outcome.FAILED else BW
+            second = line(label("       "), (f"{worst.name}: ", B), (short(worst.says, max(1, width - 9 - len(worst.name))), style))
+        return rows(line(*parts), second)

@@ -1,0 +1,195 @@
+"""A sweep as one figure: the curves stand on the columns of their table, so that no axis has to be read."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import log
+
+from textual.content import Content
+
+from tui.core.benchmark import Plan, Point, Progress
+from tui.widgets.figures import BE, BP, QUIET, RULE, B, P, Part, S, W, curve, fit, label, line
+from tui.widgets.numbers import three
+
+TTFT_LIMIT_MS = 2000.0
+"""From here on the wait for the first token is felt as a wait; marked in the curve, and counted in the head."""
+CELL = 6
+CELL_LOW = 7
+"""Columns a point takes at least; a little more where there is room."""
+CELL_MOST = 13
+
+
+def _per_stream(point: Point) -> float | None:
+    total = point.get("output_throughput")
+    return None if total is None else total / point.concurrency
+
+
+def _tokens_per_joule(point: Point) -> float | None:
+    gpu = point.figures.get("gpu")
+    value = gpu.get("tokens_per_joule") if isinstance(gpu, dict) else None
+    return value if isinstance(value, int | float) else None
+
+
+def _key(name: str, scale: float = 1.0) -> Callable[[Point], float | None]:
+    def get(point: Point) -> float | None:
+        value = point.get(name)
+        return None if value is None else value * scale
+
+    return get
+
+
+def _whole(name: str) -> Callable[[Point], float | None]:
+    def get(point: Point) -> float | None:
+        value = point.get(name)
+        return None if value is None else int(value)
+
+    return get
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table. `rank` orders what goes first when rows go: high ones."""
+
+    name: str
+    get: Callable[[Point], float | None]
+    style: str = ""
+    rank: int = 0
+
+
+ROWS = (
+    Row("tok/s", _key("output_throughput"), BP),
+    Row("tok/s each", _per_stream, rank=3),
+    Row("steady tok/s", _key("steady_output_throughput"), rank=4),
+    Row("TTFT p50 ms", _key("median_ttft_ms"), rank=1),
+    Row("TTFT p99 ms", _key("p99_ttft_ms"), S),
+    Row("TPOT p50 ms", _key("median_tpot_ms")),
+    Row("TPOT p99 ms", _key("p99_tpot_ms"), rank=1),
+    Row("ITL p99 ms", _key("p99_itl_ms"), rank=3),
+    Row("E2EL p99 s", _key("p99_e2el_ms", 0.001), rank=3),
+    Row("tokens/J", _tokens_per_joule, rank=5),
+    Row("failed", _whole("failed")),
+)
+
+
+def columns_of(points: Sequence[Point], plan: Plan | None, running: bool) -> list[tuple[int, Point | None]]:
+    """A column each: the measured points without their repetitions, and while it runs those still to come."""
+    out: list[tuple[int, Point | None]] = [(point.concurrency, point) for point in points if not point.figures.get("repeat")]
+    if running and plan is not None:
+        out += [(concurrency, None) for concurrency in plan.concurrency[len(out) :]]
+    return out
+
+
+def fitting(width: int) -> int:
+    """How many columns the figure holds in that width."""
+    side = 13 if width < 100 else 16
+    return max(1, (width - side) // (CELL_LOW if width >= 76 and side == 13 else CELL))
+
+
+def sweep(
+    points: Sequence[Point],
+    plan: Plan | None,
+    progress: Progress | None,
+    running: bool,
+    width: int,
+    height: int,
+    first: int | None = None,
+) -> list[Content]:
+    """The figure in that size. `first` is the leftmost column where not all fit; None keeps the newest in sight."""
+    columns = columns_of(points, plan, running)
+    if not columns or height < 3 or width < 24:
+        return []
+    side = 13 if width < 100 else 16
+    room = fitting(width)
+    begin = max(0, len(columns) - room) if first is None else min(max(0, first), max(0, len(columns) - room))
+    if first is None and running:
+        live = sum(1 for _, point in columns if point is not None)
+        begin = min(begin, max(0, live + 1 - room))
+    seen = columns[begin : begin + room]
+    cell = min(CELL_MOST, (width - side) // max(len(seen), min(room, 4)))
+    chosen = _rows(height, seen)
+    ruled = height >= len(chosen) + 8
+    spare = height - len(chosen) - 1 - ruled
+    low = spare * 2 // 5 if spare >= 11 else 0
+    out = _curves(seen, side, cell, spare - low, low)
+    heads: list[Part] = [
+        (f"{concurrency:>{cell}}", BP if running and point is None and _in_hand(progress, concurrency) else B)
+        for concurrency, point in seen
+    ]
+    rest = len(columns) - begin - len(seen)
+    name = f"‹{begin}  streams" if begin else "concurrency"
+    out.append(line(label(fit(name, side)), *heads, label(f" {rest}›" if rest else "")))
+    if ruled:
+        out.append(line(("─" * (side + cell * len(seen)), RULE)))
+    out += [_row(row, seen, side, cell, progress) for row in chosen]
+    return out
+
+
+def _in_hand(progress: Progress | None, concurrency: int) -> bool:
+    return progress is not None and progress.concurrency == concurrency
+
+
+def _rows(height: int, seen: Sequence[tuple[int, Point | None]]) -> list[Row]:
+    """The rows that fit: the six that matter beside one curve, more of them only beside two; what no point has is left out."""
+    known = [row for row in ROWS if row.rank < 4 or any(point is not None and row.get(point) is not None for _, point in seen)]
+    for most in (5, 4, 3, 2, 1):
+        chosen = [row for row in known if row.rank <= most]
+        if len(chosen) + 1 + (16 if most >= 3 else 5) <= height:
+            return chosen
+    chosen = [row for row in known if row.rank == 0]
+    return chosen[: max(1, height - 1)]
+
+
+def _row(row: Row, seen: Sequence[tuple[int, Point | None]], side: int, cell: int, progress: Progress | None) -> Content:
+    parts: list[Part] = [label(fit(row.name, side))]
+    live = True
+    for concurrency, point in seen:
+        if point is None:
+            here = live and _in_hand(progress, concurrency) and row.name == "tok/s"
+            live = live and not _in_hand(progress, concurrency)
+            parts.append((f"{'◐' if here else '—':>{cell}}", P if here else QUIET))
+            continue
+        value = row.get(point)
+        style = row.style
+        if row.name == "failed":
+            style = BE if value else QUIET
+        elif value is None:
+            style = QUIET
+        elif row.name == "tok/s" and point.figures.get("client_limited"):
+            style = W
+        parts.append((f"{three(value):>{cell}}", style))
+    return line(*parts)
+
+
+def _curves(seen: Sequence[tuple[int, Point | None]], side: int, cell: int, high: int, low: int) -> list[Content]:
+    def drawn(
+        title: str, name: str, height: int, style: str, scale: Callable[[float, float, float], float], limit: float | None
+    ) -> list[Content]:
+        known = [
+            (cell * i + cell - 1, value)
+            for i, (_, point) in enumerate(seen)
+            if point is not None and (value := point.get(name)) is not None and value > 0
+        ]
+        if height < 3:
+            return [Content("")] * max(0, height)
+        if not known:
+            return [line(label(title)), *[Content("")] * (height - 1)]
+        least, most = min(value for _, value in known), max(value for _, value in known)
+        ys = [scale(value, least, most) for _, value in known]
+        peak = max(range(len(known)), key=lambda i: known[i][1])
+        marks = {0: three(known[0][1]), len(known) - 1: three(known[-1][1]), peak: three(known[peak][1])}
+        shown = None
+        if limit is not None and least <= limit * 4:
+            shown = (scale(limit, least, most), "2 s")
+        if limit is not None and shown is not None and not 0 <= shown[0] <= 1:
+            shown = None
+        lines = curve([x for x, _ in known], ys, cell * len(seen), height, style, marks, shown)
+        return [line(label(fit(title if i == 0 else "", side)), one) for i, one in enumerate(lines)]
+
+    out = drawn("tok/s", "output_throughput", high, P, lambda v, least, most: v / most, None)
+    if low:
+
+        def logarithmic(value: float, least: float, most: float) -> float:
+            bottom, top = least * 0.88, max(most, TTFT_LIMIT_MS if most * 4 > TTFT_LIMIT_MS else most) * 1.12
+            return log(value / bottom) / log(top / bottom)
+
+        out += drawn("TTFT p99, log", "p99_ttft_ms", low, S, logarithmic, TTFT_LIMIT_MS)
+    return out
