@@ -215,7 +215,7 @@ class SimulatedHost:
             await self.do("kill_engine", {})
         if self._scenario.machine.lost is not None:
             await asyncio.sleep(10.0)
-            self._gpus.lost.add(self._scenario.machine.lost)
+            self._lose(self._scenario.machine.lost)
 
     # -- what goes on ------------------------------------------------------------------------------------------------------------
 
@@ -230,6 +230,12 @@ class SimulatedHost:
             self._load.workers = living
             self._load.running, self._load.busy = 0, 0.0
         self._machinery.write(self._gpus.rows(self._load))
+
+    def _lose(self, gpu: int) -> None:
+        """The GPU falls off the bus, with the XID that the driver reports for it."""
+        self._gpus.lost.add(gpu)
+        self._machinery.xids.append((len(self._machinery.xids) + 1, gpu, 79))
+        self._sample()
 
     async def _dropping(self, every_s: float) -> None:
         while True:
@@ -287,8 +293,7 @@ class SimulatedHost:
                 self._gpus.overrides.setdefault(int(asked["gpu"]), {}).update(asked["fields"])
                 self._sample()
             case "lose_gpu":
-                self._gpus.lost.add(int(asked["gpu"]))
-                self._sample()
+                self._lose(int(asked["gpu"]))
             case "state":
                 return self._state()
             case _:

@@ -7,14 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tui.simulator.nvml import build, nvidia_smi, scenario
 from tui.simulator.scenarios import Scenario
 
-PYTHONS = (
-    "/usr/bin/python3",
-    "/usr/local/bin/python3",
-    "/opt/conda/bin/python3",
-    "/opt/venv/bin/python3",
-)
+_FOLDERS = ("/usr/local/bin", "/usr/bin", "/bin")
+_ELSEWHERE = ("/opt/conda/bin", "/opt/venv/bin", "/opt/miniconda3/bin", "/root/miniconda3/bin", "/usr/libexec", "/usr/sbin")
 
 
 class Machinery:
@@ -26,14 +23,31 @@ class Machinery:
         self._state = directory / "gpus.scenario"
         self._scenario = scenario
         self.how = "none"
+        self.xids: list[tuple[int, int, int]] = []
+        """Events of the driver: serial, GPU, code."""
 
     def build(self) -> None:
+        """Takes a second the first time, while the library is compiled. Raises RuntimeError with the compiler's words."""
         self._bin.mkdir(parents=True, exist_ok=True)
         self._lib.mkdir(parents=True, exist_ok=True)
         if self._scenario.python:
             self._script("python3", f'exec {sys.executable} "$@"\n')
         if self._scenario.machine.smi == "missing":
             return
+        self.write([])
+        self.how = "nvml" if self._scenario.python and build.install_library(self._lib) else "nvidia-smi"
+        if self._scenario.python:
+            build.install_smi(self._bin)
+        else:
+            self._install_lone_smi()
+
+    def _install_lone_smi(self) -> None:
+        """An nvidia-smi that brings its own interpreter, where the host has none."""
+        runtime = self._lib / "smi-runtime"
+        shutil.copy2(os.path.realpath(sys.executable), runtime)
+        libraries = f"{sys.base_prefix}/lib"
+        environment = f"PYTHONHOME={sys.base_prefix} LD_LIBRARY_PATH={libraries} PYTHONDONTWRITEBYTECODE=1"
+        self._script("nvidia-smi", f'{environment} exec {runtime} -S {nvidia_smi.__file__} "$@"\n')
 
     def environment(self, home: Path) -> dict[str, str]:
         """A login's: nothing of the client's own environment leaks in."""
@@ -43,12 +57,15 @@ class Machinery:
             "LOGNAME": "engineer",
             "SHELL": "/bin/sh",
             "LANG": "C.UTF-8",
-            "PATH": f"{self._bin}:/usr/local/bin:/usr/bin:/bin",
+            "PATH": ":".join((str(self._bin), *_FOLDERS)),
             "LD_LIBRARY_PATH": str(self._lib),
+            scenario.VARIABLE: str(self._state),
         }
 
     def write(self, rows: list[dict[str, Any]]) -> None:
-        return
+        """Puts the GPUs where the library and nvidia-smi read them."""
+        machine = self._scenario.machine
+        scenario.write(self._state, rows, driver=machine.driver, hang=machine.smi == "hangs", xids=self.xids)
 
     def _script(self, name: str, text: str) -> None:
         path = self._bin / name
@@ -65,11 +82,10 @@ def hide_python() -> tuple[str, ...]:
     if unshare is None:
         raise RuntimeError("the scenario needs unshare (util-linux)")
     found: set[str] = set()
-    folders = {*os.environ.get("PATH", "").split(":"), "/usr/bin", "/usr/local/bin", "/bin"}
-    for folder in (Path(folder) for folder in folders if folder):
+    for folder in (Path(folder) for folder in (*_FOLDERS, *_ELSEWHERE)):
         if folder.is_dir():
-            found |= {str(path.resolve()) for path in folder.glob("python3*") if path.exists()}
-    found |= {str(Path(name).resolve()) for name in PYTHONS if Path(name).exists()}
-    hide = "".join(f"mount --bind /dev/null {path!s}; " for path in sorted(found))
+            names = (*folder.glob("python3*"), *folder.glob("platform-python*"))
+            found |= {str(path.resolve()) for path in names if path.is_file()}
+    hide = "".join(f"mount --bind /dev/null {path}; " for path in sorted(found))
     options: Sequence[str] = ("-m",) if os.geteuid() == 0 else ("-r", "-m")
     return (unshare, *options, "/bin/sh", "-c", f'{hide}exec "$@"', "sh")
