@@ -39,9 +39,15 @@ def alive(pid: int) -> bool:
 class ShippedProbe:
     """A running role; heartbeats are sent as a client does."""
 
-    def __init__(self, role: str, arguments: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        role: str,
+        arguments: Mapping[str, Any] | None = None,
+        env: Mapping[str, str] | None = None,
+        python: str = sys.executable,
+    ) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-I", "-c", BOOT],
+            [python, "-I", "-c", BOOT],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -280,7 +280,7 @@ class Device:
         try:
             rx = self._ask("nvmlDeviceGetPcieThroughput", pynvml.NVML_PCIE_UTIL_RX_BYTES)
             tx = self._ask("nvmlDeviceGetPcieThroughput", pynvml.NVML_PCIE_UTIL_TX_BYTES)
-        except pynvml.NVMLError:
+        except (pynvml.NVMLError, DriverGone):  # the next sample meets it again, and says so
             return
         self._set(
             pcie_rx_mb_s=round(rx * 1024 / 1e6, 2) if rx is not None else None,

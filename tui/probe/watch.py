@@ -15,6 +15,7 @@ hangs holds up its own thread alone.
 
 import threading
 import time
+import traceback
 from typing import Any, Dict, List, Optional
 
 from pynvml import NVMLError
@@ -48,7 +49,6 @@ class GpuWatch:
         self.last: Optional[Dict[str, Any]] = None
         self.changed = threading.Event()
         self._processes = Processes()
-        self._family_due = 0.0
         self._devices: List[nvml.Device] = []
         self._head: Dict[str, Any] = {}
         self._started = False
@@ -59,6 +59,15 @@ class GpuWatch:
         self._pcie_due = 0.0
 
     def run(self) -> None:
+        """Samples for ever."""
+        try:
+            self._run()
+        except BaseException as error:  # without this thread the role has no point: the client starts it anew
+            traceback.print_exc()
+            self._link.send({"f": "end", "why": "%s: %s" % (type(error).__name__, error), "ok": False})
+            self._link.end(1)
+
+    def _run(self) -> None:
         due = time.monotonic()
         while True:
             now = time.monotonic()
@@ -142,7 +151,7 @@ class GpuWatch:
         for pid, known in facts.items():
             if "name" not in known:
                 known["name"] = name_of((library.process_name(pid) or "").encode("utf-8", "replace"))
-        self._find_engine(now, facts)
+        self._find_engine(facts)
         rows = []
         for device in self._devices:
             row = dict(device.row)
@@ -164,15 +173,9 @@ class GpuWatch:
             return pid in self.engine
         return True if facts.get("name", "").startswith(ENGINE_TITLES) else None
 
-    def _find_engine(self, now: float, facts: Dict[int, Dict[str, Any]]) -> None:
+    def _find_engine(self, facts: Dict[int, Dict[str, Any]]) -> None:
         if self.pids is None:
             self.engine = {pid for pid, known in facts.items() if known.get("name", "").startswith(ENGINE_TITLES)}
-        elif now >= self._family_due:
-            self._family_due = now + FAMILY_S
-            self.engine = self._processes.family(self.pids)
-
-    def forget_family(self) -> None:
-        self._family_due = 0.0
 
     def _wait_for_xids(self, devices: List[nvml.Device]) -> None:
         try:
@@ -193,13 +196,19 @@ class GpuWatch:
             return
         self._pcie_due = now + 1.0
         self._pcie_turn += 1
+        device = waiting[self._pcie_turn % len(waiting)]
+        self.asking = device.index
         self.asking_since = now
-        waiting[self._pcie_turn % len(waiting)].measure_pcie()
+        device.measure_pcie()
         self.asking_since = None
 
 
 def play(arguments: Dict[str, Any], link: Link) -> None:
     gpus = GpuWatch(link, _hz(arguments.get("hz")), _pids(arguments.get("pids")))
+    processes = Processes()
+    if gpus.pids is not None:
+        gpus.engine = processes.family(gpus.pids)
+    family_due = time.monotonic() + FAMILY_S
     machine = Machine(arguments.get("paths") or [])
     threading.Thread(target=gpus.run, name="gpus", daemon=True).start()
     machine_due = time.monotonic()
@@ -211,11 +220,14 @@ def play(arguments: Dict[str, Any], link: Link) -> None:
                 gpus.interval = 1.0 / _hz(request["hz"])
             if "pids" in request:
                 gpus.pids = _pids(request["pids"])
-                gpus.forget_family()
+                family_due = 0.0
             if "paths" in request:
                 machine = Machine(request["paths"] or [])
             gpus.changed.set()
         now = time.monotonic()
+        if gpus.pids is not None and now >= family_due:
+            family_due = now + FAMILY_S
+            gpus.engine = processes.family(gpus.pids)
         since = gpus.asking_since
         if since is not None and now - since > max(LATE_S, 2 * gpus.interval) and now >= late_due:
             late_due = now + 1.0
