@@ -66,7 +66,7 @@ class FileFollower:
         self._link = link
         self._out = Outlet(link)
         self._path = os.path.expanduser(str(arguments["path"]))
-        self._place = arguments.get("from") or None  # type: Optional[Dict[str, Any]]
+        self._place: Optional[Dict[str, Any]] = arguments.get("from") or None
         self._markers = [str(source) for source in arguments.get("start_markers") or ()]
         self._important = LineFilter(
             [str(source) for source in arguments.get("important") or ()], [str(text) for text in arguments.get("noise") or ()]
@@ -76,10 +76,10 @@ class FileFollower:
         self._fd = -1
         self._inode = 0
         self._cutter = LineCutter()
-        self._number = None  # type: Optional[int]
-        self._why = None  # type: Optional[str]
-        self._known = None  # type: Optional[Dict[str, Any]]
-        self._later = None  # type: Optional[Callable[[], bool]]
+        self._number: Optional[int] = None
+        self._why: Optional[str] = None
+        self._known: Optional[Dict[str, Any]] = None
+        self._later: Optional[Callable[[], bool]] = None
         self._absent = False
 
     def run(self) -> None:
@@ -420,8 +420,8 @@ class Chosen:
     """The important ones of many lines: the first ones and the last ones, where even they are too many."""
 
     def __init__(self) -> None:
-        self._first = []  # type: List[str]
-        self._last = []  # type: List[str]
+        self._first: List[str] = []
+        self._last: List[str] = []
         self.count = 0
         self.seen = 0
 

@@ -45,7 +45,7 @@ class LineCutter:
         parts = self._end.split(body)
         rest = parts.pop() + held
         self.done += len(data) - len(rest)
-        lines = []  # type: List[str]
+        lines: List[str] = []
         for number, part in enumerate(parts):
             if number == 0 and self._dropping:
                 self._dropping = False

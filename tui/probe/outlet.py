@@ -40,7 +40,7 @@ class Outlet:
             while end < len(lines) and end - at < FRAME_LINES and size < FRAME_BYTES:
                 size += len(lines[end])
                 end += 1
-            frame = {"f": "lines", "lines": list(lines[at:end])}  # type: Dict[str, Any]
+            frame: Dict[str, Any] = {"f": "lines", "lines": list(lines[at:end])}
             if live:
                 frame["wall"] = time.time()
                 frame["mono"] = time.monotonic()
@@ -96,10 +96,10 @@ class Digest:
         self._is_important = is_important
         self._head_lines = head
         self._together = together
-        self._head = []  # type: List[Any]
+        self._head: List[Any] = []
         self._important: Deque[Any] = collections.deque(maxlen=important)
         self._tail: Deque[Any] = collections.deque(maxlen=tail)
-        self._since_start = None  # type: Optional[int]
+        self._since_start: Optional[int] = None
         self.count = 0
         self.started = False
 

@@ -30,17 +30,17 @@ class PaneFollower:
         self._tail = int(arguments.get("tail", 400))
         self._starts = LineFilter([str(text) for text in arguments.get("start_markers") or ()])
         self._important = LineFilter([str(text) for text in arguments.get("important") or ()])
-        place = dict(arguments.get("from") or {})  # type: Dict[str, Any]
-        self._known = list(place.get("last") or ())  # type: List[int]
-        self._open = place.get("open")  # type: Optional[int]
-        self._why = None  # type: Optional[str]
+        place: Dict[str, Any] = dict(arguments.get("from") or {})
+        self._known: List[int] = list(place.get("last") or ())
+        self._open: Optional[int] = place.get("open")
+        self._why: Optional[str] = None
         self._said = False
 
     def run(self) -> None:
         """For ever."""
         first = True
         fresh = not self._known and self._open is None
-        before = None  # type: Optional[List[str]]
+        before: Optional[List[str]] = None
         while True:
             lines = self._capture(HISTORY if first else RECENT)
             if lines is not None and lines != before:

@@ -35,7 +35,7 @@ def literals_of(sources: Sequence[str]) -> Optional[List[bytes]]:
 
     Looking for a byte string is tens of times as fast as matching, which is what makes a gigabyte searchable in a second or two.
     """
-    found = []  # type: List[bytes]
+    found: List[bytes] = []
     for source in sources:
         try:
             parsed = _parser().parse(source)
@@ -60,7 +60,7 @@ def _parser() -> Any:
 
 def _needed(parsed: Any) -> Optional[List[bytes]]:
     """The literals of one parsed pattern: the best of its sequence's parts, of which each match must have one."""
-    best = None  # type: Optional[List[bytes]]
+    best: Optional[List[bytes]] = None
     run = ""
 
     def better(candidate: Optional[List[bytes]]) -> None:
@@ -98,7 +98,7 @@ class StartSearch:
         self._end = end
         self._pattern = pattern_of(markers)
         self._literals = literals_of(markers)
-        self.found = None  # type: Optional[int]
+        self.found: Optional[int] = None
         """The offset of the line that begins the last start."""
         self.over = self._pattern is None or end <= 0
 

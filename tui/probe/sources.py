@@ -60,7 +60,7 @@ class Source:
 
     def __init__(self, arguments: Dict[str, Any], link: Link) -> None:
         self.name = str(arguments.get("name", ""))
-        self.place = dict(arguments.get("from") or {})  # type: Dict[str, Any]
+        self.place: Dict[str, Any] = dict(arguments.get("from") or {})
         self._link = link
         self._become = [str(word) for word in arguments.get("become") or ()]
 
@@ -254,7 +254,7 @@ class ChildFollower:
         self._important = LineFilter([str(text) for text in arguments.get("important") or ()])
         self._resumed = bool(source.place)
         self._first = True
-        self._why = None  # type: Optional[str]
+        self._why: Optional[str] = None
         self._told = False
 
     def run(self) -> None:
@@ -289,7 +289,7 @@ class ChildFollower:
         )
         assert child.stdout is not None
         fd = child.stdout.fileno()
-        self._problem = None  # type: Optional[str]
+        self._problem: Optional[str] = None
         try:
             cutter = LineCutter(longest=LONGEST_RECORD, only_lf=self._source.records)
             ended = self._tell_past(fd, cutter)
@@ -310,7 +310,7 @@ class ChildFollower:
     def _tell_past(self, fd: int, cutter: LineCutter) -> bool:
         """What the child tells of the time before it began. True when it ended meanwhile."""
         digest = Digest(self._tail, self._starts.matches, self._important.matches)
-        behind = []  # type: List[Item]
+        behind: List[Item] = []
         quiet = FIRST_WORD_S
         fresh = not self._source.place
         while True:
@@ -375,8 +375,8 @@ class ChildFollower:
         self._send(items, live)
 
     def _send(self, items: List[Item], live: bool) -> None:
-        lines = []  # type: List[str]
-        stamps = []  # type: List[Optional[float]]
+        lines: List[str] = []
+        stamps: List[Optional[float]] = []
         for item in items:
             # One record may hold several lines, or every state of a bar.
             pieces = [piece[:LONGEST] for piece in re.split(r"\r*\n|\r+", item.text)]
