@@ -73,6 +73,10 @@ class DeploymentState:
     signs: SignsOfLife = SignsOfLife()
     log: LogTail = LogTail()
     trends: Trends = Trends()
+    server_pid: int | None = None
+    """The server's process, where it could be found."""
+    orphans: tuple[int, ...] = ()
+    """Engine processes whose server is gone: they serve nobody and keep their GPU memory."""
     conflict: str | None = None
     """Where the log and the API disagree, in one line; the API wins."""
 
@@ -128,6 +132,12 @@ class OutlookMade:
 
 
 @dataclass(frozen=True, slots=True)
+class ProcessesSeen:
+    server: int | None
+    orphans: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class HistoryRead:
     history: tuple[PastLoad, ...]
 
@@ -141,6 +151,7 @@ Event = (
     | LogSourceChanged
     | ApiPolled
     | OutlookMade
+    | ProcessesSeen
     | HistoryRead
 )
 
@@ -234,6 +245,8 @@ def fold(state: DeploymentState, event: Event) -> DeploymentState:
             return _agreed(replace(state, api=status, trends=_with_api(state.trends, status)))
         case OutlookMade(outlook, signs):
             return _agreed(replace(state, outlook=outlook, signs=signs))
+        case ProcessesSeen(server, orphans):
+            return _agreed(replace(state, server_pid=server, orphans=orphans))
         case HistoryRead(history):
             return replace(state, history=history)
 
@@ -267,6 +280,9 @@ def _agreed(state: DeploymentState) -> DeploymentState:
 def conflict_of(state: DeploymentState) -> str | None:
     """Where the log and the API disagree, in one line with what to look at; None while they agree or one of them is not known."""
     load, api = state.load, state.api
+    if state.orphans and not api.ready:
+        pids = " ".join(str(pid) for pid in state.orphans)
+        return f"an engine without its server still holds GPU memory: kill {pids}"
     if load is None or not load.lines or api.reach is Reach.UNKNOWN or not state.connection.online:
         return None
     if api.ready and not load.ready:

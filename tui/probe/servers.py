@@ -225,5 +225,6 @@ def facts_of(pid: int, table: Table) -> Dict[str, Any]:
         "asked_port": int(port) if port.isdigit() else None,
         "asked_host": options.get("--host") or None,
         "tls": "--ssl-certfile" in options,
+        "orphan": bool(argv) and argv[0].startswith("VLLM::EngineCore"),
         "interpreter": argv[0] if argv else None,
     }

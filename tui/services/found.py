@@ -24,8 +24,17 @@ class Server:
     needs_key: bool | None = None
     source: str | None = None
     why: str | None = None
-    pids: tuple[int, ...] = ()
-    """All its processes, its own included."""
+    tls: bool = False
+    orphan: bool = False
+    """An engine whose API server is gone: it serves nobody and keeps its GPU memory."""
+
+    @property
+    def api(self) -> str | None:
+        """The API's address as seen from the host."""
+        if self.host is None or self.port is None:
+            return None
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http{'s' if self.tls else ''}://{host}:{self.port}"
 
 
 def servers_from_frame(frame: Mapping[str, Any]) -> tuple[Server, ...]:
@@ -48,18 +57,20 @@ def servers_from_frame(frame: Mapping[str, Any]) -> tuple[Server, ...]:
                 # Not cleaned: it is a path to open, and is cleaned where it is shown.
                 source=str(entry["source"]) if entry.get("source") else None,
                 why=_text(entry.get("why")),
-                pids=tuple(pid for pid in entry.get("pids", ()) if isinstance(pid, int)),
+                tls=entry.get("tls") is True,
+                orphan=entry.get("orphan") is True,
             )
         )
     return tuple(found)
 
 
-def best_server(servers: Sequence[Server], port: int | None) -> Server | None:
-    """The one to attach to: on the API's port if any is, else the youngest."""
-    if not servers:
-        return None
-    on_port = [server for server in servers if server.port == port]
-    return max(on_port or servers, key=lambda server: (server.started_at or 0.0, server.pid))
+def best_server(servers: Sequence[Server], port: int | None, log: str = "auto") -> Server | None:
+    """The one that is meant: on the API's port, else the one that writes the configured log, else (`auto`) the youngest."""
+    alive = [server for server in servers if not server.orphan]
+    chosen = [server for server in alive if server.port == port]
+    if not chosen:
+        chosen = alive if log == "auto" else [server for server in alive if server.source in (log, f"file:{log}")]
+    return max(chosen, key=lambda server: (server.started_at or 0.0, server.pid), default=None)
 
 
 def _text(value: Any) -> str | None:

@@ -225,6 +225,7 @@ class Session:
                 tasks.create_task(self._notice_loss())
                 tasks.create_task(self._round_trips())
                 tasks.create_task(self._watch.sample())
+                tasks.create_task(self._watch.find())
                 tasks.create_task(self._watch.follow())
                 if not self.deployment.direct:
                     tasks.create_task(self._watch.poll_api())

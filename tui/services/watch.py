@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from tui.core.connection import retry_delay_s
-from tui.core.deployment import ApiPolled, GpusSampled, LogSourceChanged, MachineSampled
+from tui.core.deployment import ApiPolled, GpusSampled, LogSourceChanged, MachineSampled, ProcessesSeen
 from tui.core.gpu import GpuSample
 from tui.core.gpu_frames import gpus_from_frame, machine_from_frame
 from tui.core.important import IMPORTANT, NOISE
 from tui.core.logs.report import START_MARKERS
 from tui.core.logs.state import LoadState, Phase
 from tui.core.machine import MachineSample
-from tui.core.text import clean
 from tui.host.base import HostError, ProbeFailed, Unreachable
 from tui.services.found import Server, best_server, servers_from_frame
 from tui.services.intake import LogIntake
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 API_UP_S = 1.0
 API_DOWN_S = 2.0
 TAIL_LINES = 400
-FIND_AGAIN_S = 3.0
+FIND_EVERY_S = 5.0
 GAVE_UP_S = 5.0
 """A role that ran longer than this before it ended is started again at once; a shorter one after a growing pause."""
 
@@ -46,7 +45,9 @@ class Watch:
         self._clock: tuple[float, float] | None = None
         self._saved: set[tuple[float | None, int]] = set()
         self.server: Server | None = None
-        """The server's process as found on the host, where the log's source is `auto`."""
+        """The server's process as found on the host."""
+        self._changed = asyncio.Event()
+        self._looked = asyncio.Event()
 
     @property
     def caught_up(self) -> bool:
@@ -86,8 +87,8 @@ class Watch:
                 await asyncio.sleep(retry_delay_s(attempt, 0.5))
 
     async def _sample_once(self) -> None:
-        arguments = {"hz": self._session.settings.ui.gpu_hz, "pids": [self.server.pid] if self.server else None, "paths": []}
-        stream = await self._session.host.start_probe(WATCH, arguments)
+        told = self._attributed()
+        stream = await self._session.host.start_probe(WATCH, {"hz": self._session.settings.ui.gpu_hz, **told})
         try:
             async for frame in stream:
                 self._see_clock(frame)
@@ -99,10 +100,22 @@ class Watch:
                         self._machine = machine_from_frame(frame, self._machine, now)
                         self._session.signs.see_machine(self._machine, now)
                         self._session.publish(MachineSampled(self._machine))
+                        if self._attributed() != told:
+                            told = self._attributed()
+                            await stream.send({"do": "set", **told})
                     case "end":
                         return
         finally:
             await stream.close()
+
+    def _attributed(self) -> dict[str, Any]:
+        """Whose reads and which disk count: the found server's processes, and the model's files where they are files."""
+        load = self._session.state.load
+        model = load.model if load is not None else None
+        return {
+            "pids": [self.server.pid] if self.server is not None else None,
+            "paths": [model] if model is not None and model.startswith("/") else [],
+        }
 
     def _sampled(self, sample: GpuSample) -> None:
         self._session.signs.see_gpus(sample, time.monotonic())
@@ -129,36 +142,62 @@ class Watch:
                 await asyncio.sleep(retry_delay_s(attempt, 0.5))
 
     async def _source(self) -> str | None:
+        """The log's source in the words of `log = …`; for `auto`, of the server that was found, waiting for one."""
         if self._engine.log != "auto":
             return self._engine.log
-        waiting = False
-        while True:
-            servers = await self._find()
-            self.server = best_server(servers, urlsplit(self._session.deployment.api).port)
-            if self.server is not None:
-                break
-            if self._intake is not None and self._intake.resume is not None:
-                return self._intake.source  # the server is gone; its log still tells why
-            if not waiting:
+        if self.server is None and self._intake is not None and self._intake.resume is not None:
+            return self._intake.source  # the server is gone; its log still tells why
+        while self.server is None:
+            if self._looked.is_set():
                 self._session.publish(LogSourceChanged("auto", "no server process on this host yet: waiting for one"))
-                waiting = True
-            await asyncio.sleep(FIND_AGAIN_S)
-        self._session.signs.process_alive = True
+            self._changed.clear()
+            await self._changed.wait()
         if self.server.source is None:
-            self._session.publish(LogSourceChanged("auto", clean(self.server.why or "its output can't be read")))
-            await asyncio.sleep(FIND_AGAIN_S * 5)
+            self._session.publish(LogSourceChanged("auto", self.server.why or "its output can't be read"))
+            self._changed.clear()
+            await self._changed.wait()
             return None
         return self.server.source
 
-    async def _find(self) -> tuple[Server, ...]:
-        stream = await self._session.host.start_probe(FIND, {"become": shlex.split(self._engine.become)})
+    # -- processes -----------------------------------------------------------------------------------------------------------------
+
+    async def find(self) -> None:
+        """Role "find", for ever: which server runs here, and whether it lives."""
+        attempt = 0
+        while True:
+            began = time.monotonic()
+            try:
+                await self._find_once()
+            except Unreachable:
+                await asyncio.sleep(1.0)
+            except ProbeFailed:
+                self._session.signs.process_alive = None  # the sampler says why nothing runs there
+            attempt = 0 if time.monotonic() - began > GAVE_UP_S else attempt + 1
+            if attempt:
+                await asyncio.sleep(retry_delay_s(attempt, 0.5))
+
+    async def _find_once(self) -> None:
+        arguments = {"every": FIND_EVERY_S, "become": shlex.split(self._engine.become)}
+        stream = await self._session.host.start_probe(FIND, arguments)
         try:
             async for frame in stream:
                 if frame.get("f") == "servers":
-                    return servers_from_frame(frame)
+                    self._servers(servers_from_frame(frame))
         finally:
             await stream.close()
-        return ()
+
+    def _servers(self, servers: tuple[Server, ...]) -> None:
+        seen = self._session.signs.process_alive is not None
+        self.server = best_server(servers, urlsplit(self._session.deployment.api).port, self._engine.log)
+        if self.server is not None:
+            self._session.signs.process_alive = True
+        elif seen:
+            # One that was never seen may run where it can't be: in another container's list of processes, say.
+            self._session.signs.process_alive = False
+        orphans = tuple(server.pid for server in servers if server.orphan) if self.server is None else ()
+        self._session.publish(ProcessesSeen(self.server.pid if self.server is not None else None, orphans))
+        self._looked.set()
+        self._changed.set()
 
     async def _follow_once(self, source: str) -> None:
         if self._intake is None or self._intake.source != source:
