@@ -15,6 +15,7 @@ from tui.actions import ACTIONS, Action
 from tui.core.chat import Conversation
 from tui.messages import GpuOpened, TextCopied
 from tui.model_work import ModelWork
+from tui.record_work import RecordWork
 from tui.screens.asking import Asked, ScreenAsker
 from tui.screens.dialogs import GpuDialog, HelpDialog, PickerDialog
 from tui.screens.main import MainScreen
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 QUIT_AGAIN_S = 3.0
 
 
-class ControlRoom(ModelWork, inherit_bindings=False):
+class ControlRoom(ModelWork, RecordWork, inherit_bindings=False):
     """One deployment on the screen. The session is opened and closed by whoever runs this app (`async with` around `run_async`).
 
     Returns None, or the name of the deployment that the user wants to watch next.

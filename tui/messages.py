@@ -3,11 +3,12 @@
 Panes are given their values by the screen (assigning their `var`s) and never fetch anything themselves:
 
     ChatPane    conversation: Conversation (the last turn grows while it streams) · streaming: bool · model: str | None ·
-                ready: bool (the API takes prompts)
+                ready: bool (the API takes prompts) · reason: str (why it doesn't, "" when it does)
     SmokePanel  run: SmokeRun | None · running: bool
     BenchPane   points: tuple[Point, ...] · progress: Progress | None · plan: Plan | None · result: Result | None ·
                 running: bool · problem: str | None · previous: Result | None (what to compare with)
-    RunsPane    runs: tuple (as the record lists them) · opened: the run that is shown below the list, or None
+    RunsPane    runs: tuple (as the record lists them) · opened: the run that is shown below the list, or None ·
+                result: Result | None (the benchmark in it) · compared: Compared | None (two benchmarks, in its place)
 """
 
 from dataclasses import dataclass
@@ -60,6 +61,11 @@ class BenchmarkRequested(Message):
 @dataclass
 class BenchmarkStopped(Message):
     """The user wants the running benchmark to end, with every request of it."""
+
+
+@dataclass
+class RunsShown(Message):
+    """The tab of the record was opened: its list should be the newest."""
 
 
 @dataclass

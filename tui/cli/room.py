@@ -57,7 +57,7 @@ async def _watch(settings: Settings, target: str, accept_new: bool) -> str | Non
 
     try:
         async with OpeningSession(name, host_target, opened) as session:
-            app = ControlRoom(cast("Session", session), settings, asker=asker)
+            app = ControlRoom(cast("Session", session), settings, asker=asker, record=record)
             chosen = await app.run_async()
     finally:
         record.close()

@@ -173,12 +173,12 @@ def gpu_facts(gpu: Gpu, width: int) -> list[Content]:
         ("state", f"{gpu.performance_state or DASH}" + (", throttled: " + ", ".join(gpu.throttle) if gpu.throttle else "")),
         (
             "PCIe",
-            f"gen {pair(gpu.pcie_generation, gpu.pcie_generation_max, '')}, ×{whole(gpu.pcie_width)} of ×{whole(gpu.pcie_width_max)}",
+            f"gen {pair(gpu.pcie_generation, gpu.pcie_generation_max, '')}, {pair(gpu.pcie_width, gpu.pcie_width_max, 'lanes')}",
         ),
         ("NVLink", f"{whole(gpu.nvlinks_up)} of {whole(gpu.nvlinks_total)} up, {whole(gpu.nvlink_errors)} errors"),
         (
             "ECC",
-            f"{whole(gpu.ecc_uncorrected)} uncorrected, {whole(gpu.ecc_corrected)} corrected; remapped rows {whole(gpu.remapped_rows)}",
+            f"{whole(gpu.ecc_uncorrected)} uncorrected, {whole(gpu.ecc_corrected)} corrected, {whole(gpu.remapped_rows)} rows remapped",
         ),
     ]
     out = facts(width, *told, column=10)

@@ -19,8 +19,17 @@ from tui.core.connection import Link
 from tui.core.deployment import DeploymentState
 from tui.core.logs.state import Phase
 from tui.core.smoke import SmokeRun
-from tui.messages import BenchmarkRequested, BenchmarkStopped, GenerationStopped, SmokeRequested, SmokeStopped
+from tui.messages import (
+    BenchmarkRequested,
+    BenchmarkStopped,
+    GenerationStopped,
+    ReportRequested,
+    RunsShown,
+    SmokeRequested,
+    SmokeStopped,
+)
 from tui.widgets.banner import Banner
+from tui.widgets.bench_pane import BenchPane
 from tui.widgets.chat_pane import ChatPane, why_not
 from tui.widgets.facts_panes import DeploymentPane, HostPane, PastLoadsPane
 from tui.widgets.figure import NOTHING, Moment
@@ -31,6 +40,8 @@ from tui.widgets.load_panel import LoadPanel
 from tui.widgets.log_pane import LogPane
 from tui.widgets.numbers import age
 from tui.widgets.phases import Phases, total_words
+from tui.widgets.runs_pane import RunsPane
+from tui.widgets.runs_view import Compared, StoredRun
 from tui.widgets.serving import Serving, ServingStrip
 from tui.widgets.smoke_panel import SmokePanel, sum_line
 from tui.widgets.status import FAILED, LOADING, READY, StatusLine, word
@@ -79,6 +90,11 @@ class MainScreen(Screen[None]):
     previous: var[Result | None] = var(None, init=False)
     """What the benchmark on the screen is compared with."""
     bench_problem: var[str | None] = var(None, init=False)
+    # record
+    runs: var[tuple[StoredRun, ...]] = var((), init=False)
+    opened: var[StoredRun | None] = var(None, init=False)
+    opened_result: var[Result | None] = var(None, init=False)
+    compared: var[Compared | None] = var(None, init=False)
 
     def __init__(self, own_keys: dict[str, str] | None = None, conversation: Conversation | None = None) -> None:
         super().__init__()
@@ -114,6 +130,18 @@ class MainScreen(Screen[None]):
                             model=mine.model,
                             ready=mine.api_ready,
                             reason=mine.why_not_ready,
+                        )
+                        yield BenchPane(id="tab-bench").data_bind(
+                            points=mine.points,
+                            progress=mine.progress,
+                            plan=mine.plan,
+                            result=mine.result,
+                            running=mine.benching,
+                            problem=mine.bench_problem,
+                            previous=mine.previous,
+                        )
+                        yield RunsPane(id="tab-runs").data_bind(
+                            runs=mine.runs, opened=mine.opened, result=mine.opened_result, compared=mine.compared
                         )
                         yield GpuPanel(full=True, id="tab-gpus").data_bind(state=mine.shown, moment=mine.moment)
                 with Horizontal(id="more"):
@@ -218,6 +246,10 @@ class MainScreen(Screen[None]):
             old = self.moment.since(at)
             stamp = line((f"{age(old)} old", BW)) if old is not None and old > STALE_S else None
             self.query_one(pane).border_subtitle = stamp
+        bench, runs = self.query_one(BenchPane), self.query_one(RunsPane)
+        bench.told_below = self.narrow
+        note = None if self.narrow else bench.note() if self.tab == "bench" else runs.note() if self.tab == "runs" else None
+        self.query_one("#stage").border_subtitle = note
         self.query_one("#phases").border_subtitle = total_words(self.shown)
         self.query_one("#log", Pane).border_subtitle = self.query_one(LogPane).note()
 
@@ -347,6 +379,17 @@ class MainScreen(Screen[None]):
         if self.benching:
             self.post_message(BenchmarkStopped())
 
+    def action_compare(self) -> None:
+        if self.tab != "runs":
+            self.action_show("runs")
+        self.query_one(RunsPane).compare()
+
+    def action_export(self) -> None:
+        if self.tab == "runs":
+            self.query_one(RunsPane).export()
+        else:
+            self.post_message(ReportRequested())
+
     def action_thoughts(self) -> None:
         self.query_one(ChatPane).toggle_thoughts()
 
@@ -373,18 +416,22 @@ class MainScreen(Screen[None]):
             switcher.current = f"tab-{tab}" if self.query(f"#tab-{tab}") else None
         self._arrange()
         self._retitle()
-        self.set_focus(None)
-        if tab == "gpus":
-            self.query_one("#tab-gpus").focus()
-        elif tab == "log":
-            self.query_one("#log-lines").focus()
-        elif tab == "chat":
-            self.query_one(ChatPane).focus_prompt()
+        # at once, not as `focus()` does it: a key that follows must not be typed into a prompt that is hidden again
+        home = {
+            "gpus": "#tab-gpus",
+            "log": "#log-lines",
+            "chat": "#prompt",
+            "bench": "#tab-bench",
+            "runs": "#tab-runs DataTable",
+        }.get(tab)
+        self.set_focus(self.query_one(home) if home else None)
 
     def action_show(self, tab: str) -> None:
         self._chose = True
         self.remove_class("-zoomed-log", "-zoomed-stage")
         self.open_tab(tab)
+        if tab == "runs":
+            self.post_message(RunsShown())
 
     def action_leave(self) -> None:
         log = self.query_one(LogPane)

@@ -36,8 +36,12 @@ from tui.widgets.figures import (
     sparks,
     spread,
 )
+from tui.widgets.host_clock import host_now
 from tui.widgets.numbers import DASH, GIB, gib, percent, whole
 
+GROWTH_SAMPLES = 60
+"""Half a minute at 2 Hz."""
+GROWTH_MIB = 64.0
 LOW_SHARE = 0.02
 """Below this share of free memory the figure is marked, since it is the first thing to look at; it is no alarm."""
 
@@ -230,20 +234,20 @@ def _headroom_block(state: DeploymentState, sample: GpuSample, width: int) -> li
 
 
 def _growth(state: DeploymentState, sample: GpuSample) -> Content:
-    """Whether memory still grows: that, not the level, is what to worry about."""
-    trend = state.trends.gpu_memory
-    totals = [gpu.memory_total_mib for gpu in sample.gpus]
-    if len(trend) < 20 or not totals or totals[0] is None:
+    """Whether memory still grows since the server is up: that, not the level, is what to worry about."""
+    load, trend = state.load, state.trends.gpu_memory[-GROWTH_SAMPLES:]
+    up_at, last = (load.ready_at, host_now(state)) if load else (None, None)
+    if len(trend) < GROWTH_SAMPLES or up_at is None or last is None or last - up_at < GROWTH_SAMPLES:
         return Content("")
-    pairs = [
-        (now - then) * total
-        for then, now, total in zip(trend[0], trend[-1], totals, strict=False)
-        if now is not None and then is not None and total
+    grown = [
+        (now - then) * gpu.memory_total_mib
+        for then, now, gpu in zip(trend[0], trend[-1], sample.gpus, strict=False)
+        if now is not None and then is not None and gpu.memory_total_mib
     ]
-    if not pairs:
+    if not grown:
         return Content("")
-    most = max(pairs)
-    if most < 64:
+    most = max(grown)
+    if most < GROWTH_MIB:
         return line(("✓ ", G), label("steady"))
     return line(("▲ ", W), (f"+{most:,.0f} MiB", BW), label(" lately"))
 

@@ -28,8 +28,9 @@ from tui.widgets.figures import (
     rows,
     spread,
 )
+from tui.widgets.host_clock import host_now
 from tui.widgets.numbers import GIB, change, clock, three, whole
-from tui.widgets.phases import NAMES, host_now, last_time, phase_line
+from tui.widgets.phases import NAMES, last_time, phase_line, phase_rows
 
 VERDICTS = {
     Verdict.PROGRESSING: ("◐ progressing", "bold"),
@@ -266,7 +267,7 @@ def reason(state: DeploymentState, width: int) -> list[Content]:
     look = state.outlook
     if look.verdict in (Verdict.SLOW, Verdict.STALLED, Verdict.HUNG) and look.reason:
         out.append(line(("▲ ", W), look.reason))
-    elif look.reason and look.verdict is not Verdict.PROGRESSING:
+    elif look.reason and look.verdict not in (Verdict.PROGRESSING, Verdict.DONE):
         out.append(line(label(look.reason)))
     if state.load:
         out += [line(label(note)) for note in state.load.notes[-2:]]
@@ -320,7 +321,7 @@ def summary(state: DeploymentState, width: int) -> list[Content]:
         max(8, min(56, width - 26)),
         ("weights", f"{three(load.gib_per_gpu)} GiB a GPU, in {clock(load.model_load_s)}"),
         ("KV cache", f"{whole(load.kv_tokens)} tokens"),
-        ("context", f"{whole(load.max_model_len)} tokens, {three(load.max_concurrency)}× at once"),
+        ("context", f"{whole(load.max_model_len)}, {three(load.max_concurrency)}× at once"),
         ("engine", f"init {clock(load.init_engine_s)}"),
         column=10,
     )
@@ -361,13 +362,14 @@ class LoadPanel(Figure):
         out: list[Content | str] = [""] if height >= 18 else []
         out += top
         loader = load.shards if over else bar_of(load)
-        phases = phase_line(state, inner) if self.narrow else []
+        phases = phase_line(state, inner) if self.narrow else phase_rows(state, min(inner, 60), 10) if over else []
         why = reason(state, inner)
         left = height - len(out)
         meter_rows = 0
         if loader is not None and loader.total:
             meter_rows = min(
-                max(2, left - len(phases) - (1 if phases else 0) - 1), 10 if height >= 26 else 7 if height >= 20 else 5
+                max(2, left - len(phases) - (1 if phases else 0) - 1),
+                5 if over else 10 if height >= 26 else 7 if height >= 20 else 5,
             )
         if meter_rows >= 2 and loader is not None:
             gap = left - meter_rows - len(phases) >= 2

@@ -6,10 +6,10 @@ from textual.content import Content
 from textual.reactive import var
 from textual.widgets import Input
 
-from tui.core.deployment import DeploymentState, LogLine
+from tui.core.deployment import LOG_LINES, DeploymentState, LogLine
 from tui.widgets.figure import NOTHING, Figure
 from tui.widgets.figures import BW, QUIET, B, W, label, line, rows
-from tui.widgets.log_view import LogView
+from tui.widgets.log_view import LogView, bare
 from tui.widgets.numbers import whole
 
 
@@ -50,8 +50,9 @@ class LogPane(Vertical):
 
     def on_mount(self) -> None:
         self._held_at = 0
-        self._filtered: tuple[LogLine, ...] = ()
-        self._filtered_seen = 0
+        self._kept: tuple[LogLine, ...] = ()
+        self._seen = 0
+        self._held = 0
         self.watch(self.query_one(LogView), "scroll_y", self._scrolled, init=False)
         self.show()
 
@@ -67,7 +68,7 @@ class LogPane(Vertical):
         self.retitle()
 
     def watch_sought(self) -> None:
-        self._filtered, self._filtered_seen = (), 0
+        self._kept, self._seen, self._held = (), 0, 0
         self.show(force=True)
 
     def set_brief(self, brief: bool) -> None:
@@ -90,16 +91,18 @@ class LogPane(Vertical):
         self.retitle()
 
     def _lines(self) -> tuple[LogLine, ...]:
+        """What of the tail is shown: not the bare prefixes that progress bars leave behind, and only what holds the text sought."""
         tail = self.state.log
-        if not self.sought:
-            return tail.lines
-        fresh = min(len(tail.lines), tail.seen - self._filtered_seen)
+        new = tail.seen - self._seen
+        if new < 0 or len(tail.lines) < min(LOG_LINES, self._held + new):  # the log starts over
+            self._kept, new = (), len(tail.lines)
+        self._seen, self._held = tail.seen, len(tail.lines)
+        fresh = tail.lines[len(tail.lines) - min(len(tail.lines), new) :]
         needle = self.sought.casefold()
-        found = [one for one in tail.lines[len(tail.lines) - fresh :] if needle in one.text.casefold()]
-        if found or not self._filtered_seen:
-            self._filtered = (self._filtered + tuple(found))[-5000:]
-        self._filtered_seen = tail.seen
-        return self._filtered
+        found = tuple(one for one in fresh if not bare(one.text) and (not needle or needle in one.text.casefold()))
+        if found:
+            self._kept = (self._kept + found)[-LOG_LINES:]
+        return self._kept
 
     def _scrolled(self) -> None:
         view = self.query_one(LogView)

@@ -22,6 +22,16 @@ PROCESS = re.compile(r"\((?:VLLM::)?(?:Worker_)?(\w+?)(?: pid=\d+)?\)")
 LEVELS = {"ERROR": "error", "CRITICAL": "error", "FATAL": "error", "WARNING": "warning", "WARN": "warning"}
 
 
+def bare(text: str) -> bool:
+    """Whether a line is only the prefix of a process: what a progress bar's carriage return leaves."""
+    return (
+        len(text) < 60
+        and text.startswith("(")
+        and text.rstrip().endswith(")")
+        and PREFIX.fullmatch(text.rstrip() + " ") is not None
+    )
+
+
 def parts_of(text: str, brief: bool) -> tuple[str, str, str]:
     """The line as prefix, level word, message. `brief` leaves process and time of the prefix, for narrow screens."""
     found = PREFIX.match(text)

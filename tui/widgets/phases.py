@@ -8,6 +8,7 @@ from tui.core.deployment import DeploymentState
 from tui.core.logs.state import LoadState, PastLoad, Phase
 from tui.widgets.figure import Figure
 from tui.widgets.figures import BE, BP, QUIET, B, G, W, fit, label, line, rows
+from tui.widgets.host_clock import host_now
 from tui.widgets.numbers import clock
 
 NAMES = {
@@ -41,13 +42,6 @@ class Row:
     seconds: float | None
     usual: float | None
     style: str
-
-
-def host_now(state: DeploymentState) -> float | None:
-    """The host's clock as far as the log tells: its last line and the silence since."""
-    if state.load is None or state.load.last_line_at is None:
-        return None
-    return state.load.last_line_at + (state.outlook.silent_s or 0.0)
 
 
 def last_time(state: DeploymentState) -> PastLoad | None:
@@ -108,28 +102,30 @@ def total_words(state: DeploymentState) -> Content:
     return line(*parts)
 
 
+def phase_rows(state: DeploymentState, width: int, height: int) -> list[Content]:
+    """One line a phase, with a head where there is room."""
+    shown = time_line(state)
+    has_usual = any(row.usual is not None for row in shown)
+    wide = max(6, width - 9 - (9 if has_usual else 0))
+    out = []
+    for row in shown:
+        slow = row.seconds is not None and row.usual is not None and row.seconds > row.usual * 1.3 + 5
+        took = (f"{clock(row.seconds):>7}", W if slow and row.style != QUIET else row.style)
+        last = label(f"{clock(row.usual):>9}") if has_usual else ""
+        out.append(line(row.mark, " ", (fit(row.name, wide), row.style), took, last))
+    if len(out) > height:  # what is over goes first
+        done = next((i for i, row in enumerate(shown) if row.mark[0] != "✓"), len(shown))
+        return out[max(0, min(done - 1, len(out) - height)) :][:height]
+    if height > len(out):
+        out.insert(0, line(label(fit("  phase", wide + 2) + f"{'took':>7}" + (f"{'last':>9}" if has_usual else ""))))
+    return out
+
+
 class Phases(Figure):
     """The pane at the left: one row a phase."""
 
     def draw(self, width: int, height: int) -> Content:
-        shown = time_line(self.state)
-        has_usual = any(row.usual is not None for row in shown)
-        wide = max(6, width - 9 - (9 if has_usual else 0))
-        head = (
-            [line(label(fit("  phase", wide + 2) + f"{'took':>7}" + (f"{'last':>9}" if has_usual else "")))]
-            if height > len(shown)
-            else []
-        )
-        out = []
-        for row in shown:
-            slow = row.seconds is not None and row.usual is not None and row.seconds > row.usual * 1.3 + 5
-            took = (f"{clock(row.seconds):>7}", W if slow and row.style != QUIET else row.style)
-            last = label(f"{clock(row.usual):>9}") if has_usual else ""
-            out.append(line(row.mark, " ", (fit(row.name, wide), row.style), took, last))
-        if len(out) > height:  # what is over goes first
-            done = next((i for i, row in enumerate(shown) if row.mark[0] != "✓"), len(shown))
-            out = out[max(0, min(done - 1, len(out) - height)) :]
-        return rows(*head, *out)
+        return rows(*phase_rows(self.state, width, height))
 
 
 def phase_line(state: DeploymentState, width: int) -> list[Content]:
