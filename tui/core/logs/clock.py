@@ -4,6 +4,7 @@ All times of a log are kept in its own clock: seconds since 1970 as if its wall 
 the year is given (the file's date) and goes up when December turns into January.
 """
 
+import math
 from calendar import timegm
 
 STEP = 900.0
@@ -49,3 +50,57 @@ class LogClock:
     def reset_day(self) -> None:
         """The year was set: what was computed with another one is void."""
         self._day = self._last = ""
+
+    def set_year(self, year: int) -> None:
+        """Takes a year that is known better."""
+        if year != self.year:
+            self.year = year
+            self.reset_day()
+
+
+class Alignment:
+    """How far the log's own clock is from the clock of arrival.
+
+    Lines that are read long after they were written arrive at one moment, whatever their own times; lines that are read as they are
+    written keep a constant lag. Only the latter tell the difference exactly; before, it is a zone of quarters of an hour.
+    """
+
+    __slots__ = ("_last_arrival", "_last_lag", "lag", "live")
+
+    def __init__(self) -> None:
+        self.lag: float | None = None
+        """The smallest difference seen: what is over a zone is the age of the newest line."""
+        self.live = False
+        self._last_arrival = 0.0
+        self._last_lag = 0.0
+
+    def sample(self, arrival: float, own: float) -> None:
+        """A line with both times."""
+        lag = arrival - own
+        if self.lag is None:
+            self.lag = lag
+            self._last_arrival, self._last_lag = arrival, lag
+            return
+        if lag < self.lag:
+            self.lag = lag
+        if arrival - self._last_arrival >= 2.0:
+            self.live = self.live or abs(lag - self._last_lag) < 1.6
+            self._last_arrival, self._last_lag = arrival, lag
+        elif lag < self._last_lag:
+            self._last_lag = lag
+
+    @property
+    def offset(self) -> float | None:
+        """Seconds to add to a time of the log's clock for one of the clock of arrival; None where nothing is known."""
+        if self.lag is None:
+            return None
+        return self.lag if self.live else math.floor((self.lag + 5) / STEP) * STEP
+
+    def own(self, arrival: float) -> float | None:
+        """The time in the log's own clock of a line without one; None while arrivals say nothing about it."""
+        if self.lag is None:
+            return None
+        if self.live:
+            return arrival - self.lag
+        zone = math.floor((self.lag + 5) / STEP) * STEP
+        return arrival - zone if self.lag - zone < 5 else None

@@ -75,6 +75,15 @@ class Course:
         self.phase = phase
         self.spans.append((phase, at))
 
+    def shift(self, seconds: float) -> None:
+        """Moves all times: they were told by arrivals before the log's own clock was known."""
+        if self.started_at is not None:
+            self.started_at += seconds
+        self.spans = [(phase, None if at is None else at + seconds) for phase, at in self.spans]
+        for bar in self.loaders.bars:
+            bar.started_at = None if bar.started_at is None else bar.started_at + seconds
+            bar.last_at = None if bar.last_at is None else bar.last_at + seconds
+
     @property
     def before_the_end(self) -> Phase:
         """The last phase before it stopped or failed."""

@@ -69,7 +69,7 @@ def _spent(before: float | None, at: float | None, elapsed_before: float | None,
 
 
 def _count(number: float) -> float:
-    return int(number) if number == int(number) else int(round(number)) if number > 1e6 else number
+    return int(number) if number == int(number) else round(number) if number > 1e6 else number
 
 
 class Loaders:

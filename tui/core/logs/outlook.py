@@ -1,51 +1,75 @@
-"""How long it will still take, and whether it is on time, slow, stalled or hung."""
+"""How long a start will still take, and whether it is on time, slow, stalled or hung.
+
+The estimate for the shards is the median of the last steps blended with the mean of all, the first step left out, since it pays for
+cold caches and CUDA's start. For what comes after the shards, and for the whole, there is only this deployment's own history.
+Silence is judged by phase: it is normal for minutes while weights are downloaded, post-processed, compiled and captured.
+"""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import median
 
 from tui.core.logs.state import Loader, LoadState, Outlook, PastLoad, Phase, SignsOfLife, Verdict
 
-RECENT = 8
-STALL_STEPS = 3.0
-STALL_FLOOR_S = 20.0
+RECENT_STEPS = 8
+STALL_STEPS = 2.8
+"""Typical steps without a sign of life that make a stall: it is to be seen within three."""
+STALL_FLOOR_S = 1.4
+"""Shorter pauses are the jitter of delivery."""
 HUNG_S = 60.0
-SLOW = 1.25
-"""More than a quarter longer than usual is slow."""
+SLOW_SHARE = 1.25
+"""More than a quarter above the usual is slow."""
+SLOW_FLOOR_S = 20.0
+ON_TIME_SHARE = 0.1
+HISTORY = 5
+"""Earlier starts that count: settings and storage change."""
 
-SILENCE: dict[Phase, float] = {
-    Phase.STARTING: 180.0,
+SILENCE_S: dict[Phase, float] = {
+    Phase.STARTING: 300.0,
     Phase.DOWNLOADING: 1800.0,
-    Phase.LOADING: 600.0,
-    Phase.POST_LOADING: 600.0,
+    Phase.LOADING: 900.0,
+    Phase.POST_LOADING: 900.0,
     Phase.COMPILING: 900.0,
-    Phase.PROFILING: 600.0,
-    Phase.KV_CACHE: 300.0,
-    Phase.CAPTURING: 600.0,
-    Phase.WARMING_UP: 600.0,
+    Phase.PROFILING: 900.0,
+    Phase.KV_CACHE: 600.0,
+    Phase.CAPTURING: 900.0,
+    Phase.WARMING_UP: 900.0,
 }
-"""Seconds without any sign of life that a phase may take; where history is known, three times its longest phase if that is more."""
+"""How long each phase may show nothing at all where its steps are unknown (a model may download in `loading`, silently)."""
 
 _ORDER = (
     Phase.STARTING,
     Phase.DOWNLOADING,
     Phase.LOADING,
     Phase.POST_LOADING,
-    Phase.COMPILING,
     Phase.PROFILING,
+    Phase.COMPILING,
     Phase.KV_CACHE,
     Phase.CAPTURING,
     Phase.WARMING_UP,
 )
+_WORDS: dict[Phase, str] = {
+    Phase.STARTING: "starting: imports and configuration",
+    Phase.DOWNLOADING: "downloading weights",
+    Phase.LOADING: "loading weights",
+    Phase.POST_LOADING: "processing weights after the load; silent for minutes on large quantised models",
+    Phase.COMPILING: "compiling; silent for up to 5 minutes",
+    Phase.PROFILING: "profiling memory",
+    Phase.KV_CACHE: "allocating the KV cache",
+    Phase.CAPTURING: "capturing CUDA graphs",
+    Phase.WARMING_UP: "warming up kernels; often 1 to 2 minutes without a line",
+}
 
 
 def typical_step(loader: Loader) -> float | None:
-    """Seconds a step: the median of the last steps blended with the mean of all; the first step, which starts cold, is left out."""
-    steps = loader.step_seconds[1:] if len(loader.step_seconds) > 1 else ()
+    """Seconds a step of a bar; None until a step after the first is known."""
+    steps = loader.step_seconds[1:]
     if not steps:
         return None
-    recent = median(steps[-RECENT:])
-    whole = sum(steps) / len(steps)
-    return (2 * recent + whole) / 3
+    recent, whole = median(steps[-RECENT_STEPS:]), sum(steps) / len(steps)
+    # With few steps the mean knows as much as the median; with many the last ones tell how the storage is doing now.
+    weight = min(1.0, len(steps) / RECENT_STEPS) * 0.7
+    return weight * recent + (1 - weight) * whole
 
 
 def judge(
@@ -56,48 +80,308 @@ def judge(
     expect_s_per_shard: float | None = None,
     expect_total_s: float | None = None,
 ) -> Outlook:
-    """ETA and verdict at `now`, a time of the same clock as the load's own times."""
+    """ETA and verdict at `now`, in seconds of the same clock as the load's own times.
+
+    `history` are earlier starts of this deployment, oldest first; the expectations are the user's, and go before history.
+    """
     signs = signs or SignsOfLife()
-    silent = max(0.0, now - load.last_line_at) if load.last_line_at is not None else None
-    step = typical_step(load.shards) if load.shards else None
-    elapsed = None
-    if load.shards and load.shards.started_at is not None:
-        end = load.shards.last_at if load.shards.done >= load.shards.total else now
-        elapsed = max(0.0, (end if end is not None else now) - load.shards.started_at)
-    ready_s = None
-    if load.ready_at is not None and load.started_at is not None:
-        ready_s = load.ready_at - load.started_at
-    usual = expect_total_s if expect_total_s is not None else (median(past.total_s for past in history[-5:]) if history else None)
-    outlook = Outlook(s_per_shard=step, elapsed_s=elapsed, ready_s=ready_s, silent_s=silent, usual_s=usual)
-    return _judged(outlook, load, now, history, signs, step, expect_s_per_shard)
-
-
-def _judged(
-    outlook: Outlook,
-    load: LoadState,
-    now: float,
-    history: Sequence[PastLoad],
-    signs: SignsOfLife,
-    step: float | None,
-    expect_s_per_shard: float | None,
-) -> Outlook:
-    from dataclasses import replace
-
+    past = tuple(history)[-HISTORY:]
+    outlook = Outlook(
+        s_per_shard=typical_step(load.shards) if load.shards else None,
+        elapsed_s=_elapsed(load, now),
+        ready_s=load.ready_at - load.started_at if load.ready_at is not None and load.started_at is not None else None,
+        silent_s=max(0.0, now - load.last_line_at) if load.last_line_at is not None else None,
+        usual_s=expect_total_s if expect_total_s is not None else (median(one.total_s for one in past) if past else None),
+    )
     if load.phase is Phase.FAILED:
         return replace(outlook, verdict=Verdict.FAILED, reason=load.failure.cause if load.failure else "failed")
     if load.phase is Phase.STOPPED:
         return replace(outlook, verdict=Verdict.DONE, reason="stopped in order")
     if load.phase is Phase.READY:
-        if load.failure is not None and load.failure.kind == "hang":
-            return replace(outlook, verdict=Verdict.HUNG, reason=load.failure.cause)
-        return replace(outlook, verdict=Verdict.DONE, reason="ready")
-    if load.lines == 0:
-        return outlook
-    shards_eta = None
-    if load.shards and step is not None and load.shards.done < load.shards.total:
-        since = max(0.0, now - load.shards.last_at) if load.shards.last_at is not None else 0.0
-        shards_eta = max(0.0, (load.shards.total - load.shards.done) * step - min(since, step))
-    elif load.shards and load.shards.done >= load.shards.total:
-        shards_eta = 0.0
-    reason = f"{step:.1f} s a shard" if step is not None else load.phase.value.replace("_", " ")
-    return replace(outlook, verdict=Verdict.PROGRESSING, reason=reason, shards_eta_s=shards_eta)
+        return _serving(outlook, load, signs)
+    if not load.lines:
+        return replace(outlook, reason="nothing in the log yet")
+    outlook = _estimated(outlook, load, now, past, expect_s_per_shard)
+    return _compared(outlook, load, now, past, signs, expect_s_per_shard)
+
+
+def _elapsed(load: LoadState, now: float) -> float | None:
+    bar = load.shards
+    if bar is None or bar.started_at is None:
+        return None
+    end = now if bar.done < bar.total or bar.last_at is None else bar.last_at
+    return max(0.0, end - bar.started_at)
+
+
+# -- serving -----------------------------------------------------------------------------------------------------------------------
+
+
+def _serving(outlook: Outlook, load: LoadState, signs: SignsOfLife) -> Outlook:
+    running = signs.requests_running
+    if running and signs.tokens_s is not None and signs.tokens_s >= HUNG_S:
+        reason = f"{running:.0f} requests are running and no token has come for {_words(signs.tokens_s)}"
+        return replace(outlook, verdict=Verdict.HUNG, reason=reason)
+    if load.failure is not None and load.failure.kind == "hang" and not (signs.tokens_s is not None and signs.tokens_s < HUNG_S):
+        return replace(outlook, verdict=Verdict.HUNG, reason=load.failure.cause)
+    if outlook.ready_s is not None and outlook.usual_s is not None:
+        behind = outlook.ready_s - outlook.usual_s
+        reason = f"ready after {_words(outlook.ready_s)}, {_against(behind)}"
+        return replace(outlook, verdict=Verdict.DONE, reason=reason, behind_s=behind)
+    reason = f"ready after {_words(outlook.ready_s)}" if outlook.ready_s is not None else "ready"
+    return replace(outlook, verdict=Verdict.DONE, reason=reason)
+
+
+# -- estimates ---------------------------------------------------------------------------------------------------------------------
+
+
+def _estimated(
+    outlook: Outlook, load: LoadState, now: float, past: Sequence[PastLoad], expect_s_per_shard: float | None
+) -> Outlook:
+    shards, error = _shards_left(load, now, outlook.s_per_shard, past, expect_s_per_shard)
+    ready: float | None = None
+    if past and load.started_at is not None:
+        after = _after_phase(load, now, past)
+        in_shards = load.phase in (Phase.STARTING, Phase.DOWNLOADING, Phase.LOADING)
+        if in_shards and shards is not None:
+            tail = _tail_after_loading(past)
+            ready = shards + tail if tail is not None else None
+        else:
+            ready = after
+        if ready is None and outlook.usual_s is not None:
+            ready = max(0.0, outlook.usual_s - (now - load.started_at))
+        error = (error or 0.0) + 0.1 * (ready or 0.0)
+    behind = None
+    if ready is not None and outlook.usual_s is not None and load.started_at is not None:
+        behind = (now - load.started_at) + ready - outlook.usual_s
+    return replace(
+        outlook,
+        shards_eta_s=shards,
+        ready_eta_s=ready,
+        ready_eta_error_s=error if ready is not None else None,
+        behind_s=behind,
+    )
+
+
+def _shards_left(
+    load: LoadState, now: float, step: float | None, past: Sequence[PastLoad], expect: float | None
+) -> tuple[float | None, float | None]:
+    """Seconds until the last shard, and half the width of the range."""
+    bar = load.shards
+    if bar is None or not bar.total:
+        return None, None
+    left = bar.total - bar.done
+    if left <= 0:
+        return 0.0, 0.0
+    if bar.unit == "bytes":
+        if bar.started_at is None or bar.last_at is None or not bar.done or bar.last_at <= bar.started_at:
+            return None, None
+        rate = bar.done / (bar.last_at - bar.started_at)
+        return max(0.0, left / rate - (now - bar.last_at)), 0.15 * left / rate
+    if step is None:
+        step = expect if expect is not None else _usual_step(past)
+    if step is None:
+        return None, None
+    since = max(0.0, now - bar.last_at) if bar.last_at is not None else 0.0
+    # The running step has used up part of its time; how much is left of a late one nobody knows: it is taken as about to end.
+    eta = max(left * step - min(since, step), 0.0)
+    steps = bar.step_seconds[1:][-2 * RECENT_STEPS :]
+    spread = median(abs(one - step) for one in steps) if steps else step
+    return eta, spread * left**0.5 + 0.05 * eta
+
+
+def _usual_step(past: Sequence[PastLoad]) -> float | None:
+    steps = [median(one.step_seconds[1:]) for one in past if len(one.step_seconds) > 1]
+    return median(steps) if steps else None
+
+
+def _seconds_of(past: Sequence[PastLoad], phase: Phase) -> float | None:
+    """What a phase usually takes, over all its spans; None where no start had it."""
+    sums = [total for one in past if (total := sum(seconds for name, seconds in one.phases if name is phase)) or _has(one, phase)]
+    return median(sums) if sums else None
+
+
+def _has(one: PastLoad, phase: Phase) -> bool:
+    return any(name is phase for name, _ in one.phases)
+
+
+def _tail_after_loading(past: Sequence[PastLoad]) -> float | None:
+    tails = []
+    for one in past:
+        names = [name for name, _ in one.phases]
+        if Phase.LOADING in names:
+            last = max(at for at, name in enumerate(names) if name is Phase.LOADING)
+            tails.append(sum(seconds for name, seconds in one.phases[last + 1 :] if name not in (Phase.READY, Phase.STOPPED)))
+    return median(tails) if tails else None
+
+
+def _after_phase(load: LoadState, now: float, past: Sequence[PastLoad]) -> float | None:
+    """What is left of this phase and of those that usually follow."""
+    known = [(phase, seconds) for phase in _ORDER if (seconds := _seconds_of(past, phase)) is not None]
+    if not known:
+        return None
+    spent = 0.0
+    for span in load.phases:
+        if span.name is load.phase:
+            spent += span.seconds if span.seconds is not None else max(0.0, now - (span.started_at or now))
+    done = {span.name for span in load.phases if span.seconds is not None and span.name is not load.phase}
+    left = 0.0
+    reached = False
+    for phase, seconds in known:
+        if phase is load.phase:
+            reached = True
+            left += max(0.0, seconds - spent)
+        elif phase not in done and (reached or _ORDER.index(phase) > _ORDER.index(load.phase)):
+            left += seconds
+    return left
+
+
+# -- the verdict -------------------------------------------------------------------------------------------------------------------
+
+
+def _compared(
+    outlook: Outlook,
+    load: LoadState,
+    now: float,
+    past: Sequence[PastLoad],
+    signs: SignsOfLife,
+    expect_s_per_shard: float | None,
+) -> Outlook:
+    stalled = _stalled(load, now, outlook, past, signs, expect_s_per_shard)
+    if stalled is not None:
+        return replace(outlook, verdict=Verdict.STALLED, reason=stalled)
+    step = outlook.s_per_shard
+    usual_step = expect_s_per_shard if expect_s_per_shard is not None else _usual_step(past)
+    pace = f"{_pace(step)} a {_unit(load.shards)}" if step is not None and load.shards is not None else ""
+    in_shards = load.phase is Phase.LOADING and load.shards is not None and load.shards.done < load.shards.total
+    if in_shards and step is not None and usual_step is not None:
+        if step > usual_step * SLOW_SHARE:
+            return replace(outlook, verdict=Verdict.SLOW, reason=f"{pace}, usually {_pace(usual_step)}")
+        if outlook.behind_s is None or outlook.usual_s is None or outlook.behind_s <= _tolerance(outlook.usual_s):
+            tail = f", {_against(outlook.behind_s)}" if outlook.behind_s is not None else ""
+            return replace(outlook, verdict=Verdict.ON_TIME, reason=f"{pace}, usually {_pace(usual_step)}{tail}")
+    if outlook.usual_s is not None and load.started_at is not None:
+        behind = outlook.behind_s if outlook.behind_s is not None else (now - load.started_at) - outlook.usual_s
+        if behind > _tolerance(outlook.usual_s):
+            return replace(
+                outlook, verdict=Verdict.SLOW, behind_s=behind, reason=f"usually {_words(outlook.usual_s)}; {_against(behind)}"
+            )
+        reason = f"usually {_words(outlook.usual_s)}; {_against(behind)}" if outlook.behind_s is not None else _words_of(load)
+        return replace(outlook, verdict=Verdict.ON_TIME, reason=reason)
+    if in_shards and step is not None and load.shards is not None:
+        return replace(outlook, verdict=Verdict.PROGRESSING, reason=f"{pace}, {_steadiness(load.shards, step)}")
+    return replace(outlook, verdict=Verdict.PROGRESSING, reason=_words_of(load))
+
+
+def _tolerance(usual: float) -> float:
+    return max(SLOW_FLOOR_S, (SLOW_SHARE - 1) * usual)
+
+
+def _stalled(
+    load: LoadState,
+    now: float,
+    outlook: Outlook,
+    past: Sequence[PastLoad],
+    signs: SignsOfLife,
+    expect_s_per_shard: float | None,
+) -> str | None:
+    """Why it counts as stalled; None while anything shows life or silence is normal."""
+    silent = outlook.silent_s
+    if signs.process_alive is False:
+        return "no process of the server is left, and the log does not say why"
+    if silent is None:
+        return None
+    bar = load.shards
+    steps_known = load.phase is Phase.LOADING and bar is not None and 0 < bar.done < bar.total and bar.last_at is not None
+    if steps_known and bar is not None and bar.last_at is not None:
+        still = min(silent, now - bar.last_at)
+        limit = _stall_limit(bar, outlook.s_per_shard, expect_s_per_shard, past)
+    else:
+        still = silent
+        usual = _seconds_of(past, load.phase)
+        limit = max(SILENCE_S.get(load.phase, 900.0), 3 * usual if usual is not None else 0.0)
+    if still < limit or _lives(signs, limit):
+        return None
+    what = (
+        f"shard {int(bar.done) + 1} of {int(bar.total)}" if steps_known and bar is not None else load.phase.value.replace("_", " ")
+    )
+    usual_words = f"; a step takes {_pace(outlook.s_per_shard)}" if steps_known and outlook.s_per_shard is not None else ""
+    return f"no sign of life for {_words(still)} in {what}{usual_words}{_looked_at(signs)}"
+
+
+def _stall_limit(bar: Loader, step: float | None, expect: float | None, past: Sequence[PastLoad]) -> float:
+    """A stall shows within three typical steps, yet a storage whose steps vary gets the slack that they show."""
+    typical = step if step is not None else expect if expect is not None else _usual_step(past)
+    if typical is None:
+        # Only the cold first step is known: the second may be as cold.
+        first = bar.step_seconds[0] if bar.step_seconds else SILENCE_S[Phase.LOADING]
+        return max(10 * STALL_FLOOR_S, 4 * first)
+    # Where steps vary, a pause that was seen before is no stall yet.
+    worst = max(bar.step_seconds[1:][-2 * RECENT_STEPS :], default=typical)
+    return max(STALL_FLOOR_S, STALL_STEPS * typical, 1.2 * worst)
+
+
+def _lives(signs: SignsOfLife, limit: float) -> bool:
+    """Anything that moved within the limit vetoes a stall."""
+    window = max(10.0, min(limit, 120.0))
+    clues = (signs.gpu_memory_s, signs.engine_read_s, signs.disk_read_s, signs.network_s)
+    return any(since is not None and since < window for since in clues)
+
+
+def _looked_at(signs: SignsOfLife) -> str:
+    """What else stood still, so that the reader knows how sure this is."""
+    seen = [
+        name
+        for name, since in (
+            ("GPU memory", signs.gpu_memory_s),
+            ("the engine's reads", signs.engine_read_s),
+            ("the disk", signs.disk_read_s),
+            ("the network", signs.network_s),
+        )
+        if since is not None
+    ]
+    return f"; {', '.join(seen)} still" if seen else ""
+
+
+# -- words -------------------------------------------------------------------------------------------------------------------------
+
+
+def _words_of(load: LoadState) -> str:
+    if load.phase is Phase.CAPTURING and load.capture is not None:
+        return f"capturing CUDA graphs, {load.capture.done:.0f} of {load.capture.total:.0f}"
+    if load.phase is Phase.LOADING and load.shards is None:
+        return "loading begins; a download shows nothing here"
+    return _WORDS.get(load.phase, load.phase.value)
+
+
+def _steadiness(bar: Loader, step: float) -> str:
+    steps = bar.step_seconds[1:][-RECENT_STEPS:]
+    if len(steps) < 3:
+        return "first steps"
+    spread = median(abs(one - step) for one in steps)
+    return "steady" if spread <= 0.25 * step else "uneven"
+
+
+def _unit(bar: Loader | None) -> str:
+    return {"tensors": "tensor", "bytes": "byte"}.get(bar.unit, "shard") if bar else "shard"
+
+
+def _pace(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds:.2f} s"
+
+
+def _words(seconds: float | None) -> str:
+    """Seconds as a person says them: 45 s, 12 min, 1 h 05 min."""
+    if seconds is None:
+        return "—"
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def _against(behind: float | None) -> str:
+    if behind is None:
+        return ""
+    if abs(behind) < 10:
+        return "as usual"
+    return f"{_words(abs(behind))} {'behind' if behind > 0 else 'ahead of'} the usual"

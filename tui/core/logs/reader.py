@@ -3,14 +3,15 @@
 A new start resets everything but the count of restarts. Nothing leads back from ready, stopped or failed except a new start.
 """
 
-import math
 import re
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 from tui.core.deployment import LogLine
 from tui.core.logs import sglang, vllm
 from tui.core.logs.advice import advice
 from tui.core.logs.bars import Bar, looks_like_bar, parse_bar
-from tui.core.logs.clock import STEP, LogClock
+from tui.core.logs.clock import Alignment, LogClock
 from tui.core.logs.course import Course
 from tui.core.logs.failures import (
     FATAL,
@@ -24,7 +25,7 @@ from tui.core.logs.failures import (
 )
 from tui.core.logs.kinds import is_wrapper, kind_of
 from tui.core.logs.records import NOBODY, Line, LineParser
-from tui.core.logs.state import Failure, LoadState, Phase
+from tui.core.logs.state import Failure, Loader, LoadState, Phase
 from tui.core.logs.tracebacks import HEADER, Raised, Tracebacks
 from tui.core.logs.wrappers import hides_data
 from tui.core.text import clean
@@ -61,16 +62,21 @@ class LogReader:
         self._warnings = 0
         self._last_at: float | None = None
         self._now: float | None = None
-        self._shift: float | None = None
-        self._ended_orderly = False
+        self._alignment = Alignment()
+        self._undated = False
+        self._last_arrival: float | None = None
         self._soft = False
-        self._asgi = False
         self._state: LoadState | None = None
 
     @property
     def rollovers(self) -> int:
         """Turns of the year within the log. A file's date tells the year of its end, so a first reading may begin too late."""
         return self._clock.rollovers
+
+    @property
+    def live(self) -> bool:
+        """Are lines read as they are written?"""
+        return self._alignment.live
 
     @property
     def state(self) -> LoadState:
@@ -138,47 +144,46 @@ class LogReader:
                 return
             if self._head_line(line, message):
                 return
-        elif looks_like_bar(message) and self._bar(line, message):
+        elif looks_like_bar(message) and self._bar(line, message, at):
             return
         if level == "ERROR" or level == "CRITICAL" or level is None or self._tracebacks.busy or level == "WARNING":
             self._trouble(line, message, place)
 
     def _arrived(self, line: Line, at: float) -> None:
         """Learns how far the log's clock is from the clock of arrival, and dates lines that carry no time themselves."""
+        course = self._course
+        alignment = self._alignment
+        self._last_arrival = at
         if line.at is not None:
-            if self._year is None and self._shift is None:
-                self._redate(line, at)
-            lag = at - (line.at or 0.0)
-            if self._shift is None or lag < self._shift:
-                self._shift = lag
-        elif self._shift is None:
+            if alignment.lag is None:
+                self._first_stamp(line, at)
+            alignment.sample(at, line.at)
+        elif alignment.lag is None:
+            # No line has told a time yet: the clock of arrival is all there is.
             self._now = at
-            if self._course.started_at is None:
-                self._course.started_at = at
+            self._undated = True
+            if course.started_at is None:
+                course.started_at = at
         else:
-            zone = math.floor((self._shift + 5) / STEP) * STEP
-            there = at - zone
-            lag = self._shift - zone
-            if lag < 5 and (self._now is None or there > self._now):
-                self._now = there
+            own = alignment.own(at)
+            if own is not None and (self._now is None or own > self._now):
+                self._now = own
 
-    def _redate(self, line: Line, at: float) -> None:
-        """Takes the year from the first arrival."""
-        from datetime import UTC, datetime
-
-        year = datetime.fromtimestamp(at, UTC).year
-        month = datetime.fromtimestamp(at, UTC).month
+    def _first_stamp(self, line: Line, at: float) -> None:
+        """Takes the year from the first arrival, and moves what was dated by arrivals alone into the log's clock."""
         assert line.at is not None
-        stamped = datetime.fromtimestamp(line.at, UTC)
-        if stamped.month - month > 6:
-            year -= 1
-        self._clock.year = year
-        moved = stamped.replace(year=year) if not (stamped.month == 2 and stamped.day == 29) else stamped
-        shift = moved.timestamp() - line.at
-        self._clock.reset_day()
-        line.at += shift
-        self._now = line.at
-        if self._course.started_at is not None:
+        arrived, stamped = datetime.fromtimestamp(at, UTC), datetime.fromtimestamp(line.at, UTC)
+        if self._year is None and stamped.year != arrived.year:
+            # A log's date may lie a day ahead (its zone) or months behind (an old file), never months ahead.
+            year = arrived.year - (1 if stamped.month - arrived.month > 6 else -1 if arrived.month - stamped.month > 10 else 0)
+            leap = stamped.month == 2 and stamped.day == 29
+            line.at = (stamped - timedelta(days=1) if leap else stamped).replace(year=year).timestamp() + (86400.0 if leap else 0.0)
+            self._clock.set_year(year)
+            self._now = line.at
+        if self._undated:
+            self._course.shift(line.at - at)
+            self._undated = False
+        elif self._course.started_at is None or self._course.started_at < line.at - 366 * 86400:
             self._course.started_at = line.at
 
     # -- what engines say
@@ -271,13 +276,13 @@ class LogReader:
 
     # -- bars
 
-    def _bar(self, line: Line, message: str) -> bool:
+    def _bar(self, line: Line, message: str, at: float | None) -> bool:
         bar = parse_bar(message)
         if bar is None:
             return False
         course = self._course
         if line.at is None and bar.elapsed is not None:
-            self._bar_time(bar)
+            self._bar_time(bar, at)
         named = _BAR_NAME.search(bar.name)
         name = named[0] if named else bar.name
         if name != bar.name:
@@ -303,11 +308,15 @@ class LogReader:
             course.enter(Phase.WARMING_UP, self._now)
         return True
 
-    def _bar_time(self, bar: Bar) -> None:
+    def _bar_time(self, bar: Bar, at: float | None) -> None:
         """A bar without a time of its own tells the time by its elapsed seconds, if its start is dated."""
         for one in reversed(self._course.loaders.bars):
             if one.total == bar.total and one.started_at is not None and one.done <= bar.done and not one.complete:
                 there = one.started_at + (bar.elapsed or 0.0)
+                if at is not None and not self._undated:
+                    self._alignment.sample(at, there)
+                    if self._alignment.live:
+                        return
                 if self._now is None or there > self._now:
                     self._now = self._course.now = self._last_at = there
                 return
@@ -453,7 +462,7 @@ class LogReader:
         course = self._course
         bars = course.loaders.bars
         main = course.loaders.main
-        return LoadState(
+        load = LoadState(
             engine=course.engine,
             version=course.version,
             model=course.model,
@@ -492,6 +501,13 @@ class LogReader:
             warnings=self._warnings,
             notes=tuple(course.notes.values()),
         )
+        offset = self._alignment.offset
+        if offset:
+            load = moved(load, offset)
+        if self._last_arrival is not None and not self._alignment.live:
+            # How old the last line really is can't be told yet: it counts from when it was read.
+            load = replace(load, last_line_at=self._last_arrival)
+        return load
 
     def _failure(self) -> Failure | None:
         course = self._course
@@ -526,3 +542,25 @@ def _tells_more(raised: Raised) -> bool:
 
 def _whole(number: float | None) -> int | None:
     return None if number is None else int(number)
+
+
+def moved(load: LoadState, seconds: float) -> LoadState:
+    """The same facts in another clock."""
+
+    def later(at: float | None) -> float | None:
+        return None if at is None else at + seconds
+
+    def bar(loader: Loader | None) -> Loader | None:
+        return None if loader is None else replace(loader, started_at=later(loader.started_at), last_at=later(loader.last_at))
+
+    return replace(
+        load,
+        started_at=later(load.started_at),
+        ready_at=later(load.ready_at),
+        last_line_at=later(load.last_line_at),
+        shards=bar(load.shards),
+        loaders=tuple(moved_bar for one in load.loaders if (moved_bar := bar(one)) is not None),
+        capture=bar(load.capture),
+        phases=tuple(replace(span, started_at=later(span.started_at)) for span in load.phases),
+        serving=None if load.serving is None else replace(load.serving, at=later(load.serving.at)),
+    )

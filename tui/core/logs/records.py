@@ -64,7 +64,7 @@ NOBODY = Speaker("", None)
 class Line:
     """One line taken apart. A single instance is reused, since a log may bring hundreds of thousands a second."""
 
-    __slots__ = ("at", "head", "level", "message", "speaker", "uvicorn", "year")
+    __slots__ = ("at", "head", "level", "message", "speaker", "uvicorn")
 
     def __init__(self) -> None:
         self.message = ""
@@ -73,7 +73,6 @@ class Line:
         self.head = ""
         self.at: float | None = None
         self.uvicorn = False
-        self.year: int | None = None
 
 
 class LineParser:
@@ -208,8 +207,8 @@ class LineParser:
                 ranks = match[3].strip()
                 if ranks:
                     line.speaker = self._rank_speaker(ranks)
+                self._clock.set_year(int(match[1]))
                 line.at = self._clock.seconds(match[2])
-                line.year = int(match[1])
                 line.head = "sglang"
                 text = text[match.end() :]
                 space = text.find(" ", 0, 12)
