@@ -19,6 +19,9 @@ class Endpoint:
         """When the client of a stream was noticed to have gone (monotonic)."""
         self.left = asyncio.Event()
         self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._quiet = asyncio.Event()
+        self._quiet.set()
 
     async def __aenter__(self) -> Self:
         if self.path is not None:
@@ -30,6 +33,10 @@ class Endpoint:
     async def __aexit__(self, *exc: object) -> None:
         assert self._server is not None
         self._server.close()
+        for writer in tuple(self._writers):
+            writer.close()
+        async with asyncio.timeout(5):
+            await self._quiet.wait()
 
     @property
     def port(self) -> int:
@@ -43,6 +50,8 @@ class Endpoint:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        self._writers.add(writer)
+        self._quiet.clear()
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
                 self.requests += 1
@@ -57,6 +66,9 @@ class Endpoint:
             pass
         finally:
             writer.close()
+            self._writers.discard(writer)
+            if not self._writers:
+                self._quiet.set()
 
     async def _events(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")

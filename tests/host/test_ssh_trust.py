@@ -6,6 +6,7 @@ from pathlib import Path
 
 import asyncssh
 import pytest
+from asker import Person
 from sshd import Sshd
 
 from tui.core.connection import Link
@@ -13,23 +14,6 @@ from tui.host.base import Refused
 from tui.host.ssh import SshHost
 
 pytestmark = pytest.mark.sshd
-
-
-class Person:
-    """Answers as told, and remembers what it was asked."""
-
-    def __init__(self, *, trust: bool = False, secrets: list[str | None] | None = None) -> None:
-        self.trust = trust
-        self.secrets = secrets or []
-        self.asked: list[tuple[str, ...]] = []
-
-    async def trust_host_key(self, host: str, key_type: str, fingerprint: str) -> bool:
-        self.asked.append((host, key_type, fingerprint))
-        return self.trust
-
-    async def secret(self, host: str, prompt: str, echo: bool) -> str | None:
-        self.asked.append((host, prompt))
-        return self.secrets.pop(0) if self.secrets else None
 
 
 def host_of(sshd: Sshd, target: str = "gpu-box", asker: Person | None = None, accept_new: bool = False) -> SshHost:

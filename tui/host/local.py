@@ -74,7 +74,7 @@ class LocalProcess:
                 self._stdin.close()
                 try:
                     async with asyncio.timeout(grace):
-                        await self._drained()
+                        await self._process.wait()
                 except TimeoutError:
                     pass
         finally:
@@ -84,12 +84,6 @@ class LocalProcess:
                     os.killpg(self._process.pid, signal.SIGKILL)
             # asyncio has no other way to let go of pipes that a grandchild may hold open.
             self._process._transport.close()  # type: ignore[attr-defined]
-        await self._process.wait()
-
-    async def _drained(self) -> None:
-        """Waits for the end while throwing its output away: a full pipe would keep it from ending."""
-        while await self._stdout.read(CHUNK):
-            pass
         await self._process.wait()
 
 

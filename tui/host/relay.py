@@ -8,6 +8,7 @@ import asyncio
 import base64
 import contextlib
 import itertools
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -17,6 +18,8 @@ from anyio.abc import ByteStream
 from tui.core.text import clean
 from tui.host.base import HostError, NotPermitted, PortClosed, ProbeFailed, ProbeStream, Unreachable
 
+BUFFER_LIMIT = 16 << 20
+"""Bytes that a stream may hold unread. All streams share one pipe, so that one that nobody reads is ended, not waited for."""
 PIECE = 1 << 16
 """Bytes of one data request; larger ones would hold up the heartbeat behind them."""
 FORBIDDEN = 1
@@ -99,7 +102,8 @@ class RelayStream(ByteStream):
     def __init__(self, number: int, relay: Relay) -> None:
         self.number = number
         self._relay = relay
-        self._chunks: list[bytes] = []
+        self._chunks: deque[bytes] = deque()
+        self._size = 0
         self._news = asyncio.Event()
         self._is_open = False
         self._ended = False
@@ -111,15 +115,24 @@ class RelayStream(ByteStream):
             case "opened":
                 self._is_open = True
             case "data":
-                try:
-                    self._chunks.append(base64.b64decode(str(frame.get("b64", ""))))
-                except ValueError:
-                    self._error = ProbeFailed("the relay sent bytes that can't be read")
+                self._hold(str(frame.get("b64", "")))
             case "closed":
                 self._ended = True
             case "failed":
                 self._error = _failure(frame)
         self._news.set()
+
+    def _hold(self, encoded: str) -> None:
+        try:
+            data = base64.b64decode(encoded)
+        except ValueError:
+            self.fail(ProbeFailed("the relay sent bytes that can't be read"))
+            return
+        self._chunks.append(data)
+        self._size += len(data)
+        if self._size > BUFFER_LIMIT:
+            self._chunks.clear()
+            self.fail(ProbeFailed("a stream of the relay was not read for too long"))
 
     def fail(self, error: HostError) -> None:
         self._error = self._error or error
@@ -148,11 +161,12 @@ class RelayStream(ByteStream):
             if self._ended:
                 raise anyio.EndOfStream
             await self._wait()
-        data = self._chunks[0]
-        if len(data) <= max_bytes:
-            return self._chunks.pop(0)
-        self._chunks[0] = data[max_bytes:]
-        return data[:max_bytes]
+        data = self._chunks.popleft()
+        if len(data) > max_bytes:
+            self._chunks.appendleft(data[max_bytes:])
+            data = data[:max_bytes]
+        self._size -= len(data)
+        return data
 
     async def send(self, item: bytes) -> None:
         if self._closed:
@@ -164,7 +178,7 @@ class RelayStream(ByteStream):
             await self._relay.send({"do": "data", "id": self.number, "b64": base64.b64encode(view[start : start + PIECE]).decode()})
 
     async def send_eof(self) -> None:
-        """Not part of the relay's protocol: HTTP never needs a half-closed connection."""
+        await self._relay.send({"do": "eof", "id": self.number})
 
     async def aclose(self) -> None:
         if not self._closed:

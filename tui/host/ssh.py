@@ -14,7 +14,7 @@ from anyio.abc import ByteStream
 
 from tui.core.connection import ConnectionState, Link
 from tui.host import ssh_errors
-from tui.host.base import Asker, Completed, HostError, NotPermitted, ProbeFailed, Refused, Unreachable
+from tui.host.base import Asker, Completed, HostError, NotPermitted, PortClosed, ProbeFailed, Refused, Unreachable
 from tui.host.probe import ShippedProbe
 from tui.host.relay import Relay
 from tui.host.shell import SHELL, run_command
@@ -63,7 +63,7 @@ class SshHost:
         self._executed = False
         self._first_exec = asyncio.Lock()
         self._relay = Relay(lambda: self.start_probe("relay", {}), self.name)
-        self._forbidden: NotPermitted | None = None
+        self._forbidden: dict[tuple[str, int, str | None], NotPermitted] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -105,7 +105,7 @@ class SshHost:
         route = self._route = await self._dialer.dial(asker, unattended=unattended)
         assert route.client is not None
         self._executed = False
-        self._forbidden = None
+        self._forbidden = {}
         self._lost = asyncio.get_running_loop().create_future()
         route.client.lost.add_done_callback(lambda ended: self._on_lost(route, ended))
         self._pulse = asyncio.create_task(self._measure(route.connections[-1]))
@@ -198,8 +198,9 @@ class SshHost:
 
         Through the probe's relay where sshd forbids forwarding. Raises PortClosed, NotPermitted or Unreachable.
         """
-        if self._forbidden is not None:
-            return await self._relayed(host, port, path)
+        to = (host, port, path)
+        if to in self._forbidden:
+            return await self._relayed(to, self._forbidden[to])
         connection, login = self._live()
         await self._ensure_executed()
         try:
@@ -210,23 +211,22 @@ class SshHost:
                 _, stream = await connection.create_connection(ChannelStream, host, port)
         except asyncssh.ChannelOpenError as error:
             reason = self._reason(None) or ssh_errors.no_stream(error, login, path or f"{host}:{port}")
-            if not isinstance(reason, NotPermitted):
+            if isinstance(reason, NotPermitted):
+                self._forbidden[to] = reason
+            elif path is None or not isinstance(reason, PortClosed):
                 raise reason from error
-            self._forbidden = reason
-            return await self._relayed(host, port, path)
+            # Of a Unix socket sshd says the same whether it forbids it or nobody listens: the relay knows.
+            return await self._relayed(to, reason)
         except (asyncssh.Error, OSError) as error:
             raise (self._reason(error) or Unreachable(str(error))) from error
         assert isinstance(stream, ChannelStream)
         return stream
 
-    async def _relayed(self, host: str, port: int, path: str | None) -> ByteStream:
-        assert self._forbidden is not None
+    async def _relayed(self, to: tuple[str, int, str | None], reason: HostError) -> ByteStream:
         try:
-            return await self._relay.open(host, port, path)
+            return await self._relay.open(*to)
         except ProbeFailed as error:
-            raise NotPermitted(
-                f"{self._forbidden.cause}; and the relay did not start: {error.cause}", self._forbidden.advice
-            ) from error
+            raise NotPermitted(f"{reason.cause}; and the relay did not start: {error.cause}", reason.advice) from error
 
     async def _ensure_executed(self) -> None:
         """Runs something before the first forward.

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -69,7 +70,7 @@ class ChannelStream(ByteStream, asyncssh.SSHTCPSession[bytes]):
 
     def __init__(self) -> None:
         self._channel: Any = None
-        self._chunks: list[bytes] = []
+        self._chunks: deque[bytes] = deque()
         self._size = 0
         self._ended = False
         self._broken: Exception | None = None
@@ -129,11 +130,9 @@ class ChannelStream(ByteStream, asyncssh.SSHTCPSession[bytes]):
                 raise anyio.EndOfStream
             self._arrived.clear()
             await self._arrived.wait()
-        data = self._chunks[0]
-        if len(data) <= max_bytes:
-            self._chunks.pop(0)
-        else:
-            self._chunks[0] = data[max_bytes:]
+        data = self._chunks.popleft()
+        if len(data) > max_bytes:
+            self._chunks.appendleft(data[max_bytes:])
             data = data[:max_bytes]
         self._size -= len(data)
         if self._paused and self._size < BUFFER_LIMIT // 2:

@@ -179,6 +179,8 @@ class Dialer:
                 proxy = None
         finally:
             self.asked = self.asked or (person is not None and person.asked)
+            for client in clients:
+                await client.finish()
             if proxy is not None:
                 await proxy.close()
 

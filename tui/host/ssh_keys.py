@@ -15,6 +15,7 @@ from tui.host.ssh_config import Login, default_keys
 
 Passphrase = Callable[[Path], Awaitable[str | None]]
 PASSPHRASE_TRIES = 3
+AGENT_S = 3.0
 
 
 class KeyRing:
@@ -23,14 +24,14 @@ class KeyRing:
     def __init__(self) -> None:
         self._unlocked: dict[Path, list[SSHKeyPair]] = {}
 
-    async def offers(self, login: Login, passphrase: Passphrase) -> AsyncIterator[list[SSHKeyPair]]:
+    async def offers(self, login: Login, agent: "Agent", passphrase: Passphrase) -> AsyncIterator[list[SSHKeyPair]]:
         """Key pairs in batches, the ones that need a person last. `passphrase` returns None where nobody can be asked."""
         named = login.identity_files is not None
         files = login.identity_files if login.identity_files is not None else default_keys()
         certificates = [str(file) for file in login.certificate_files if file.is_file()]
-        agent = await _agent_keys(login.agent)
+        held = await agent.keys(login.agent)
         wanted = {data for file in files if (data := _public_data(file)) is not None}
-        yield [key for key in agent if key.public_data in wanted]
+        yield [key for key in held if key.public_data in wanted]
         locked: list[Path] = []
         for file in files:
             if file in self._unlocked:
@@ -44,8 +45,8 @@ class KeyRing:
             except (OSError, ValueError):
                 continue  # OpenSSH, too, passes over a key file that isn't there or isn't one
         if not (named and login.identities_only):
-            yield [key for key in agent if key.public_data not in wanted]
-        in_agent = {key.public_data for key in agent}
+            yield [key for key in held if key.public_data not in wanted]
+        in_agent = {key.public_data for key in held}
         for file in locked:
             if _public_data(file) in in_agent:
                 continue  # the agent has offered it already
@@ -82,13 +83,25 @@ def _public_data(file: Path) -> bytes | None:
     return None
 
 
-async def _agent_keys(path: str | None) -> list[SSHKeyPair]:
-    """The agent's keys; none where no agent answers. The agent's own connection stays open as long as a key of it is held."""
-    if not path or path.lower() == "none":
-        return []
-    try:
-        async with asyncio.timeout(3):
-            agent = await asyncssh.connect_agent(path)
-            return list(await agent.get_keys())
-    except (OSError, ValueError, asyncssh.Error, TimeoutError):
-        return []
+class Agent:
+    """The connection to the user's ssh-agent during one login; its keys sign through it."""
+
+    def __init__(self) -> None:
+        self._client: asyncssh.SSHAgentClient | None = None
+
+    async def keys(self, path: str | None) -> list[SSHKeyPair]:
+        """The keys that it holds; none where no agent answers."""
+        if not path or path.lower() == "none":
+            return []
+        try:
+            async with asyncio.timeout(AGENT_S):
+                self._client = await asyncssh.connect_agent(path)
+                return list(await self._client.get_keys())
+        except (OSError, ValueError, asyncssh.Error, TimeoutError):
+            return []
+
+    async def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+            await client.wait_closed()

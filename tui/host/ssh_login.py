@@ -10,7 +10,7 @@ from asyncssh import SSHKeyPair
 from tui.core.text import clean
 from tui.host.base import Asker
 from tui.host.ssh_config import Login
-from tui.host.ssh_keys import KeyRing
+from tui.host.ssh_keys import Agent, KeyRing
 
 SECRET_TRIES = 3
 """Wrong answers to password prompts before the login is given up, as OpenSSH's NumberOfPasswordPrompts."""
@@ -60,6 +60,7 @@ class LoginClient(asyncssh.SSHClient):
         self._person = person
         self._keys = keys
         self._offers: AsyncIterator[list[SSHKeyPair]] | None = None
+        self._agent = Agent()
         self._tries = 0
         self._connection: asyncssh.SSHClientConnection | None = None
         self.methods: list[str] = []
@@ -101,6 +102,10 @@ class LoginClient(asyncssh.SSHClient):
     def auth_completed(self) -> None:
         self.logged_in = True
 
+    async def finish(self) -> None:
+        """The login has ended, one way or the other."""
+        await self._agent.close()
+
     def _note_methods(self) -> None:
         if self._connection is not None:
             self.methods += [method for method in self._connection.get_server_auth_methods() if method not in self.methods]
@@ -108,7 +113,7 @@ class LoginClient(asyncssh.SSHClient):
     async def public_key_auth_requested(self) -> Sequence[SSHKeyPair] | None:
         self._note_methods()
         if self._offers is None:
-            self._offers = self._keys.offers(self._login, self._passphrase)
+            self._offers = self._keys.offers(self._login, self._agent, self._passphrase)
         async for pairs in self._offers:
             if pairs:
                 return pairs

@@ -1,0 +1,288 @@
+"""Logins that need a person: passphrases, passwords, codes; and that none of them is repeated unasked.
+
+A real sshd where it can play the part; sshd without PAM can't ask for passwords of accounts that this machine doesn't have, so
+asyncssh's server asks for those.
+"""
+
+import asyncio
+import contextlib
+import os
+import subprocess
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+
+import asyncssh
+import pytest
+from asker import Person
+from needs import need
+from sshd import Sshd, until
+
+from tui.core.connection import Link
+from tui.host.base import Refused, Unreachable
+from tui.host.open import AcceptNobody, open_host
+from tui.host.ssh import SshHost
+
+pytestmark = pytest.mark.sshd
+
+
+def host_of(config: Path, asker: Person | None = None) -> SshHost:
+    return SshHost("gpu-box", asker=asker, config_files=[config])
+
+
+async def refusal(host: SshHost) -> Refused:
+    with pytest.raises(Refused) as caught:
+        await host.connect()
+    assert host.connection.link is Link.REFUSED
+    return caught.value
+
+
+# -- passphrases -------------------------------------------------------------------------------------------------------------------
+
+
+def lock(sshd: Sshd, passphrase: str = "open sesame") -> None:
+    """As ssh-keygen -p does it."""
+    command = ["ssh-keygen", "-p", "-q", "-f", str(sshd.identity), "-P", "", "-N", passphrase]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+async def test_a_passphrase_is_asked_once_and_serves_the_reconnect(sshd: Sshd) -> None:
+    lock(sshd)
+    person = Person(secrets=["wrong", "open sesame"])
+    async with host_of(sshd.client_config, person) as host:
+        await host.connect()
+        assert len(person.asked) == 2
+        assert str(sshd.identity) in person.asked[0][1]
+        assert person.asked[0][2] == "hidden"
+        sshd.restart()
+        await host.wait_lost()
+        await host.connect()
+        assert host.connection.online
+    assert len(person.asked) == 2
+
+
+async def test_a_locked_key_without_a_person(sshd: Sshd) -> None:
+    lock(sshd)
+    async with host_of(sshd.client_config) as host:
+        error = await refusal(host)
+    assert "nobody can be asked" in error.cause
+    assert "ssh-add" in error.advice
+
+
+async def test_a_person_who_cancels_is_asked_no_more(sshd: Sshd) -> None:
+    lock(sshd)
+    person = Person(secrets=[None])
+    async with host_of(sshd.client_config, person) as host:
+        assert "cancelled" in (await refusal(host)).cause
+        assert len(person.asked) == 1
+        person.secrets = ["open sesame"]
+        await host.connect()  # called again only because the person said so
+        assert host.connection.online
+
+
+# -- the agent ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[str]:
+    """A real ssh-agent; its socket."""
+    path = str(tmp_path / "agent")
+    try:
+        process = subprocess.Popen(["ssh-agent", "-D", "-a", path], stdout=subprocess.DEVNULL)
+    except FileNotFoundError:
+        need(False, "ssh-agent isn't installed")
+        return
+    until(lambda: os.path.exists(path), what="the agent's socket")
+    yield path
+    process.terminate()
+    process.wait(5)
+
+
+async def test_a_key_of_the_agent(sshd: Sshd, agent: str) -> None:
+    subprocess.run(["ssh-add", str(sshd.identity)], env={**os.environ, "SSH_AUTH_SOCK": agent}, check=True, capture_output=True)  # noqa: ASYNC221
+    sshd.identity.unlink()  # the public half stays: it names the agent's key
+    sshd.write_client_config(f"IdentityAgent {agent}")
+    async with host_of(sshd.client_config) as host:
+        await host.connect()
+        assert host.connection.online
+
+
+async def test_keys_of_the_agent_that_are_not_named_stay_unused_with_identities_only(sshd: Sshd, agent: str) -> None:
+    subprocess.run(["ssh-add", str(sshd.identity)], env={**os.environ, "SSH_AUTH_SOCK": agent}, check=True, capture_output=True)  # noqa: ASYNC221
+    sshd.write_client_config(f"IdentityAgent {agent}", "Host gpu-box\n  IdentityFile /no/such/key")
+    sshd.client_config.write_text(
+        sshd.client_config.read_text().replace(f"IdentityFile {sshd.identity}", "IdentityFile /none/either")
+    )
+    async with host_of(sshd.client_config) as host:
+        await refusal(host)
+
+
+# -- certificates ------------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_user_certificate(sshd: Sshd) -> None:
+    authority = asyncssh.generate_private_key("ssh-ed25519")
+    certificate = authority.generate_user_certificate(sshd.client_key, "tests", principals=[sshd.user])
+    file = sshd.folder / "user-cert.pub"
+    certificate.write_certificate(str(file))
+    authority.write_public_key(str(sshd.folder / "ca.pub"))
+    sshd.stop()
+    sshd.options.append(f"TrustedUserCAKeys {sshd.folder / 'ca.pub'}")
+    sshd.start()
+    sshd.authorized_keys.write_text("")
+    sshd.write_client_config(f"CertificateFile {file}")
+    async with host_of(sshd.client_config) as host:
+        await host.connect()
+        assert host.connection.online
+
+
+# -- passwords and codes -----------------------------------------------------------------------------------------------------------
+
+
+class AskingServer:
+    """An SSH server that asks; `methods` of password, code, both (a key, then a code)."""
+
+    def __init__(self, folder: Path, method: str) -> None:
+        self.method = method
+        self.folder = folder
+        self.attempts = 0
+        """Prompts that it sent or passwords that it got: each may be a push to somebody's phone."""
+        self.connections: list[asyncssh.SSHServerConnection] = []
+        self.key = asyncssh.generate_private_key("ssh-ed25519")
+        self.client_key = asyncssh.generate_private_key("ssh-ed25519")
+        self.client_key.write_private_key(str(folder / "id"))
+        self.port = 0
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[Path]:
+        """Serves; gives the client configuration."""
+        outer = self
+
+        class Server(asyncssh.SSHServer):
+            def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
+                outer.connections.append(conn)
+
+            def begin_auth(self, username: str) -> bool:
+                return True
+
+            def public_key_auth_supported(self) -> bool:
+                return False
+
+            def password_auth_supported(self) -> bool:
+                return outer.method == "password"
+
+            def validate_password(self, username: str, password: str) -> bool:
+                outer.attempts += 1
+                return password == "right"
+
+            def kbdint_auth_supported(self) -> bool:
+                return outer.method == "code"
+
+            def get_kbdint_challenge(
+                self, username: str, lang: str, submethods: str
+            ) -> tuple[str, str, str, list[tuple[str, bool]]]:
+                outer.attempts += 1
+                return "Duo\x1b[2J", "Approve the\u202epush", "", [("Code: ", True), ("PIN: ", False)]
+
+            def validate_kbdint_response(self, username: str, responses: Sequence[str]) -> bool:
+                return list(responses) == ["123456", "0000"]
+
+        server = await asyncssh.create_server(Server, "127.0.0.1", self.port, server_host_keys=[self.key])
+        self.port = server.sockets[0].getsockname()[1]
+        words = self.key.export_public_key().decode().split()[:2]
+        (self.folder / "known").write_text(f"[127.0.0.1]:{self.port} {' '.join(words)}\n")
+        config = self.folder / "config"
+        config.write_text(
+            f"Host gpu-box\n  HostName 127.0.0.1\n  Port {self.port}\n  User me\n  IdentityFile {self.folder / 'id'}\n"
+            f"  IdentityAgent none\n  UserKnownHostsFile {self.folder / 'known'}\n"
+        )
+        try:
+            yield config
+        finally:
+            for connection in self.connections:
+                connection.abort()
+            server.close()
+            await server.wait_closed()
+
+
+async def test_a_password_may_be_mistyped_twice(tmp_path: Path) -> None:
+    server = AskingServer(tmp_path, "password")
+    person = Person(secrets=["wrong", "wrong", "right"])
+    async with server.running() as config, host_of(config, person) as host:
+        await host.connect()
+        assert host.connection.online
+    assert person.asked == [("me@127.0.0.1", "Password of me@127.0.0.1:", "hidden")] * 3
+
+
+async def test_three_wrong_passwords_end_the_login(tmp_path: Path) -> None:
+    server = AskingServer(tmp_path, "password")
+    person = Person(secrets=["wrong"] * 9)
+    async with server.running() as config, host_of(config, person) as host:
+        error = await refusal(host)
+    assert server.attempts == 3
+    assert "password" in error.cause
+
+
+async def test_codes_are_asked_with_cleaned_words(tmp_path: Path) -> None:
+    server = AskingServer(tmp_path, "code")
+    person = Person(secrets=["123456", "0000"])
+    async with server.running() as config, host_of(config, person) as host:
+        await host.connect()
+        assert host.connection.online
+    assert person.asked == [
+        ("me@127.0.0.1", "Duo Approve thepush Code:", "shown"),
+        ("me@127.0.0.1", "Duo Approve thepush PIN:", "hidden"),
+    ]
+
+
+@pytest.mark.parametrize(("method", "secrets"), [("password", ["right"]), ("code", ["123456", "0000"])])
+async def test_a_login_that_needed_a_person_is_not_repeated_unasked(tmp_path: Path, method: str, secrets: list[str | None]) -> None:
+    server = AskingServer(tmp_path, method)
+    person = Person(secrets=list(secrets))
+    async with contextlib.AsyncExitStack() as stack:
+        host = await stack.enter_async_context(host_of(tmp_path / "config", person))
+        async with server.running():
+            await host.connect()
+        assert isinstance(await asyncio.wait_for(host.wait_lost(), 10), Unreachable)
+        with pytest.raises(Unreachable):
+            await host.connect()  # nobody there: unattended attempts go on
+        async with server.running():
+            attempts, asked = server.attempts, len(person.asked)
+            error = await refusal(host)
+            assert "needs you again" in error.cause
+            assert error.advice == "press r to log in again"
+            assert (server.attempts, len(person.asked)) == (attempts, asked)
+            # The person presses r.
+            person.secrets = list(secrets)
+            await host.connect()
+            assert host.connection.online
+
+
+@pytest.mark.parametrize("method", ["password", "code"])
+async def test_nobody_is_asked_where_there_is_nobody(tmp_path: Path, method: str) -> None:
+    server = AskingServer(tmp_path, method)
+    async with server.running() as config:
+        async with host_of(config) as host:
+            error = await refusal(host)
+        assert server.attempts == 0
+        assert "nobody can be asked" in error.cause
+        host = open_host("gpu-box", asker=AcceptNobody())  # type: ignore[assignment]
+        assert host._asker is None
+
+
+async def test_asking_is_a_state_and_stops_the_clock(tmp_path: Path) -> None:
+    server = AskingServer(tmp_path, "password")
+    states: list[Link] = []
+
+    class Slow(Person):
+        async def secret(self, host_name: str, prompt: str, echo: bool) -> str | None:
+            states.append(host.connection.link)
+            await asyncio.sleep(1.5)
+            return "right"
+
+    async with server.running() as config:
+        config.write_text("ConnectTimeout 1\n" + config.read_text())
+        host = host_of(config, Slow())
+        async with host:
+            await host.connect()
+            assert host.connection.online
+    assert states == [Link.ASKING]
