@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tui.core.benchmark import Plan, Point
+from tui.core.benchmark_soak import SLICE_S, slices
 
 WAVES = 4
 """At least so many requests a stream: fewer measure the ramp and the drain."""
@@ -16,6 +17,11 @@ THOROUGH_REPEATS = 2
 LONGEST_FACTOR = 9.0
 """A point of a slow server ends after this many times its least time, even if its waves aren't complete."""
 KNEE_GAIN = 0.05
+LONGEST = "longest prompt"
+LONGEST_REQUESTS = 4
+LONGEST_OUTPUT = 16
+LONGEST_MARGIN = 64
+"""Tokens by which the longest prompts stay below the limit: templates and special tokens need some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +33,9 @@ class Step:
     rate: float | None
     order: dict[str, Any]
     label: str = ""
-    """"again" for the repetition that shows drift, "repeat 2" of a thorough run; empty otherwise."""
+    """"again" for the repetition that shows drift, "repeat 2" of a thorough run, LONGEST; empty otherwise."""
+    output_tokens: int | None = None
+    """Instead of the plan's. A step called LONGEST has prompts near the server's longest length too."""
 
 
 def single_stream(*, requests: int = 5, input_tokens: int = 512, output_tokens: int = 512, **fields: Any) -> Plan:
@@ -54,6 +62,8 @@ def steps_of(plan: Plan) -> tuple[Step, ...]:
         return (_open_step(plan),)
     if not plan.concurrency or min(plan.concurrency) < 1:
         raise ValueError("a concurrency must be at least 1")
+    if plan.kind == "soak":
+        return _soak_steps(plan)
     repeats = THOROUGH_REPEATS if plan.thorough else 1
     steps = [
         _closed_step(plan, concurrency, f"repeat {repeat + 1}" if repeat else "")
@@ -83,6 +93,19 @@ def _closed_step(plan: Plan, concurrency: int, label: str) -> Step:
         least = plan.min_seconds if plan.min_seconds is not None else (THOROUGH_SECONDS if plan.thorough else MIN_SECONDS)
         order.update(at_least=WAVES * concurrency, at_least_s=least, at_most_s=max(LONGEST_FACTOR * least, 60.0))
     return Step(concurrency, None, order, label)
+
+
+def _soak_steps(plan: Plan) -> tuple[Step, ...]:
+    """The longest prompts first (the worst prefill that the server allows), then slices of sustained load."""
+    concurrency = plan.concurrency[0]
+    few = min(concurrency, LONGEST_REQUESTS)
+    order = {**_common(plan), "concurrency": few, "requests": few}
+    longest = Step(few, None, order, LONGEST, output_tokens=LONGEST_OUTPUT)
+    sustained = [
+        _closed_step(replace(plan, duration_s=seconds, requests=None), concurrency, "")
+        for seconds in slices(plan.duration_s or SLICE_S)
+    ]
+    return (longest, *sustained)
 
 
 def _open_step(plan: Plan) -> Step:

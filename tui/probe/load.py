@@ -5,7 +5,8 @@ Arguments: `url`, `model` (or None), `endpoint` ("chat" or "completions"), `head
 `ignore_eos`, `max_workers`.
 
     probe -> client   {"f": "ready", "model", "address", "notes", "exact_lengths", "server"}    or  {"f": "refused", "kind", "why"}
-    client -> probe   {"do": "point", "id", "order": {...}, "warmup": bool, "limits": {...}, "records": bool, "workers": N or 0}
+    client -> probe   {"do": "point", "id", "order": {...}, "warmup": bool, "limits": {...}, "records": bool, "workers": N or 0,
+                       "input_tokens": N or None, "output_tokens": N or None}      instead of the plan's
     probe -> client   {"f": "progress", "id", "stage", ...}               4 a second at most
                       {"f": "records", "id", "z": base64 of zlib of JSON}  per-request arrays, if asked for
                       {"f": "point", "id", "figures", "client", "before", "after", "peaks", "stopped"}
@@ -87,7 +88,15 @@ def play(arguments: Dict[str, Any], link: Link) -> None:
         return
     _, lines = metrics_lines(caller)
     link.send(
-        {"f": "ready", "model": plan["model"], "notes": notes, "exact_lengths": lengths.exact, "server": lines, "cpus": _cpus()}
+        {
+            "f": "ready",
+            "model": plan["model"],
+            "max_model_len": _longest(caller, plan),
+            "notes": notes,
+            "exact_lengths": lengths.exact,
+            "server": lines,
+            "cpus": _cpus(),
+        }
     )
     share = Share(plan, lengths.known, fields, {}, 0, 1, 0, None, address)
     desk = _Desk(link)
@@ -140,6 +149,19 @@ def _settle_model(plan: Dict[str, Any], caller: Caller) -> List[str]:
     return []
 
 
+def _longest(caller: Caller, plan: Dict[str, Any]) -> Optional[int]:
+    """The server's limit for prompt and reply together; None where it doesn't say."""
+    try:
+        _, reply = caller.ask_json("GET", "/v1/models")
+    except (OSError, ValueError):
+        return None
+    data = reply.get("data") if isinstance(reply, dict) else None
+    for entry in data if isinstance(data, list) else []:
+        if isinstance(entry, dict) and entry.get("id") == plan["model"] and isinstance(entry.get("max_model_len"), int):
+            return int(entry["max_model_len"])
+    return None
+
+
 def _cpus() -> int:
     try:
         return len(os.sched_getaffinity(0))
@@ -151,7 +173,8 @@ class _Point:
     """One point: warm-up, the measured run, its figures."""
 
     def __init__(self, share: Share, request: Dict[str, Any], link: Link, desk: _Desk, caller: Caller) -> None:
-        self._share = share
+        instead = {name: request[name] for name in ("input_tokens", "output_tokens") if request.get(name)}
+        self._share = share._replace(plan=dict(share.plan, **instead)) if instead else share
         self._request = request
         self._link = link
         self._desk = desk

@@ -20,9 +20,10 @@ from typing import Any
 import platformdirs
 
 from tui.core.benchmark import Plan, Point, Progress, Result, Vantage
-from tui.core.benchmark_plan import Step, past_the_knee, steps_of
+from tui.core.benchmark_plan import LONGEST, LONGEST_MARGIN, LONGEST_OUTPUT, Step, past_the_knee, steps_of
 from tui.core.benchmark_report import BASE_DEVIATIONS, heading
 from tui.core.benchmark_server import series, server_figures
+from tui.core.benchmark_soak import engine_gpus
 from tui.core.gpu import GpuSample
 from tui.host.base import Host, HostError, NotPermitted, ProbeFailed
 from tui.services.benchmark_probe import BenchmarkRefused, Generator, LoadSource, Measured, Server
@@ -68,8 +69,10 @@ class Benchmarks:
         self._generator: LoadSource | None = None
 
     @classmethod
-    def of_session(cls, session: Session, open_local: Callable[[], Host], version: str = "") -> "Benchmarks":
-        """The benchmarks of a watched deployment: its API, its key, the samples of its GPUs."""
+    def of_session(
+        cls, session: Session, open_local: Callable[[], Host], version: str = "", gpus: Callable[[], GpuSample | None] | None = None
+    ) -> "Benchmarks":
+        """The benchmarks of a deployment: its API, its key, the samples of its GPUs (those of the watching session by default)."""
         deployment = session.deployment
         headers = dict(deployment.headers)
         if session._api_key:
@@ -80,7 +83,7 @@ class Benchmarks:
             host=session.host,
             open_local=open_local,
             direct=deployment.direct,
-            gpus=lambda: session.state.gpus,
+            gpus=gpus if gpus is not None else lambda: _of_engine(session),
             version=version,
         )
 
@@ -143,10 +146,24 @@ class Benchmarks:
                 return
             if skip and step.label != "again":
                 continue
+            longest = None
+            if step.label == LONGEST:
+                if generator.longest is None:
+                    run.notes.append("the server doesn't say its longest length: no prompt near it was tried")
+                    continue
+                longest = max(1, generator.longest - LONGEST_OUTPUT - LONGEST_MARGIN - plan.shared_prefix_tokens)
             energy = _Energy(self._gpus)
             measured: Measured | None = None
             async with contextlib.aclosing(
-                generator.measure(number, step, limits=plan.goodput, detailed=plan.save_detailed, workers=plan.workers)
+                generator.measure(
+                    number,
+                    step,
+                    limits=plan.goodput,
+                    detailed=plan.save_detailed,
+                    workers=plan.workers,
+                    warmup=plan.kind != "soak" or len(run.points) < 2,
+                    input_tokens=longest,
+                )
             ) as news:
                 async for item in news:
                     if isinstance(item, Measured):
@@ -237,6 +254,11 @@ class Benchmarks:
         except OSError:
             return result
         return kept
+
+
+def _of_engine(session: Session) -> GpuSample | None:
+    sample = session.state.gpus
+    return None if sample is None else replace(sample, gpus=engine_gpus(sample, session.deployment.engines[0].gpus))
 
 
 class _Run:

@@ -65,9 +65,19 @@ class LoadSource(Protocol):
     notes: tuple[str, ...]
     server: tuple[str, ...]
     """Lines of the server's metrics before anything was sent."""
+    longest: int | None
+    """The server's limit for prompt and reply together, in tokens."""
 
     def measure(
-        self, number: int, step: Step, *, limits: Mapping[str, float], detailed: bool, workers: int, warmup: bool = True
+        self,
+        number: int,
+        step: Step,
+        *,
+        limits: Mapping[str, float],
+        detailed: bool,
+        workers: int,
+        warmup: bool = True,
+        input_tokens: int | None = None,
     ) -> AsyncGenerator[dict[str, Any] | Measured]:
         """Measures one point: progress frames, and the point last. Raises ProbeFailed or Unreachable when the source is gone."""
 
@@ -88,6 +98,7 @@ class Generator:
         self.model = ""
         self.notes: tuple[str, ...] = ()
         self.server: tuple[str, ...] = ()
+        self.longest: int | None = None
 
     @classmethod
     async def start(
@@ -128,6 +139,7 @@ class Generator:
                 case "ready":
                     self.model = clean(str(frame["model"]))
                     self.notes = tuple(clean(str(note)) for note in frame["notes"])
+                    self.longest = frame.get("max_model_len")
                     self.server = tuple(str(line) for line in frame["server"])
                     return
                 case "refused":
@@ -138,7 +150,15 @@ class Generator:
         raise ProbeFailed("the load generator ended before it was ready")
 
     async def measure(
-        self, number: int, step: Step, *, limits: Mapping[str, float], detailed: bool, workers: int, warmup: bool = True
+        self,
+        number: int,
+        step: Step,
+        *,
+        limits: Mapping[str, float],
+        detailed: bool,
+        workers: int,
+        warmup: bool = True,
+        input_tokens: int | None = None,
     ) -> AsyncGenerator[dict[str, Any] | Measured]:
         """Measures one point: progress frames, and the point last. Raises ProbeFailed or Unreachable when the process is gone."""
         request = {
@@ -149,6 +169,8 @@ class Generator:
             "records": detailed,
             "workers": workers,
             "warmup": warmup,
+            "input_tokens": input_tokens,
+            "output_tokens": step.output_tokens,
         }
         await self._probe.send(request)
         detail: dict[str, list[Any]] | None = {} if detailed else None

@@ -100,6 +100,7 @@ class _Tunnel:
         self.model = ""
         self.notes: tuple[str, ...] = ()
         self.server: tuple[str, ...] = ()
+        self.longest: int | None = None
         self._prompts: Prompts
         self._number = 0
         self._stopping = asyncio.Event()
@@ -128,7 +129,15 @@ class _Tunnel:
         self.server = tuple(metrics_lines(self._bridge)[1])
 
     async def measure(
-        self, number: int, step: Step, *, limits: Mapping[str, float], detailed: bool, workers: int, warmup: bool = True
+        self,
+        number: int,
+        step: Step,
+        *,
+        limits: Mapping[str, float],
+        detailed: bool,
+        workers: int,
+        warmup: bool = True,
+        input_tokens: int | None = None,
     ) -> AsyncGenerator[dict[str, Any] | Measured]:
         """Measures one point: progress, and the point last."""
         self._stopping.clear()

@@ -1,0 +1,401 @@
+"""`readyroom bench`: benchmarks of a server, through its host or by its URL."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager, closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tui import __version__
+from tui.cli.context import Exit, Fail, accept_new_option, api_key, config_option, open_record, open_session, resolve, run
+from tui.core.benchmark import Plan, Point, Progress, Result, Vantage
+from tui.core.benchmark_plan import estimate, powers, single_stream, steps_of
+from tui.core.benchmark_report import csv_of, document, saved_document, saved_name
+from tui.settings import Deployment, Settings
+
+if TYPE_CHECKING:
+    from tui.host.api import ApiClient
+    from tui.services.benchmark import Benchmarks
+
+
+class Seconds(click.ParamType[float]):
+    """A length of time: 30, 30s, 5m, 2h."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, int | float):
+            return float(value)
+        units = {"s": 1.0, "m": 60.0, "h": 3600.0}
+        text = str(value).strip()
+        try:
+            seconds = float(text[:-1]) * units[text[-1]] if text and text[-1] in units else float(text)
+        except ValueError:
+            self.fail(f"{value!r} is no length of time: 30, 30s, 5m, 2h", param, ctx)
+        if not 0 < seconds < 1e7:
+            self.fail(f"{value!r} must be above 0", param, ctx)
+        return seconds
+
+
+class Numbers(click.ParamType[tuple[int, ...]]):
+    """Whole numbers above 0, separated by commas."""
+
+    name = "N,…"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        try:
+            numbers = tuple(int(word) for word in str(value).split(",") if word.strip())
+        except ValueError:
+            numbers = ()
+        if not numbers or min(numbers) < 1:
+            self.fail(f"{value!r} is no list of whole numbers above 0, such as 1,8,64", param, ctx)
+        return numbers
+
+
+positive = click.IntRange(min=1)
+
+
+@click.command()
+@click.argument("target", required=False)
+@click.option("--base-url", metavar="URL", help="Bench this endpoint from here, with no host: http(s)://… or unix:/path.")
+@click.option("--concurrency", type=Numbers(), help="Streams of each point: 1,8,64. Default: one stream.")
+@click.option("--sweep", metavar="TOP", type=positive, help="1, 2, 4 … TOP streams until the knee, the first again at the end.")
+@click.option("--requests", type=positive, metavar="N", help="Exactly N requests a point.")
+@click.option("--duration", type=Seconds(), help="Measure each point for so long; what is in flight then is incomplete.")
+@click.option("--request-rate", type=click.FloatRange(min=0, min_open=True), metavar="R", help="Open loop: R requests a second.")
+@click.option("--burstiness", type=click.FloatRange(min=0, min_open=True), default=1.0, help="1 is Poisson; less comes in bursts.")
+@click.option("--soak", type=Seconds(), help="Keep the load up for so long and say what was observed.")
+@click.option("--input-tokens", type=positive, metavar="N", help="Tokens of each prompt.")
+@click.option("--output-tokens", type=positive, metavar="N", help="Tokens of each reply.")
+@click.option("--shared-prefix", type=click.IntRange(min=0), default=0, metavar="N", help="N tokens more that all prompts share.")
+@click.option("--token-ids", is_flag=True, help="Prompts are token ids (completions only) instead of natural text.")
+@click.option("--prompts", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="JSONL, or ShareGPT's JSON.")
+@click.option("--model", metavar="M", help="The served model, when there are several.")
+@click.option("--endpoint", type=click.Choice(["chat", "completions"]), help="Default: chat.")
+@click.option("--extra-body", metavar="JSON", help="Fields added to each request.")
+@click.option("--header", "headers", multiple=True, metavar="K=V", help="A header of each request.")
+@click.option("--goodput", multiple=True, metavar="M:MS", help="Count requests within limits: ttft:500 tpot:50 e2el:9000.")
+@click.option("--vantage", type=click.Choice([str(v) for v in Vantage]), help="Where the load comes from. Default: the host.")
+@click.option("--thorough", is_flag=True, help="60 s a point, each one twice.")
+@click.option("--stagger", type=Seconds(), help="Spread the first requests instead of sending them in one burst.")
+@click.option("--no-ignore-eos", is_flag=True, help="Let replies end by themselves.")
+@click.option("--stall", type=Seconds(), default=120.0, help="A reply without a byte for so long has failed. Default: 120s.")
+@click.option("--workers", type=click.IntRange(min=0), default=0, help="Processes of the load generator; 0 lets it choose.")
+@click.option("--seed", type=int, help="Of the prompts; default: new ones each run, so that no prefix cache can help.")
+@click.option("--insecure", is_flag=True, help="Do not check the server's certificate.")
+@click.option("--max-failures", type=click.IntRange(min=0), default=0, metavar="N", help="Exit code 1 above N failed requests.")
+@click.option("--save", type=click.Path(file_okay=False), metavar="DIR", help="A file a point, as `vllm bench serve` writes it.")
+@click.option("--save-detailed", is_flag=True, help="With every request's arrays in the saved files.")
+@click.option("--csv", "csv_file", type=click.Path(dir_okay=False), metavar="FILE", help="One row a point.")
+@click.option("--yes", is_flag=True, help="Don't ask when the server is serving others.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@accept_new_option
+@config_option
+def bench(target: str | None, base_url: str | None, settings: Settings, accept_new: bool, **options: Any) -> None:
+    """Benchmarks a server: one stream by default, several with --concurrency or --sweep.
+
+    TTFT, TPOT, ITL, E2EL and throughput are defined as `vllm bench serve` defines them. Exit code 0, 1 when more requests failed
+    than allowed, 5 when the server can't be reached.
+    """
+    if base_url is not None and target is not None:
+        raise click.UsageError("name either a TARGET or --base-url, not both")
+    plan = plan_of(settings, options)
+    prompts = read_prompts(options["prompts"], plan.endpoint)
+    run(_bench(settings, target, base_url, plan, prompts, accept_new, options))
+
+
+def plan_of(settings: Settings, options: dict[str, Any]) -> Plan:
+    """The plan that the flags ask for. Raises click.UsageError for flags that contradict each other."""
+    chosen = [name for name in ("concurrency", "sweep") if options[name]]
+    if len(chosen) > 1 or (options["sweep"] and options["request_rate"]):
+        raise click.UsageError("--sweep goes with neither --concurrency nor --request-rate")
+    if options["requests"] and options["duration"]:
+        raise click.UsageError("--requests and --duration exclude each other")
+    if options["save_detailed"] and not options["save"]:
+        raise click.UsageError("--save-detailed needs --save DIR")
+    endpoint = options["endpoint"] or ("completions" if options["token_ids"] else settings.bench.endpoint)
+    if options["token_ids"] and endpoint != "completions":
+        raise click.UsageError("--token-ids needs --endpoint completions")
+    fields: dict[str, Any] = {
+        "input_tokens": options["input_tokens"] or settings.bench.input_tokens,
+        "output_tokens": options["output_tokens"] or settings.bench.output_tokens,
+        "endpoint": endpoint,
+        "model": options["model"],
+        "extra_body": _object(options["extra_body"]),
+        "headers": _headers(options["headers"]),
+        "vantage": Vantage(options["vantage"]) if options["vantage"] else None,
+        "thorough": options["thorough"],
+        "max_failures": options["max_failures"],
+        "goodput": _limits(options["goodput"]),
+        "shared_prefix_tokens": options["shared_prefix"],
+        "prompts_file": options["prompts"],
+        "seed": options["seed"],
+        "token_ids": options["token_ids"],
+        "ignore_eos": not options["no_ignore_eos"],
+        "min_seconds": None if options["thorough"] else settings.bench.min_seconds,
+        "stagger_s": options["stagger"] or 0.0,
+        "stall_s": options["stall"],
+        "workers": options["workers"],
+        "save_detailed": options["save_detailed"],
+        "verify_tls": not options["insecure"],
+        "burstiness": options["burstiness"],
+    }
+    concurrency = options["concurrency"]
+    limits = {"requests": options["requests"], "duration_s": options["duration"]}
+    if options["soak"]:
+        return Plan(kind="soak", concurrency=concurrency or (16,), duration_s=options["soak"], **fields)
+    if options["request_rate"]:
+        gate = concurrency[0] if concurrency else None
+        return Plan(kind="rate", request_rate=options["request_rate"], max_concurrency=gate, **limits, **fields)
+    if options["sweep"]:
+        steps = powers(options["sweep"])
+        return Plan(kind="sweep", concurrency=steps, stop_at_knee=True, repeat_first=True, **limits, **fields)
+    if concurrency:
+        return Plan(kind="sweep" if len(concurrency) > 1 else "single", concurrency=concurrency, **limits, **fields)
+    if not (options["requests"] or options["duration"] or options["thorough"]):
+        limits["requests"] = settings.bench.single_requests
+    return single_stream(**{**fields, **limits})
+
+
+def _object(text: str | None) -> dict[str, Any]:
+    if text is None:
+        return {}
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise click.UsageError(f"--extra-body is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise click.UsageError("--extra-body must be a JSON object")
+    return found
+
+
+def _headers(words: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name.strip():
+            raise click.UsageError(f"--header {word!r}: write NAME=VALUE")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def _limits(words: Sequence[str]) -> dict[str, float]:
+    found = {}
+    for word in " ".join(words).split():
+        name, _, number = word.partition(":")
+        try:
+            value = float(number)
+        except ValueError:
+            value = 0.0
+        if name not in ("ttft", "tpot", "e2el") or value <= 0:
+            raise click.UsageError(f"--goodput {word!r}: write ttft:MS, tpot:MS or e2el:MS")
+        found[name] = value
+    return found
+
+
+def read_prompts(path: str | None, endpoint: str) -> list[dict[str, Any]] | None:
+    """The prompts of a file. Raises click.UsageError naming the file and the line."""
+    if path is None:
+        return None
+    from tui.core.benchmark_prompts import parse_prompts
+
+    try:
+        return parse_prompts(Path(path).read_text(encoding="utf-8"), endpoint)
+    except (OSError, ValueError) as error:
+        raise click.UsageError(f"{path}: {error}") from None
+
+
+# -- running -----------------------------------------------------------------------------------------------------------------------
+
+
+async def _bench(
+    settings: Settings,
+    target: str | None,
+    base_url: str | None,
+    plan: Plan,
+    prompts: list[dict[str, Any]] | None,
+    accept_new: bool,
+    options: dict[str, Any],
+) -> int:
+    from tui.services.benchmark import BenchmarkRefused, BenchmarkRunning
+
+    try:
+        steps_of(plan)
+    except ValueError as error:
+        raise Fail(Exit.USAGE, f"readyroom: {error}") from None
+    opened = _by_url(base_url) if base_url is not None else _by_target(settings, target, accept_new, plan)
+    async with opened as (name, benchmarks, api):
+        try:
+            if not options["yes"]:
+                await _ask_first(name, plan, api)
+            result = await _show(benchmarks, plan, prompts, options["as_json"])
+        except BenchmarkRunning as error:
+            raise Fail(Exit.NEGATIVE, str(error)) from None
+        except BenchmarkRefused as error:
+            raise _refusal(name, error) from None
+        except ValueError as error:
+            raise Fail(Exit.USAGE, str(error)) from None
+    saved = save(result, options["save"], options["csv_file"])
+    with closing(open_record()) as record:
+        record.save_benchmark(name, result)
+    if options["as_json"]:
+        print(json.dumps(document(result, saved), ensure_ascii=False))
+    else:
+        from tui.cli.bench_view import report
+
+        report(result, saved)
+    return exit_code(result)
+
+
+def exit_code(result: Result) -> int:
+    """1 when more failed than allowed or nothing completed; 130 when it was interrupted; 5 when the link was lost."""
+    failed = sum(int(point.figures.get("failed") or 0) for point in result.points)
+    if result.stopped == "stopped by the user":
+        return Exit.INTERRUPTED
+    if failed > result.plan.max_failures or not any(point.figures.get("completed") for point in result.points):
+        return Exit.NEGATIVE
+    return Exit.UNREACHABLE if result.stopped else Exit.OK
+
+
+@asynccontextmanager
+async def _by_url(url: str) -> AsyncIterator[tuple[str, "Benchmarks", "ApiClient"]]:
+    from tui.host.api import ApiClient
+    from tui.host.open import open_host
+    from tui.probe.load_http import target_of
+    from tui.services.benchmark import Benchmarks, Server
+
+    try:
+        target = target_of(url)
+    except ValueError as error:
+        raise Fail(Exit.USAGE, f"--base-url: {error}") from None
+    key = api_key(Deployment(), base_url=True)
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    name = target.unix or target.host_header
+    benchmarks = Benchmarks(name, Server(url, headers), host=None, open_local=lambda: open_host("local"), version=__version__)
+    api = ApiClient(url, None, api_key=key)
+    try:
+        yield name, benchmarks, api
+    finally:
+        await api.close()
+
+
+@asynccontextmanager
+async def _by_target(
+    settings: Settings, target: str | None, accept_new: bool, plan: Plan
+) -> AsyncIterator[tuple[str, "Benchmarks", "ApiClient"]]:
+    from tui.cli.asking import terminal_asker
+    from tui.host.open import open_host
+    from tui.services.benchmark import Benchmarks
+    from tui.services.benchmark_gpus import GpuWatch
+
+    name, _, deployment = resolve(settings, target)
+    if not deployment.allow_bench:
+        raise Fail(Exit.USAGE, f"{name}: the configuration says allow_bench = false: this server is not to be benchmarked")
+    # The session is not entered: nothing is to be watched here, only its host and its API are used.
+    session = open_session(settings, target, asker=terminal_asker(), accept_new=accept_new)
+    async with session.host:
+        await session.host.connect()
+        async with GpuWatch(session.host, deployment.engines[0].gpus) as gpus:
+            benchmarks = Benchmarks.of_session(session, lambda: open_host("local"), __version__, gpus=gpus.newest)
+            try:
+                yield name, benchmarks, session.api
+            finally:
+                await session.api.close()
+
+
+async def _ask_first(name: str, plan: Plan, api: "ApiClient") -> None:
+    """Asks before a server that serves others is loaded; refuses where nobody can be asked. Raises Fail or click.Abort."""
+    from tui.host.api import ApiError
+
+    try:
+        metrics = (await api.poll()).metrics
+    except ApiError:
+        return  # the benchmark itself will say what is wrong
+    busy = (metrics.running or 0) + (metrics.waiting or 0) if metrics is not None else 0
+    if not busy:
+        return
+    forecast = estimate(plan)
+    words = (
+        f"{name} is serving {busy:.0f} requests of others. The benchmark will send about {forecast.requests:,} requests "
+        f"({forecast.tokens:,} tokens) in about {forecast.seconds / 60:.0f} min."
+    )
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise Fail(Exit.USAGE, f"{words} Say --yes to do it anyway")
+    await asyncio.to_thread(click.confirm, words + " Go on?", abort=True, err=True)
+
+
+async def _show(benchmarks: "Benchmarks", plan: Plan, prompts: list[dict[str, Any]] | None, as_json: bool) -> Result:
+    """Runs it with live progress on stderr's terminal; the first ctrl+c ends it in order, with what there is."""
+    from tui.cli.bench_view import LiveView
+
+    loop = asyncio.get_running_loop()
+    stops: list[asyncio.Task[None]] = []
+
+    def interrupted() -> None:
+        loop.remove_signal_handler(signal.SIGINT)  # the second one ends at once
+        stops.append(loop.create_task(benchmarks.stop()))
+
+    loop.add_signal_handler(signal.SIGINT, interrupted)
+    result: Result | None = None
+    try:
+        with LiveView(plan, live=sys.stderr.isatty(), quiet=as_json) as view:
+            async with aclosing(benchmarks.run(plan, prompts)) as news:
+                async for item in news:
+                    match item:
+                        case Progress():
+                            view.progress(item)
+                        case Point():
+                            view.point(item)
+                        case Result():
+                            result = item
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+        for task in stops:
+            await task
+    assert result is not None
+    return result
+
+
+def _refusal(name: str, error: Any) -> Fail:
+    if error.unreachable:
+        return Fail(Exit.UNREACHABLE, f"{name}: {error.cause}\n  is the server ready? `readyroom status` tells")
+    if error.kind in ("http_401", "http_403"):
+        return Fail(Exit.REFUSED, f"{name}: {error.cause}\n  set VLLM_API_KEY, or api_key_env in the configuration")
+    return Fail(Exit.NEGATIVE, f"{name}: the server takes no such request ({error.kind}): {error.cause}")
+
+
+def save(result: Result, directory: str | None, csv_file: str | None) -> tuple[str, ...]:
+    """Writes the files that were asked for; their paths. Raises Fail when they can't be written."""
+    saved: list[str] = []
+    try:
+        if directory is not None:
+            folder = Path(directory)
+            folder.mkdir(parents=True, exist_ok=True)
+            for point in result.points:
+                path = _free(folder / saved_name(point))
+                path.write_text(json.dumps(saved_document(point, result.plan.save_detailed)), encoding="utf-8")
+                saved.append(str(path))
+        if csv_file is not None:
+            Path(csv_file).write_text(csv_of(result), encoding="utf-8")
+            saved.append(csv_file)
+    except OSError as error:
+        raise Fail(Exit.NEGATIVE, f"the results can't be saved: {error.filename}: {os.strerror(error.errno or 0)}") from None
+    return tuple(saved)
+
+
+def _free(path: Path) -> Path:
+    """The path, numbered where a file of that name is there (two points within one second)."""
+    number = 2
+    free = path
+    while free.exists():
+        free = path.with_name(f"{path.stem}-{number}{path.suffix}")
+        number += 1
+    return free

@@ -1,0 +1,199 @@
+"""How `readyroom bench` shows itself on a terminal: a live line, a table, and what the figures mean."""
+
+import sys
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from tui.core.benchmark import Plan, Point, Progress, Result
+from tui.core.benchmark_report import MEANINGS, drift
+from tui.core.benchmark_soak import soak_words
+
+DASH = "—"
+
+
+def number(value: Any, digits: int = 0) -> str:
+    """A figure with its thousands apart; unknown is a dash."""
+    return DASH if not isinstance(value, int | float) else f"{value:,.{digits}f}"
+
+
+def rate(value: Any) -> str:
+    """Tokens a second: one decimal below a thousand."""
+    return DASH if not isinstance(value, int | float) else f"{value:,.1f}" if value < 1000 else f"{value:,.0f}"
+
+
+def duration(seconds: float) -> str:
+    whole = round(seconds)
+    return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60:02d} s"
+
+
+class LiveView:
+    """Progress on stderr: redrawn in place on a terminal, a line a point otherwise, nothing when quiet."""
+
+    def __init__(self, plan: Plan, *, live: bool, quiet: bool) -> None:
+        self._plan = plan
+        self._console = Console(stderr=True)
+        self._quiet = quiet and not live
+        self._points: list[Point] = []
+        self._live = Live(console=self._console, auto_refresh=False, transient=True) if live else None
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def progress(self, progress: Progress) -> None:
+        if self._live is None:
+            return
+        line = Text(status(progress), style="cyan")
+        parts = [table(self._points), line] if self._points else [line]
+        self._live.update(Group(*parts), refresh=True)
+
+    def point(self, point: Point) -> None:
+        self._points.append(point)
+        if self._live is None and not self._quiet:
+            figures = point.figures
+            print(
+                f"{who(point)}: {rate(figures.get('output_throughput'))} tok/s, "
+                f"TTFT {number(figures.get('median_ttft_ms'), 1)} ms, TPOT {number(figures.get('median_tpot_ms'), 2)} ms, "
+                f"{figures.get('completed')} done, {figures.get('failed')} failed",
+                file=sys.stderr,
+            )
+
+
+def who(point: Point) -> str:
+    """How a point is called."""
+    request_rate = point.figures.get("request_rate")
+    name = f"{point.concurrency} streams" if isinstance(request_rate, str) else f"{request_rate:g} requests/s"
+    return f"{name} ({point.figures['repeat']})" if point.figures.get("repeat") else name
+
+
+def status(progress: Progress) -> str:
+    """The live line."""
+    words = [f"point {progress.point + 1}/{progress.points}"]
+    if progress.concurrency:
+        words.append(f"{progress.concurrency} streams")
+    words.append(progress.stage)
+    if progress.stage != "preparing":
+        done = f"{progress.done}/{progress.planned}" if progress.planned else f"{progress.done}"
+        words.append(f"{progress.in_flight} in flight, {done} done" + (f", {progress.failed} failed" if progress.failed else ""))
+        words.append(f"{rate(progress.tokens_s)} tok/s")
+        words.append(duration(progress.elapsed_s))
+        if progress.left_s:
+            words.append(f"about {duration(progress.left_s)} left")
+    return " · ".join(words)
+
+
+def table(points: list[Point] | tuple[Point, ...]) -> Table:
+    """One row a point."""
+    made = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    open_loop = bool(points) and not isinstance(points[0].figures.get("request_rate"), str)
+    made.add_column("req/s" if open_loop else "streams", justify="right")
+    for name in ("tok/s", "steady", "TTFT", "p99", "TPOT", "p99", "ITL p99", "E2EL", "done", "failed"):
+        made.add_column(name, justify="right", no_wrap=True)
+    remarks = [_remark(point.figures) for point in points]
+    if any(remarks):
+        made.add_column("")
+    for point, remark in zip(points, remarks, strict=True):
+        f = point.figures
+        e2el = f.get("median_e2el_ms")
+        made.add_row(
+            f"{f['request_rate']:g}" if open_loop else str(point.concurrency),
+            rate(f.get("output_throughput")),
+            rate(f.get("steady_output_throughput")),
+            number(f.get("median_ttft_ms"), 1),
+            number(f.get("p99_ttft_ms"), 1),
+            number(f.get("median_tpot_ms"), 2),
+            number(f.get("p99_tpot_ms"), 2),
+            number(f.get("p99_itl_ms"), 1),
+            number(e2el / 1000 if isinstance(e2el, int | float) else None, 2),
+            number(f.get("completed")),
+            number(f.get("failed")),
+            *([remark] if any(remarks) else []),
+        )
+    return made
+
+
+def _remark(figures: Mapping[str, Any]) -> Text:
+    words = []
+    if figures.get("repeat"):
+        words.append(str(figures["repeat"]))
+    if figures.get("client_limited"):
+        words.append("client was the limit")
+    if figures.get("foreign_requests"):
+        words.append(f"{figures['foreign_requests']} foreign")
+    if figures.get("incomplete"):
+        words.append(f"{figures['incomplete']} incomplete")
+    if figures.get("stopped_early"):
+        words.append(f"{figures['stopped_early']} ended early")
+    return Text(", ".join(words), style="yellow")
+
+
+def report(result: Result, saved: tuple[str, ...]) -> None:
+    """The end: table, reasons of failures, the server's side, what the figures mean."""
+    console = Console(highlight=False)
+    if result.points:
+        console.print(table(result.points))
+        line(console, "latencies are medians, with 99th percentiles beside them: TTFT, TPOT and ITL in ms, E2EL in s", "dim")
+    plan = result.plan
+    tokens = "prompts of a file" if plan.prompts_file else f"{plan.input_tokens} tokens in"
+    line(console, f"{result.model} · {result.endpoint} · {tokens}, {plan.output_tokens} out · load from {result.vantage}")
+    for point in result.points:
+        _server_side(console, point)
+        for kind, count in (point.figures.get("errors_by_kind") or {}).items():
+            example = next((e["message"] for e in point.figures["error_examples"] if e["kind"] == kind), "")
+            line(console, f"✗ {who(point)}: {count} × {kind}: {example}", "red")
+        for warning in point.figures.get("warnings") or ():
+            line(console, f"▲ {who(point)}: {warning}", "yellow")
+    changed = drift(result)
+    if changed is not None:
+        line(
+            console, f"one stream at the end against the beginning: {changed * 100:+.1f} %", "yellow" if abs(changed) > 0.05 else ""
+        )
+    if plan.kind == "soak":
+        line(console, soak_words(result))
+    if result.stopped:
+        line(console, f"▲ partial: {result.stopped}", "yellow")
+    line(console, "; ".join(f"{name}: {meaning}" for name, meaning in MEANINGS) + " (definitions of vLLM 0.33)", "dim")
+    for deviation in result.deviations:
+        line(console, f"· {deviation}", "dim")
+    for path in (*saved, *((result.path,) if result.path else ())):
+        line(console, f"saved: {path}", "dim")
+
+
+def line(console: Console, words: str, style: str = "") -> None:
+    """Untrusted words on a line of their own: never markup."""
+    console.print(Text(words, style=style))
+
+
+def _server_side(console: Console, point: Point) -> None:
+    f = point.figures
+    words = []
+    if isinstance(f.get("server_mean_queue_ms"), int | float):
+        words.append(f"queue {f['server_mean_queue_ms']:.1f} ms")
+    if isinstance(f.get("server_mean_prefill_ms"), int | float):
+        words.append(f"prefill {f['server_mean_prefill_ms']:.1f} ms")
+    if isinstance(f.get("server_peak_kv_cache"), int | float):
+        words.append(f"KV cache up to {f['server_peak_kv_cache'] * 100:.0f} %")
+    if f.get("server_preemptions"):
+        words.append(f"{f['server_preemptions']:.0f} preemptions")
+    if f.get("cached_prompt_tokens"):
+        words.append(f"{f['cached_prompt_tokens']:,} prompt tokens from the cache")
+    if isinstance(f.get("spec_decode_acceptance_rate"), int | float):
+        words.append(f"drafts accepted {f['spec_decode_acceptance_rate']:.0f} %")
+    gpu = f.get("gpu") or {}
+    if gpu.get("tokens_per_s_per_gpu"):
+        words.append(f"{rate(gpu['tokens_per_s_per_gpu'])} tok/s a GPU")
+    if gpu.get("tokens_per_joule"):
+        words.append(f"{gpu['tokens_per_joule']:.2f} tokens a joule")
+    if words:
+        line(console, f"server, {who(point)}: " + ", ".join(words))

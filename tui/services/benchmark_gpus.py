@@ -1,0 +1,53 @@
+"""The GPUs of the engine while a benchmark runs: their memory, and what they draw."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
+
+from tui.core.benchmark_soak import engine_gpus
+from tui.core.gpu import GpuSample
+from tui.core.gpu_frames import gpus_from_frame
+from tui.host.base import Host, HostError
+
+
+class GpuWatch:
+    """Samples the host's GPUs once a second in the background; a host without GPUs or Python has no samples."""
+
+    def __init__(self, host: Host, wanted: str = "all", hz: float = 1.0) -> None:
+        self._host = host
+        self._wanted = wanted
+        self._hz = hz
+        self._sample: GpuSample | None = None
+        self._work: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._work = asyncio.create_task(self._watch())
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._work is not None:
+            self._work.cancel()
+            await asyncio.wait([self._work])
+
+    def newest(self) -> GpuSample | None:
+        """The newest sample, of the engine's GPUs only; None when there is none."""
+        return self._sample
+
+    async def _watch(self) -> None:
+        with contextlib.suppress(HostError):
+            probe = await self._host.start_probe("watch", {"hz": self._hz, "pids": None, "paths": []})
+            try:
+                async for frame in probe:
+                    if frame.get("f") == "gpus":
+                        self._take(frame)
+            finally:
+                await probe.close()
+
+    def _take(self, frame: Mapping[str, Any]) -> None:
+        sample = gpus_from_frame(frame, time.monotonic())
+        chosen = engine_gpus(sample, self._wanted)
+        self._sample = replace(sample, gpus=chosen) if chosen else None
