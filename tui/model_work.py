@@ -70,10 +70,11 @@ class ModelWork(App[str | None], inherit_bindings=False):
         try:
             async with aclosing(converse(self.session.api, before, asked, model=model)) as turns:
                 async for turn in turns:
-                    main.conversation = replace(before, turns=(*before.turns, turn))
+                    main.conversation = replace(main.conversation, turns=(*before.turns, turn))
         except asyncio.CancelledError:
-            if turn is not None and turn.finish is None and turn.error is None and self.is_running:
-                main.conversation = replace(before, turns=(*before.turns, replace(turn, finish="stopped")))
+            # stopped by the user; a conversation begun anew meanwhile stays new
+            if turn is not None and turn.streaming and self.is_running and main.conversation.turns[-1:] == (turn,):
+                main.conversation = replace(main.conversation, turns=(*before.turns, turn.stopped()))
             raise
         finally:
             if self.is_running:

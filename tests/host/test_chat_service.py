@@ -162,7 +162,9 @@ async def test_closing_the_iterator_closes_the_connection() -> None:
                     break
         async with asyncio.timeout(5):
             await server.asked[0].left.wait()
-    assert turn.stopped(1.5).finish == "stopped"
+    stopped = turn.stopped()
+    assert (stopped.finish, stopped.reply, stopped.streaming) == ("stopped", turn.reply, False)
+    assert stopped.seconds is not None
 
 
 async def test_cancelling_the_reader_closes_the_connection() -> None:

@@ -58,14 +58,16 @@ class Turn:
     """Token-bearing chunks that came: all that is known of the length while it streams, or when it was stopped."""
     endpoint: str = "chat"
     """"chat" or "completions": where it was sent."""
+    so_far_s: float | None = None
+    """From before the request was sent to the last chunk, while it streams."""
 
     @property
     def streaming(self) -> bool:
-        return self.seconds is None
+        return self.seconds is None and self.finish is None and self.error is None
 
-    def stopped(self, seconds: float | None = None) -> "Turn":
+    def stopped(self) -> "Turn":
         """The turn as it ends when the user stops it; what came stays."""
-        return replace(self, finish="stopped", seconds=self.seconds if seconds is None else seconds)
+        return replace(self, finish="stopped", seconds=self.so_far_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,10 +250,11 @@ class ReplyReader:
             usage=self.usage,
             seconds=None if ended_at is None else ended_at - self.started_at,
             finish=self.finish if ended_at is not None else None,
-            error=self.error,
+            error=self.error if ended_at is not None else None,
             note=self.note,
             chunks=self.chunks,
             endpoint=self.endpoint,
+            so_far_s=last - self.started_at if last is not None and ended_at is None else None,
         )
 
 

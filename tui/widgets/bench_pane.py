@@ -97,7 +97,8 @@ class BenchPane(Figure, can_focus=True):
         marks = remarks(self.result, points, self.problem)
         kept = marks[: REMARKS if height >= 18 else 1]
         if len(marks) > len(kept) and kept:
-            kept[-1] = line(kept[-1], label(f"   and {len(marks) - len(kept)} more"))
+            more = line(label(f"   and {len(marks) - len(kept)} more"))
+            kept[-1] = line(kept[-1].truncate(max(1, width - more.cell_length), ellipsis=True), more)
         above: list[Content] = []
         if height >= 14:
             above += [Content("")] * airy + hero(points, self.previous, self.running, width) + [Content("")] * airy

@@ -14,10 +14,12 @@ from textual.widgets import DataTable, Static
 from tui.core.benchmark import Result
 from tui.core.text import clean
 from tui.messages import CompareRequested, ReportRequested, RunOpened
-from tui.widgets.figures import BP, B, label, line
+from tui.widgets.figures import BP, B, label, line, short
 from tui.widgets.runs_view import Compared, StoredRun, compared_view, run_view, when
 
 COLUMNS = (("", 1), ("run", 5), ("when", 16), ("deployment", 18), ("kind", 9), ("what", None))
+TAKEN = sum(width for _, width in COLUMNS if width is not None) + 2 * len(COLUMNS) + 1
+"""Columns of the table that all but the last one take, padding and scroll bar included."""
 
 
 class RunsPane(Vertical):
@@ -30,7 +32,7 @@ class RunsPane(Vertical):
     RunsPane {
         height: 1fr;
         & > DataTable {
-            height: 1fr; max-height: 40%; min-height: 4; background: $background; scrollbar-size: 1 1; overflow-x: hidden;
+            height: auto; max-height: 40%; background: $background; scrollbar-size: 1 1; overflow-x: hidden;
         }
         & > #run-open { height: 1fr; border-top: solid $rule; padding: 0 1; scrollbar-size: 0 1; }
         & > #run-open > Static { height: auto; }
@@ -67,6 +69,7 @@ class RunsPane(Vertical):
         self._show()
 
     def on_resize(self) -> None:
+        self._fill()
         self._show()
 
     def focus_list(self) -> None:
@@ -98,7 +101,8 @@ class RunsPane(Vertical):
         table.clear()
         for run in self.runs:
             mark = Text("▸", "bold") if run.id == self.marked else Text(" ")
-            cells = (str(run.id), when(run.at), clean(run.deployment), clean(run.kind), clean(run.title))
+            title = short(clean(run.title), max(8, self.size.width - TAKEN))
+            cells = (str(run.id), when(run.at), clean(run.deployment), clean(run.kind), title)
             table.add_row(mark, *(Text(cell, no_wrap=True, overflow="ellipsis") for cell in cells), key=str(run.id))
         place = next((i for i, run in enumerate(self.runs) if selected is not None and run.id == selected.id), 0)
         if self.runs:

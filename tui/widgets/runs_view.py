@@ -12,7 +12,7 @@ from tui.core.comparison import Change, compare, differences
 from tui.core.smoke import Outcome, SmokeResult, SmokeRun
 from tui.core.text import clean
 from tui.widgets.bench_view import how, remarks
-from tui.widgets.figures import BE, QUIET, B, G, Part, W, fit, label, line, rows
+from tui.widgets.figures import BE, QUIET, B, G, Part, W, fit, label, line, rows, short
 from tui.widgets.numbers import DASH, clock, three, whole
 from tui.widgets.smoke_panel import smoke_report
 from tui.widgets.sweep import columns_of, sweep
@@ -59,7 +59,7 @@ def when(at: float) -> str:
 
 
 def heading(run: StoredRun) -> Content:
-    return line((f"{_told(run.kind)} {run.id}", B), label("  "), _told(run.deployment), label(f"  {when(run.at)}"))
+    return line((f"{_told(run.kind)} {run.id}", B), label("  "), short(_told(run.deployment), 40), label(f"  {when(run.at)}"))
 
 
 def run_view(run: StoredRun, result: Result | None, width: int) -> Content:

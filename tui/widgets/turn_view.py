@@ -33,7 +33,8 @@ def footer(turn: Turn) -> Content:
     if turn.streaming:
         if turn.ttft_ms is None:
             return line(("◐ ", BP), label("waiting for the first token"))
-        return line(("◐ ", BP), label("TTFT "), (three(turn.ttft_ms), BOLD), label(f" ms   {turn.chunks:,} chunks so far"))
+        took = f"   {turn.so_far_s:.1f} s" if turn.so_far_s is not None else ""
+        return line(("◐ ", BP), label("TTFT "), (three(turn.ttft_ms), BOLD), label(f" ms   {turn.chunks:,} chunks{took}"))
     usage = turn.usage
     parts: list[list[Part]] = [
         [label("TTFT "), (three(turn.ttft_ms), BOLD), label(" ms")],

@@ -1,0 +1,210 @@
+"""The benchmark pane, the smoke panel and the record's pane by themselves."""
+
+import dataclasses
+import json
+
+import pytest
+from pane_host import HOSTILE, PaneHost, text, until
+
+from tui.core.benchmark import Plan, Point, Progress, Result, Vantage
+from tui.core.smoke import Outcome, SmokeResult, SmokeRun
+from tui.core.text import clean
+from tui.messages import CompareRequested, ReportRequested, RunOpened
+from tui.record.store import Run
+from tui.widgets.bench_pane import BenchPane
+from tui.widgets.bench_view import how
+from tui.widgets.runs_pane import RunsPane
+from tui.widgets.runs_view import Compared
+from tui.widgets.smoke_panel import SmokePanel, SmokeStrip, sum_line
+from tui.widgets.sweep import fitting, sweep
+
+AT = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+FIGURES: dict[str, tuple[float, ...]] = {
+    "output_throughput": (81.4, 158, 301, 561, 1012, 1744, 2741, 3602, 4012),
+    "median_ttft_ms": (187, 192, 203, 226, 284, 402, 688, 1312, 2871),
+    "p99_ttft_ms": (204, 231, 262, 318, 467, 792, 1540, 3208, 7906),
+    "median_tpot_ms": (12.1, 12.4, 12.9, 13.8, 15.2, 17.6, 22.4, 33.9, 60.1),
+    "p99_tpot_ms": (12.3, 12.7, 13.4, 14.6, 16.5, 19.8, 27.1, 42.8, 81.7),
+    "failed": (0, 0, 0, 0, 0, 0, 0, 0, 3),
+}
+POINTS = tuple(Point(at, {name: float(values[i]) for name, values in FIGURES.items()}) for i, at in enumerate(AT))
+PLAN = Plan(concurrency=AT, output_tokens=256, vantage=Vantage.HOST)
+RESULT = Result("http://x", "m", Vantage.HOST, PLAN, POINTS)
+BEFORE = dataclasses.replace(
+    RESULT, points=tuple(Point(p.concurrency, {"output_throughput": (p.get("output_throughput") or 0) * 0.75}) for p in POINTS)
+)
+EVIL = clean(HOSTILE)
+
+
+@pytest.mark.parametrize("theme", ["readyroom-dark", "readyroom-light", "readyroom-16"])
+@pytest.mark.parametrize("size", [(80, 18), (70, 31), (134, 46)])
+async def test_a_sweep_while_it_runs_and_after(size: tuple[int, int], theme: str) -> None:
+    pane = BenchPane()
+    async with PaneHost(pane, theme).run_test(size=size) as pilot:
+        pane.plan, pane.running, pane.points, pane.previous = PLAN, True, POINTS[:7], BEFORE
+        pane.progress = Progress(8, 9, 128, "measuring", 128, 312, 0, 512, 3598.0, 40.0, 70.0)
+        await until(pilot, lambda: "312 of 512 requests" in text(pilot.app))
+        shown = text(pilot.app)
+        for words in ("peak so far", "single stream", "TTFT p99 under 2 s", "+33 % ✓", "128 streams", "1:10 left", "1,744", "◐"):
+            assert words in shown
+        rows = [line for line in shown.splitlines() if line.startswith("concurrency")]
+        assert rows[0].split()[1:] == [str(at) for at in AT]
+        pane.running, pane.result, pane.points = False, RESULT, POINTS
+        await until(pilot, lambda: "4,012" in text(pilot.app) and "peak so far" not in text(pilot.app))
+        values = next(line for line in text(pilot.app).splitlines() if line.startswith("tok/s   ") and "158" in line)
+        heads = next(line for line in text(pilot.app).splitlines() if line.startswith("concurrency"))
+        assert len(values.rstrip()) == len(heads.rstrip())  # the figures stand under their columns
+
+
+async def test_more_points_than_columns_scroll() -> None:
+    at = tuple(2**i for i in range(13))
+    points = tuple(Point(one, POINTS[0].figures) for one in at)
+    pane = BenchPane()
+    async with PaneHost(pane).run_test(size=(80, 20)) as pilot:
+        pane.plan, pane.points = Plan(concurrency=at), points
+        pane.focus()
+        await until(pilot, lambda: "4096" in text(pilot.app))
+        assert "‹4" in text(pilot.app)
+        await pilot.press("left", "left", "left", "left", "left")
+        await until(pilot, lambda: "4›" in text(pilot.app))
+        assert "concurrency" in text(pilot.app)
+        await pilot.press("end")
+        await until(pilot, lambda: "4096" in text(pilot.app))
+
+
+async def test_a_single_stream_shows_its_spread() -> None:
+    pane = BenchPane()
+    figures = {**POINTS[0].figures, "mean_ttft_ms": 190.0, "p90_ttft_ms": 200.5, "completed": 5, "duration": 31.0}
+    async with PaneHost(pane).run_test(size=(80, 20)) as pilot:
+        pane.plan = Plan(kind="single")
+        pane.points = (Point(1, figures),)
+        await until(pilot, lambda: "TPOT p50" in text(pilot.app))
+        shown = text(pilot.app)
+        assert "5 completed, 0 failed  in 0:31" in shown
+        assert next(line for line in shown.splitlines() if line.startswith("TTFT ms")).split() == [
+            "TTFT",
+            "ms",
+            "190",
+            "187",
+            "200",
+            "204",
+            "—",
+        ]
+
+
+@pytest.mark.parametrize("size", [(1, 1), (5, 3), (20, 5), (30, 12), (60, 12), (300, 80)])
+async def test_it_bears_any_size(size: tuple[int, int]) -> None:
+    pane = BenchPane()
+    async with PaneHost(pane).run_test(size=size) as pilot:
+        for running, points in ((True, ()), (True, POINTS[:1]), (True, POINTS), (False, POINTS), (False, POINTS[:1]), (False, ())):
+            pane.plan, pane.running, pane.points, pane.problem = PLAN, running, points, EVIL
+            pane.told_below = not pane.told_below
+            await pilot.pause()
+    for width in range(0, 90, 7):
+        for height in range(0, 30, 3):
+            for points in ((), POINTS[:1], POINTS, (Point(1, {}), Point(2, {"output_throughput": 0.0}))):
+                assert len(sweep(points, PLAN, None, True, width, height)) <= max(height, 0)
+    assert fitting(0) == 1
+
+
+async def test_what_is_not_known_is_a_dash_and_what_went_wrong_is_said() -> None:
+    odd = Point(
+        4,
+        {
+            "output_throughput": None,
+            "failed": 12,
+            "error_examples": [{"message": EVIL}],
+            "warnings": ["the client was the bottleneck"],
+        },
+    )
+    pane = BenchPane()
+    async with PaneHost(pane).run_test(size=(100, 34)) as pilot:
+        pane.plan, pane.points = PLAN, (*POINTS[:2], odd)
+        pane.result = dataclasses.replace(RESULT, points=pane.points, stopped="link lost")
+        await until(pilot, lambda: "incomplete: link lost" in text(pilot.app))
+        shown = text(pilot.app)
+        assert "[/x]" in shown
+        assert "and 1 more" in shown
+        assert next(line for line in shown.splitlines() if line.startswith("TTFT p99 ms")).split()[-1] == "—"
+        assert next(line for line in shown.splitlines() if line.startswith("failed")).split()[-1] == "12"
+
+
+def test_how_it_was_measured() -> None:
+    assert how(None, RESULT).plain == "on the host · 512 in, 256 out · unique prompts · vLLM definitions"
+    assert how(None, None).plain == ""
+
+
+SMOKE = SmokeRun(
+    "m",
+    4,
+    (
+        SmokeResult("arithmetic", Outcome.PASSED, "391", "391", 0.9, 120.0, "What is 17 × 23?"),
+        SmokeResult("comparison", Outcome.FAILED, "holds 9.11 to be larger", "9.11 is larger than 9.9", 0.6),
+        SmokeResult("fact", Outcome.INCONCLUSIVE, "cut by its length after 4,096 tokens", EVIL, None),
+    ),
+    started_at=1.8e9,
+)
+
+
+async def test_the_smoke_panel() -> None:
+    panel = SmokePanel()
+    async with PaneHost(panel).run_test(size=(44, 6)) as pilot:
+        await until(pilot, lambda: "six prompts" in text(pilot.app))
+        panel.run, panel.running = SMOKE, True
+        await until(pilot, lambda: "prompt 4 of 4" in text(pilot.app))
+        shown = text(pilot.app)
+        assert "✓ arithmetic   391" in shown
+        assert "✗ comparison" in shown
+        assert "0.9 s" in shown
+        await pilot.resize_terminal(44, 3)
+        await until(pilot, lambda: "1 passed" in text(pilot.app) and "✗ comparison" in text(pilot.app))
+    told = sum_line(dataclasses.replace(SMOKE, finished=True), False)
+    assert told is not None
+    assert told.plain.startswith("1 of 4, ")
+    strip = SmokeStrip()
+    strip.styles.display = "block"
+    async with PaneHost(strip).run_test(size=(60, 3)) as pilot:
+        strip.run = SMOKE
+        await until(pilot, lambda: "comparison: holds 9.11" in text(pilot.app))
+
+
+def stored(id: int, kind: str, document: object = None) -> Run:
+    return Run(id, kind, EVIL if id == 8 else "kimi", 1.8e9 - id, f"title {id} [/x]", document or {})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("size", [(80, 22), (120, 35), (200, 60)])
+async def test_the_record(size: tuple[int, int]) -> None:
+    load = {
+        "engine": "vllm",
+        "total_s": 2178.0,
+        "phases": [["loading", 2046.0], ["odd"]],
+        "failure": {"kind": "cuda_oom", "cause": HOSTILE},
+    }
+    smoke = json.loads(json.dumps(dataclasses.asdict(SMOKE)))
+    runs = (stored(9, "benchmark"), stored(8, "benchmark"), stored(7, "smoke", smoke), stored(6, "load", load), stored(5, "other"))
+    pane = RunsPane()
+    app = PaneHost(pane)
+    async with app.run_test(size=size, message_hook=app.posted.append) as pilot:
+        await until(pilot, lambda: "No runs are kept yet" in text(app))
+        pane.runs = runs
+        pane.focus_list()
+        await until(pilot, lambda: "title 9 [/x]" in text(app))
+        await pilot.press("down", "space", "up", "enter")
+        await until(pilot, lambda: [one.run for one in app.seen(RunOpened)] == ["9"])  # type: ignore[attr-defined]
+        pane.compare()
+        pane.export()
+        await until(pilot, lambda: bool(app.seen(ReportRequested)))
+        asked = app.seen(CompareRequested)[0]
+        assert isinstance(asked, CompareRequested)
+        assert (asked.first, asked.second) == ("9", "8")
+        for run, result, words in (
+            (runs[0], RESULT, "unique prompts"),
+            (runs[2], None, "9.11 is larger than 9.9"),
+            (runs[3], None, "cuda_oom"),
+            (runs[4], None, "can't be read"),
+        ):
+            pane.opened, pane.result = run, result
+            await until(pilot, lambda words=words: words in text(app))  # type: ignore[misc]
+        pane.compared = Compared(runs[1], runs[0], BEFORE, RESULT)
+        await until(pilot, lambda: "+33 % ✓" in text(app))
+        assert not {"\x1b", "\x9b", "\x07", "\u202e"} & set(text(app))
