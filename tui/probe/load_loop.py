@@ -19,6 +19,9 @@ from tui.wire.metrics import Record
 IDLE_LIMIT_S = 3.0
 """A connection that was idle for longer is not used again: servers close theirs after 5 s (uvicorn) and more."""
 
+STALE_S = 1.0
+"""A connection that was closed while idle says so at once; a server that closes later has failed the request."""
+
 TICK_S = 0.25
 SPARE_S = 2.0
 """Spare connections of an open loop are renewed after this time."""
@@ -515,6 +518,8 @@ class Load:
         """Sends a request again, once, whose reused connection closed before any byte came: the server had closed it while idle."""
         connection = stream.connection
         if connection is None or connection.uses < 2 or stream.record.retried or stream.touched:
+            return False
+        if time.time() - stream.record.start > STALE_S:
             return False
         self._streams.pop(connection.fd, None)
         self._drop(connection)
