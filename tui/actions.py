@@ -135,8 +135,8 @@ ACTIONS: tuple[Action, ...] = (
         "thoughts", "f9", "f9", "thoughts", "Show or fold what the model thought before it answered", "Chat", frozenset({"chat"})
     ),
     Action("new_chat", "ctrl+n", "^n", "new chat", "Start a new conversation", "Chat"),
-    Action("system_prompt", "ctrl+y", "^y", "system prompt", "Set what the model is told before the conversation", "Chat"),
-    Action("copy_reply", "ctrl+o", "^o", "copy reply", "Copy the last reply to the clipboard", "Chat"),
+    Action("system_prompt", "f3", "f3", "system prompt", "Set what the model is told before the conversation", "Chat"),
+    Action("copy_reply", "f4", "f4", "copy reply", "Copy the last reply to the clipboard", "Chat"),
     Action("compare", "c", "c", "compare", "Compare this run with the one before it", "Runs", frozenset({"bench", "runs"})),
     Action(
         "export",
@@ -168,8 +168,19 @@ PRINTABLE = frozenset({"slash", "question_mark"})
 
 
 def bindings() -> list[Binding]:
-    """The screen's bindings, with ids for the user's own keys."""
-    return [Binding(one.keys, one.action, one.text, show=False, id=one.id, tooltip=one.help) for one in ACTIONS if one.bound]
+    """The screen's bindings, with ids for the user's own keys.
+
+    Keys that don't type anything go before the focused widget's own: a TextArea takes f6 and f7 for itself.
+    """
+
+    def first(one: Action) -> bool:
+        return (one.keys[0] == "f" and one.keys[1:].isdigit()) or one.keys.startswith("ctrl+")
+
+    return [
+        Binding(one.keys, one.action, one.text, show=False, id=one.id, tooltip=one.help, priority=first(one))
+        for one in ACTIONS
+        if one.bound
+    ]
 
 
 def shown_key(action: Action, own: Mapping[str, str]) -> str:
