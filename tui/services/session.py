@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from tui.core.connection import ConnectionState, Link, retry_delay_s
 from tui.core.deployment import ConnectionChanged, DeploymentState, Event, HistoryRead, OutlookMade, fold
 from tui.core.logs.outlook import judge
-from tui.core.logs.state import LoadState, PastLoad
+from tui.core.logs.state import LoadState, Outlook, PastLoad
 from tui.core.signs import SignTracker
 from tui.host.api import ApiClient
 from tui.host.base import Host, HostError, Refused, Unreachable
@@ -140,10 +140,26 @@ class Session:
         """Whether everything that the log held at attach has been read."""
         return self._watch.caught_up
 
-    def starts_seen(self) -> int:
-        """Server starts read in the log so far, the one it began with included."""
-        load = self.state.load
-        return 0 if load is None or not load.lines else load.restarts + 1
+    @property
+    def settled(self) -> bool:
+        """Whether the log has been read as far as it went, or can't be, and the host's processes have been looked at."""
+        return (self.caught_up or self.state.log.problem is not None) and self._watch.looked
+
+    async def next_state(self, timeout: float) -> DeploymentState:
+        """The next newer state; the present one after `timeout` seconds. Raises what broke the session."""
+        news = asyncio.Event()
+        self._news.add(news)
+        try:
+            async with asyncio.timeout(timeout):
+                await news.wait()
+                await asyncio.sleep(1 / MAILBOX_HZ)
+        except TimeoutError:
+            pass
+        finally:
+            self._news.discard(news)
+        if self._work is not None and self._work.done() and not self._work.cancelled():
+            self._work.result()
+        return self.state
 
     def publish(self, event: Event) -> None:
         """Folds an event into the state. For the tasks of this session."""
@@ -225,6 +241,7 @@ class Session:
                 tasks.create_task(self._notice_loss())
                 tasks.create_task(self._round_trips())
                 tasks.create_task(self._watch.sample())
+                tasks.create_task(self._watch.sample_without_nvml())
                 tasks.create_task(self._watch.find())
                 tasks.create_task(self._watch.follow())
                 if not self.deployment.direct:
@@ -276,7 +293,8 @@ class Session:
                 )
                 self.publish(OutlookMade(outlook, signs))
                 self._watch.save_if_finished(load)
-            await asyncio.sleep(JUDGE_S)
+            known = self.state.outlook != Outlook()
+            await asyncio.sleep(JUDGE_S if known else JUDGE_S / 4)
 
     def _read_history(self) -> None:
         if self.record is not None:

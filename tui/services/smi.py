@@ -14,12 +14,12 @@ TIMEOUT_S = 15.0
 
 
 async def sample_smi(host: Host, sampled: Callable[[GpuSample], None], *, note: str, seconds: float) -> None:
-    """Samples for about `seconds`, so that the caller can try the probe again after it. `note` says why it isn't NVML.
+    """Samples for about `seconds`, once at least, so that the caller can try the probe again after it. `note` says why it isn't NVML.
 
     Raises Unreachable.
     """
     ends = time.monotonic() + seconds
-    while time.monotonic() < ends:
+    while True:
         try:
             done = await host.run(SMI_QUERY, timeout=TIMEOUT_S)
             lines = done.stdout.decode("utf-8", "replace").splitlines()
@@ -35,4 +35,6 @@ async def sample_smi(host: Host, sampled: Callable[[GpuSample], None], *, note: 
             raise
         except (HostError, ValueError) as error:
             sampled(GpuSample(note=f"{error}; {note}", received_at=time.monotonic()))
+        if time.monotonic() + EVERY_S > ends:
+            return
         await asyncio.sleep(EVERY_S)

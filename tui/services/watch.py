@@ -28,6 +28,7 @@ API_UP_S = 1.0
 API_DOWN_S = 2.0
 TAIL_LINES = 400
 FIND_EVERY_S = 5.0
+SMI_AGAIN_S = 300.0
 GAVE_UP_S = 5.0
 """A role that ran longer than this before it ended is started again at once; a shorter one after a growing pause."""
 
@@ -48,10 +49,17 @@ class Watch:
         """The server's process as found on the host."""
         self._changed = asyncio.Event()
         self._looked = asyncio.Event()
+        self._no_nvml = asyncio.Event()
+        self._smi_serves = False
 
     @property
     def caught_up(self) -> bool:
         return self._intake is not None and self._intake.caught_up.is_set()
+
+    @property
+    def looked(self) -> bool:
+        """Whether the host's processes have been looked at, or can't be."""
+        return self._looked.is_set()
 
     def host_now(self) -> float:
         """The host's wall clock now: its newest stamp plus the time since it arrived here. This machine's before the first one."""
@@ -81,7 +89,7 @@ class Watch:
                 await asyncio.sleep(1.0)  # the link's own task notices and ends this one
             except ProbeFailed as error:
                 note = f"{error.cause} — {error.advice}" if error.advice else error.cause
-                await sample_smi(self._session.host, self._sampled, note=note, seconds=60.0)
+                await sample_smi(self._session.host, self._publish_gpus, note=note, seconds=60.0)
             attempt = 0 if time.monotonic() - began > GAVE_UP_S else attempt + 1
             if attempt:
                 await asyncio.sleep(retry_delay_s(attempt, 0.5))
@@ -117,7 +125,32 @@ class Watch:
             "paths": [model] if model is not None and model.startswith("/") else [],
         }
 
+    async def sample_without_nvml(self) -> None:
+        """Asks nvidia-smi where the probe finds no NVML: the two may see different libraries (a container, an odd installation)."""
+        while True:
+            await self._no_nvml.wait()
+            note = "NVML can't be loaded here: values come from nvidia-smi"
+            await sample_smi(self._session.host, self._from_smi, note=note, seconds=0.0)
+            while self._smi_serves:
+                await sample_smi(self._session.host, self._from_smi, note=note, seconds=60.0)
+            await asyncio.sleep(SMI_AGAIN_S)
+
+    def _from_smi(self, sample: GpuSample) -> None:
+        self._smi_serves = bool(sample.gpus)
+        if self._smi_serves:
+            self._publish_gpus(sample)
+
     def _sampled(self, sample: GpuSample) -> None:
+        if sample.source == "none" and not sample.gpus:
+            self._no_nvml.set()
+            if self._smi_serves:
+                return
+        else:
+            self._no_nvml.clear()
+            self._smi_serves = False
+        self._publish_gpus(sample)
+
+    def _publish_gpus(self, sample: GpuSample) -> None:
         self._session.signs.see_gpus(sample, time.monotonic())
         self._session.publish(GpusSampled(sample))
 
@@ -172,6 +205,7 @@ class Watch:
                 await asyncio.sleep(1.0)
             except ProbeFailed:
                 self._session.signs.process_alive = None  # the sampler says why nothing runs there
+                self._looked.set()
             attempt = 0 if time.monotonic() - began > GAVE_UP_S else attempt + 1
             if attempt:
                 await asyncio.sleep(retry_delay_s(attempt, 0.5))

@@ -1,0 +1,135 @@
+"""What `readyroom status` tells a person: one fact a line, the verdict first."""
+
+from collections.abc import Iterator
+
+from tui.core.deployment import DeploymentState, Status, status_of
+from tui.core.gpu import Gpu
+from tui.core.gpu_health import headroom, health, uniformity
+from tui.core.text import clean
+
+UNKNOWN = "—"
+
+
+def status_lines(state: DeploymentState) -> Iterator[str]:
+    """The lines, cleaned."""
+    return (clean(line) for line in _lines(state))
+
+
+def _lines(state: DeploymentState) -> Iterator[str]:
+    word = status_of(state)
+    yield f"{state.name}: {word.upper()}{_headline(state, word)}"
+    link = state.connection
+    yield _row("host", f"{link.host or state.target}  {link.link.value}{_trip(link.round_trip_ms)}")
+    if link.cause:
+        yield _row("", link.cause + (f": {link.advice}" if link.advice else ""))
+    if not link.online:
+        return
+    yield from _load_lines(state)
+    yield from _api_lines(state)
+    yield from _gpu_lines(state)
+    if state.log.problem:
+        yield _row("log", f"{state.log.source}: {state.log.problem}")
+    elif state.log.source:
+        yield _row("log", state.log.source)
+    if state.conflict:
+        yield _row("note", state.conflict)
+
+
+def _headline(state: DeploymentState, word: str) -> str:
+    load, outlook = state.load, state.outlook
+    if word == Status.FAILED and load is not None and load.failure is not None:
+        return f": {load.failure.cause}"
+    if word == Status.LOADING and load is not None:
+        share = f" {load.shards.done:g}/{load.shards.total:g} shards" if load.shards else ""
+        eta = f", ready in about {duration(outlook.ready_eta_s)}" if outlook.ready_eta_s is not None else ""
+        return f": {load.phase.value}{share}{eta}"
+    if word == Status.READY and state.api.models:
+        return ": " + ", ".join(model.id for model in state.api.models)
+    return ""
+
+
+def _load_lines(state: DeploymentState) -> Iterator[str]:
+    load, outlook = state.load, state.outlook
+    if load is None or not load.lines:
+        return
+    what = " ".join(part for part in (load.engine, load.version, load.model) if part)
+    yield _row(
+        "load", f"{what or UNKNOWN}  {load.phase.value}  {outlook.verdict.value}{f': {outlook.reason}' if outlook.reason else ''}"
+    )
+    if load.shards is not None and not load.ready:
+        eta = f", {duration(outlook.shards_eta_s)} left" if outlook.shards_eta_s is not None else ""
+        rate = f" at {outlook.s_per_shard:.1f} s each" if outlook.s_per_shard is not None else ""
+        yield _row("", f"{load.shards.done:g} of {load.shards.total:g} {load.shards.unit}{rate}{eta}")
+    if outlook.ready_s is not None:
+        yield _row("", f"ready after {duration(outlook.ready_s)}")
+    if load.kv_tokens is not None:
+        yield _row("", f"KV cache {load.kv_tokens:,} tokens")
+    if load.failure is not None:
+        yield _row("why", load.failure.cause)
+        if load.failure.advice:
+            yield _row("try", load.failure.advice)
+
+
+def _api_lines(state: DeploymentState) -> Iterator[str]:
+    api = state.api
+    version = f"  version {api.version}" if api.version else ""
+    yield _row("api", f"{api.reach.value}{version}{f'  {api.error}' if api.error else ''}")
+    if api.metrics is not None:
+        metrics = api.metrics
+        parts = [f"{_whole(metrics.running)} running", f"{_whole(metrics.waiting)} waiting"]
+        if metrics.kv_cache_share is not None:
+            parts.append(f"KV cache {100 * metrics.kv_cache_share:.1f} %")
+        yield _row("", ", ".join(parts))
+
+
+def _gpu_lines(state: DeploymentState) -> Iterator[str]:
+    sample = state.gpus
+    if sample is None:
+        return
+    for number, gpu in enumerate(sample.gpus):
+        yield _row("gpus" if not number else "", _gpu(gpu))
+    if sample.note:
+        yield _row("" if sample.gpus else "gpus", sample.note)
+    even = uniformity(sample)
+    if even.says:
+        yield _row("", even.says)
+    room = headroom(sample)
+    if room is not None:
+        yield _row("", f"least free: GPU {room.gpu}, {room.free_mib:,.0f} MiB ({100 * room.free_share:.1f} %)")
+    for finding in health(sample):
+        yield _row("", finding)
+
+
+def _gpu(gpu: Gpu) -> str:
+    if gpu.error:
+        return f"{gpu.index} {gpu.name}  {gpu.error}"
+    used = f"{gpu.memory_used_mib:,.0f}" if gpu.memory_used_mib is not None else UNKNOWN
+    total = f"{gpu.memory_total_mib:,.0f}" if gpu.memory_total_mib is not None else UNKNOWN
+    share = f" {100 * gpu.memory_share:.1f} %" if gpu.memory_share is not None else ""
+    busy = f"{gpu.utilisation:.0f} %" if gpu.utilisation is not None else UNKNOWN
+    warm = f"{gpu.temperature_c:.0f} °C" if gpu.temperature_c is not None else UNKNOWN
+    return f"{gpu.index} {gpu.name}  {used} of {total} MiB{share}  {busy}  {warm}"
+
+
+def _row(label: str, text: str) -> str:
+    return f"  {label:<5} {text}"
+
+
+def _trip(milliseconds: float | None) -> str:
+    return f"  {milliseconds:.0f} ms" if milliseconds is not None else ""
+
+
+def _whole(number: float | None) -> str:
+    return f"{number:,.0f}" if number is not None else UNKNOWN
+
+
+def duration(seconds: float | None) -> str:
+    """`45 s`, `12:05`, `1:02:03`."""
+    if seconds is None:
+        return UNKNOWN
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,137 @@
+"""When a wait for a server is over: `readyroom wait` fed with states, pure.
+
+What a log held before the wait began says little: after `systemctl restart` it still ends in the old crash, and the old server may
+still answer. So the first settled state is the baseline, and only what comes after it counts, except for a failure whose process
+stays away for the grace time.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tui.core.api import Reach
+from tui.core.connection import Link
+from tui.core.deployment import DeploymentState, Status, status_of
+from tui.core.logs.state import Phase
+
+
+class Outcome(StrEnum):
+    """GOES_ON: not over yet. ANSWERS: the API says ready; one token has still to prove it."""
+
+    GOES_ON = "goes_on"
+    ANSWERS = "answers"
+    FAILED = "failed"
+    UNREACHABLE = "unreachable"
+    REFUSED = "refused"
+    TIMED_OUT = "timed_out"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Times in seconds. `restarts`: how many failed starts a supervisor may make good."""
+
+    new: bool = False
+    timeout_s: float | None = None
+    grace_s: float = 60.0
+    restarts: int = 0
+
+
+@dataclass(slots=True)
+class Waiting:
+    """Feed `look` with every state; `now` is any monotonic clock in seconds, the same at every look."""
+
+    rules: Rules
+    began: float
+    why: str = ""
+    """What ended it, in one line."""
+    _settled: bool = False
+    _lines: int = 0
+    _restarts: int = 0
+    _pid: int | None = None
+    _old_end: bool = False
+    _renewed: bool = False
+    _was_closed: bool = False
+    _was_online: bool = False
+    _alive_at: float | None = None
+    _ended_at: float | None = None
+    _failures: int = 0
+
+    @property
+    def renewed(self) -> bool:
+        """Whether a start newer than the wait has been seen."""
+        return self._renewed
+
+    def look(self, state: DeploymentState, now: float, settled: bool) -> Outcome:
+        """`settled`: the log that was there has been read, or can't be."""
+        if self.rules.timeout_s is not None and now - self.began >= self.rules.timeout_s:
+            self.why = f"not ready within {self.rules.timeout_s:g} s"
+            return Outcome.TIMED_OUT
+        link = state.connection.link
+        if link is Link.REFUSED:
+            self.why = state.connection.cause or "the login was refused"
+            return Outcome.REFUSED
+        self._was_online = self._was_online or link is Link.ONLINE
+        if link is Link.UNREACHABLE and not self._was_online:
+            self.why = state.connection.cause or "the host can't be reached"
+            return Outcome.UNREACHABLE
+        if link is not Link.ONLINE or not settled:
+            return Outcome.GOES_ON
+        self._settle(state, now)
+        self._follow(state, now)
+        if self._answers(state):
+            return Outcome.ANSWERS
+        return self._ended(state, now)
+
+    def _settle(self, state: DeploymentState, now: float) -> None:
+        if self._settled:
+            return
+        self._settled = True
+        load = state.load
+        self._lines = load.lines if load else 0
+        self._restarts = load.restarts if load else 0
+        self._pid = state.server_pid
+        self._old_end = load is not None and load.phase in (Phase.FAILED, Phase.STOPPED)
+        self._alive_at = now
+
+    def _follow(self, state: DeploymentState, now: float) -> None:
+        load = state.load
+        if state.server_pid is not None:
+            self._alive_at = now
+        if state.api.reach is Reach.CLOSED:
+            self._was_closed = True
+        begun = load is not None and (load.restarts > self._restarts or (self._lines == 0 and load.lines > 0))
+        other = state.server_pid is not None and self._pid is not None and state.server_pid != self._pid
+        if self._pid is None and not self._renewed:
+            self._pid = state.server_pid
+        if begun or other:
+            self._renewed = True
+        # An end that a later start in the same log made good is no longer old news.
+        if self._old_end and (begun or (load is not None and load.phase not in (Phase.FAILED, Phase.STOPPED))):
+            self._old_end = False
+
+    def _answers(self, state: DeploymentState) -> bool:
+        if status_of(state) != Status.READY:
+            return False
+        if not self.rules.new:
+            return True
+        # The old server answers until its last moment: the new one is told by its log, or by a port that was closed in between.
+        says = state.load is not None and state.load.ready and self._renewed
+        return says or (self._was_closed and (self._renewed or state.load is None or not state.load.lines))
+
+    def _ended(self, state: DeploymentState, now: float) -> Outcome:
+        load = state.load
+        if load is None or load.phase not in (Phase.FAILED, Phase.STOPPED):
+            self._ended_at = None
+            return Outcome.GOES_ON
+        if self._ended_at is None:
+            self._ended_at = now
+            self._failures += 0 if self._old_end else 1
+        gone_for = now - max(self._alive_at if self._alive_at is not None else self.began, self._ended_at)
+        if load.failure is not None:
+            why = load.failure.cause
+        else:
+            why = "it was stopped in order" if load.phase is Phase.STOPPED else "its log ends in a failure"
+        patient = self._old_end or (self.rules.new and not self._renewed) or self._failures <= self.rules.restarts
+        if patient and (gone_for < self.rules.grace_s or state.server_pid is not None):
+            return Outcome.GOES_ON
+        self.why = why
+        return Outcome.FAILED
