@@ -48,6 +48,7 @@ class Course:
         self.bars_hidden = False
         self.kv_headroom: float | None = None
         self.utilisation: float | None = None
+        self.port: int | None = None
         self.engines_seen: set[str] = set()
         self._ranked: dict[str, tuple[int, float]] = {}
         self.now: float | None = None

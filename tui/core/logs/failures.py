@@ -98,6 +98,7 @@ class Verdictless:
     phase: Phase
     trouble: Trouble | None = None
     context: tuple[str, ...] = ()
+    """What else was said about it, first things first."""
 
 
 @dataclass(slots=True)
@@ -151,7 +152,8 @@ class Evidence:
         phase = chosen.phase
         if chosen.kind == "kv_cache_too_small" and phase in (Phase.POST_LOADING, Phase.COMPILING, Phase.PROFILING):
             phase = Phase.KV_CACHE  # some runners say nothing between the weights and the sizing of the cache
-        return Verdictless(chosen.kind, _cause(chosen), chosen.process or None, chosen.line, phase, chosen)
+        context = tuple(one.text for one in relevant[:8])
+        return Verdictless(chosen.kind, _cause(chosen), chosen.process or None, chosen.line, phase, chosen, context)
 
     def _recent(self, trouble: Trouble) -> bool:
         if trouble.phase is not Phase.READY or self.fatal_line is None:

@@ -19,6 +19,7 @@ from tui.core.logs.failures import (
     PLAIN,
     Evidence,
     Trouble,
+    Verdictless,
     is_cleanup,
     is_consequence,
     is_ordered,
@@ -37,6 +38,9 @@ _WARM_BARS = re.compile(r"warm-?up|Compiling|Autotun|Pre-compiling|tuning", re.I
 _HUB_BARS = re.compile(r"Fetching \d+ files|\.(?:safetensors|bin|json|gguf|pt|model)\b|Downloading")
 _BAR_NAME = re.compile(r"(?:Loading|Multi-thread|Capturing|Fetching|Downloading|\[Aiter|DeepGEMM|Compiling|JIT).*")
 _SUCCESS = re.compile(r'"(?:POST|GET) /(?:v1|health|generate|invocations|score|rerank|pooling)\S* HTTP/[\d.]+" 200')
+
+STALLS = 3
+"""Waits of 60 s each for a shared memory block after ready: with so many it is a hang, not a long request."""
 
 
 class LogReader:
@@ -521,16 +525,12 @@ class LogReader:
                 chosen.line,
                 advice(chosen, course),
             )
-        if course.phase is Phase.READY and len(course.stalls) >= 3:
+        if course.phase is Phase.READY and len(course.stalls) >= STALLS:
             _, text, line = course.stalls[0]
-            return Failure(
-                "hang",
-                Phase.READY,
-                f"stalled {len(course.stalls)}x: {text}"[:200],
-                None,
-                line,
-                "A worker hangs: look at the GPUs and the kernel log; restart the server if no token arrives.",
-            )
+            seconds = len(course.stalls) * 60
+            cause = f"the engine has waited {seconds} s for its workers, so they hang: {text.split('. ')[0]}"
+            hang = Verdictless("hang", cause[:200], None, line, Phase.READY)
+            return Failure("hang", Phase.READY, hang.cause, None, line, advice(hang, course))
         return None
 
 

@@ -91,6 +91,9 @@ def _arguments(course: Course, match: re.Match[str], line: Line) -> None:
     if size and size.isdigit():
         course.data = int(size)
         course.loaders.engines_expected = max(1, course.data_local or course.data)
+    port = _argument(_outer(text), "port")
+    if port and port.isdigit():
+        course.port = int(port)
     block = _argument(text, "block_size")
     if block and block.isdigit():
         course.block_size = int(block)
@@ -111,6 +114,9 @@ def _namespace(course: Course, match: re.Match[str], line: Line) -> None:
     names = re.search(r"\bserved_model_name=\[([^\]]*)\]", text)
     if names:
         course.served_names = tuple(name.strip().strip("'\"") for name in names[1].split(",") if name.strip())
+    port = re.search(r"\bport=(\d+)", text)
+    if port:
+        course.port = int(port[1])
     block = re.search(r"\bblock_size=(\d+)", text)
     if block:
         course.block_size = int(block[1])
