@@ -11,7 +11,7 @@ from tui.settings import Settings
 
 SPEED = 120.0
 """At this speed the 36-minute start takes 18 seconds."""
-OWN_PACE = ("start", "slow", "oom", "stall")
+FASTER = ("start", "slow", "oom", "stall")
 """Scenarios that take many minutes at speed 1; the others are short, and are played as they are."""
 
 
@@ -36,7 +36,7 @@ def demo(speed: float | None, name: str, listing: bool, settings: Settings) -> N
         return
     if name not in SCENARIOS:
         raise Fail(Exit.USAGE, f"there is no scenario {name!r}; known are {', '.join(SCENARIOS)}")
-    run(_demo(name, speed if speed is not None else SPEED if name in OWN_PACE else 1.0, settings))
+    run(_demo(name, speed if speed is not None else SPEED if name in FASTER else 1.0, settings))
 
 
 async def _demo(name: str, speed: float, settings: Settings) -> int:

@@ -1,4 +1,4 @@
-"""The time in which a start is played: now at a chosen speed, or a past that costs nothing."""
+"""The time in which a start is played: a past that costs nothing, then now at a chosen speed."""
 
 import asyncio
 import time
@@ -16,36 +16,22 @@ class Clock(Protocol):
 
 
 class PlayedClock:
-    """This machine's clock; the scenario's seconds pass `speed` times as fast."""
+    """Began `ago` seconds back, runs up to now in no time, and passes from then on; `speed` of the scenario's seconds a second."""
 
-    def __init__(self, speed: float) -> None:
+    def __init__(self, speed: float, ago: float = 0.0) -> None:
         self._speed = speed
+        self._behind = ago
 
     def wall(self) -> float:
-        return time.time()
+        return time.time() - self._behind
 
     def monotonic(self) -> float:
-        return time.monotonic()
+        return time.monotonic() - self._behind
 
     async def spend(self, seconds: float) -> float:
-        began = time.monotonic()
-        await asyncio.sleep(seconds / self._speed)
-        return time.monotonic() - began
-
-
-class PastClock:
-    """Began that long ago, and passes only when it is spent."""
-
-    def __init__(self, seconds_ago: float) -> None:
-        self._ahead = -seconds_ago
-        self._wall, self._monotonic = time.time(), time.monotonic()
-
-    def wall(self) -> float:
-        return self._wall + self._ahead
-
-    def monotonic(self) -> float:
-        return self._monotonic + self._ahead
-
-    async def spend(self, seconds: float) -> float:
-        self._ahead += seconds
-        return seconds
+        began = self.monotonic()
+        past = min(seconds, self._behind)
+        self._behind -= past
+        if seconds > past:
+            await asyncio.sleep((seconds - past) / self._speed)
+        return self.monotonic() - began

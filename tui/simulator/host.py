@@ -21,6 +21,7 @@ from typing import Any
 import asyncssh
 import msgspec
 
+from tui.simulator.counters import Counters
 from tui.simulator.gpus import Gpus, Load
 from tui.simulator.link import Link
 from tui.simulator.machinery import Machinery, hide_python
@@ -49,6 +50,7 @@ class SimulatedHost:
         self._home = directory / "home"
         self.log_path = directory / "var" / "log" / "vllm" / "kimi.log"
         self._machinery = Machinery(directory, self._scenario)
+        self._counters = Counters(directory / "proc", self._scenario.model.size_bytes)
         self._gpus = Gpus(self._scenario.machine)
         self._load = Load()
         self._engine = 0
@@ -61,6 +63,9 @@ class SimulatedHost:
         self._supervising: asyncio.Task[None] | None = None
         self._frozen_once = False
         self._ready = asyncio.Event()
+        self.shell: Shell | None = None
+        self.link = Link()
+        self._acceptor: asyncssh.SSHAcceptor | None = None
         self.api_port = _free_port()
 
     # -- life --------------------------------------------------------------------------------------------------------------------
@@ -69,6 +74,7 @@ class SimulatedHost:
         for folder in (self._home, self.log_path.parent):
             folder.mkdir(parents=True, exist_ok=True)
         self.log_path.touch()
+        self._counters.lay()
         await asyncio.to_thread(self._machinery.build)
         if self._scenario.machine.foreign:
             self._foreign = await asyncio.create_subprocess_exec(
@@ -79,9 +85,8 @@ class SimulatedHost:
         self.shell = Shell(self._home, self._machinery.environment(self._home), prefix)
         host_key, authorized = self._keys()
         self._acceptor = await listen(self._home, self.shell, self._logins, host_key, authorized)
-        self.link = Link(self._acceptor.get_port())
         self.link.on_connect = self._connected
-        await self.link.open()
+        await self.link.open(self._acceptor.get_port())
         self._write_client_files(host_key)
         self._sample()
         self._tasks = [asyncio.ensure_future(self._sampling())]
@@ -95,8 +100,10 @@ class SimulatedHost:
         for task in (*self._tasks, *([self._supervising] if self._supervising else [])):
             task.cancel()
         self.link.close()
-        self._acceptor.close()
-        self.shell.kill_all()
+        if self._acceptor is not None:
+            self._acceptor.close()
+        if self.shell is not None:
+            await self.shell.end()
         os.close(self._leash[1])
         for process in (self._server, self._foreign):
             if process is not None and process.returncode is None:
@@ -229,6 +236,8 @@ class SimulatedHost:
         if living != self._load.workers:
             self._load.workers = living
             self._load.running, self._load.busy = 0, 0.0
+        self._counters.engine(self._load.workers)
+        self._counters.update(self._load.weights_share, working=bool(self._load.running or self._load.busy))
         self._machinery.write(self._gpus.rows(self._load))
 
     def _lose(self, gpu: int) -> None:
@@ -363,7 +372,11 @@ async def _run(directory: Path) -> None:
 
 
 async def _answer(host: SimulatedHost, requests: asyncio.StreamReader) -> None:
-    await host.open()
+    try:
+        await host.open()
+    except (OSError, RuntimeError) as error:
+        _tell({"failed": str(error)})
+        return
     _tell({"ready": host.facts()})
     while line := await requests.readline():
         asked = json.loads(line)

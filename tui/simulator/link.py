@@ -13,8 +13,8 @@ class Link:
     Bytes are held back, in order, while the link is frozen or delayed.
     """
 
-    def __init__(self, to_port: int) -> None:
-        self._to_port = to_port
+    def __init__(self) -> None:
+        self._to_port = 0
         self._ends: set[_End] = set()
         self._server: asyncio.Server | None = None
         self.frozen = False
@@ -27,7 +27,8 @@ class Link:
         assert self._server is not None
         return int(self._server.sockets[0].getsockname()[1])
 
-    async def open(self) -> None:
+    async def open(self, to_port: int) -> None:
+        self._to_port = to_port
         self._server = await asyncio.get_running_loop().create_server(lambda: _End(self), "127.0.0.1", 0)
 
     def close(self) -> None:

@@ -118,7 +118,10 @@ class Simulation:
         assert self._process.stdin is not None
         specification = {"scenario": self.scenario, "speed": self.speed}
         self._process.stdin.write(msgspec.json.encode(specification) + b"\n")
-        self._facts = (await self._read())["ready"]
+        answer = await self._read()
+        if "failed" in answer:
+            raise SimulatorFailed(answer["failed"])
+        self._facts = answer["ready"]
 
     async def _close(self) -> None:
         assert self._process.stdin is not None

@@ -77,6 +77,8 @@ class Scenario:
     """Starts that die before one succeeds; the supervisor starts the server again each time."""
     already_up: bool = False
     """The server became ready before anybody came: the log holds a whole start, and no time is spent on it."""
+    under_way_s: float = 0.0
+    """The start began that long before anybody came."""
     kill_engine_after_s: float | None = None
     """Seconds after ready at which the engine is killed."""
     python: bool = True
@@ -110,6 +112,7 @@ def _table(*scenarios: Scenario) -> dict[str, Scenario]:
 
 SCENARIOS: dict[str, Scenario] = _table(
     Scenario("start", "a 36-minute start: 547 GB in 64 shards on 8 GPUs, then ready"),
+    Scenario("midway", "the same start, under way for eight minutes: best watched at speed 1", under_way_s=470.0),
     Scenario("fast", "the same start in about 40 s", times=_FAST),
     Scenario("ready", "a server that is already up", already_up=True),
     Scenario(

@@ -16,7 +16,7 @@ from http import HTTPStatus
 import msgspec
 
 from tui.simulator import failures
-from tui.simulator.clock import Clock, PastClock, PlayedClock
+from tui.simulator.clock import PlayedClock
 from tui.simulator.endpoint import Endpoint
 from tui.simulator.processes import EngineProcesses, set_title, start_engine
 from tui.simulator.scenarios import Scenario
@@ -77,7 +77,8 @@ class _Server:
         loop.add_signal_handler(signal.SIGINT, self._stopping.set)
         scenario = self._serving.scenario
         past = scenario.already_up and self._serving.attempt == 0
-        clock: Clock = PastClock(scenario.start_s + _UP_SINCE_S) if past else PlayedClock(self._serving.speed)
+        ago = scenario.start_s + _UP_SINCE_S if past else scenario.under_way_s if self._serving.attempt == 0 else 0.0
+        clock = PlayedClock(self._serving.speed, ago)
         self._log.wall = clock.wall
         start = Start(scenario, self._log, self._serving.port, self._pid, clock, self._fork, self._report, self._serving.attempt)
         if not past:

@@ -28,7 +28,7 @@ class Shell:
         self._home = home
         self._environment = dict(environment)
         self._prefix = prefix
-        self._groups: set[int] = set()
+        self._processes: set[asyncio.subprocess.Process] = set()
 
     async def session(
         self, stdin: "asyncssh.SSHReader[bytes]", stdout: "asyncssh.SSHWriter[bytes]", stderr: "asyncssh.SSHWriter[bytes]"
@@ -52,7 +52,7 @@ class Shell:
             stderr.write(f"sh: {error}\n".encode())
             channel.exit(126)
             return
-        self._groups.add(process.pid)
+        self._processes.add(process)
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
@@ -76,7 +76,7 @@ class Shell:
                 task.cancel()
             if process.returncode is None:
                 self._kill(process.pid)
-            self._groups.discard(process.pid)
+            self._processes.discard(process)
 
     async def _left(self, process: asyncio.subprocess.Process) -> None:
         """The client is gone: the pipes are closed, and the process has some time to notice."""
@@ -88,9 +88,13 @@ class Shell:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), _GRACE_S)
 
-    def kill_all(self) -> None:
-        for group in tuple(self._groups):
-            self._kill(group)
+    async def end(self) -> None:
+        """Kills what still runs."""
+        left = tuple(self._processes)
+        for process in left:
+            self._kill(process.pid)
+        for process in left:
+            await process.wait()
 
     def _kill(self, group: int) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -111,7 +111,7 @@ def _gpu_lines(row: Mapping[str, Any]) -> list[str]:
         lines.append(f"performance_state {str(row['performance_state']).lstrip('P')}")
     for way in ("rx", "tx"):
         if row.get(f"pcie_{way}_mb_s") is not None:
-            lines.append(f"pcie_{way}_kb_s {row[f'pcie_{way}_mb_s'] * 1e6 / 1024:.0f}")
+            lines.append(f"pcie_{way}_kb_s {row[f'pcie_{way}_mb_s'] * 1e3:.0f}")
     for process in row.get("processes") or ():
         kind = "graphics" if process.get("graphics") else "process"
         memory = process.get("memory_mib")

@@ -1,0 +1,144 @@
+"""The kernel's counters on the simulated host: disk, memory, processor, and what the engine's processes have read.
+
+Its own files are laid over those of /proc in a mount namespace of the host's process, which every command there inherits. That
+needs the right to mount; without it the counters are this machine's own, and nothing else changes.
+"""
+
+import contextlib
+import ctypes
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+_CLONE_NEWNS = 0x20000
+_MS_BIND, _MS_REC, _MS_PRIVATE = 4096, 16384, 1 << 18
+_TICKS = os.sysconf("SC_CLK_TCK")
+_SECTOR = 512
+_MEMORY_KIB = 1_584_000_000
+_BASE_USED_KIB = 41_000_000
+
+
+class Counters:
+    """`update` is told how much of the checkpoint was read; `engine` which processes read it."""
+
+    def __init__(self, folder: Path, checkpoint_bytes: int) -> None:
+        self._folder = folder
+        self._checkpoint = checkpoint_bytes
+        self._laid = False
+        self._workers: tuple[int, ...] = ()
+        self._then = time.monotonic()
+        self._busy_ms = 0.0
+        self._ticks = [0.0] * 8
+        self._share = 0.0
+        self._real_disks: list[list[str]] = []
+        self._counted: set[str] = set()
+
+    def lay(self) -> None:
+        """Covers the machine's own files, where that is allowed."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.unshare(_CLONE_NEWNS) != 0 or libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None) != 0:
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._real_disks = [line.split() for line in _lines("/proc/diskstats")]
+        self._counted = _disks_of("/", self._real_disks)
+        self._ticks = [float(word) for word in _lines("/proc/stat")[0].split()[1:9]]
+        self._rest_of_stat = _lines("/proc/stat")[1:]
+        self._rest_of_memory = [
+            line for line in _lines("/proc/meminfo") if line.split(":")[0] not in ("MemTotal", "MemFree", "MemAvailable", "Cached")
+        ]
+        self._write(0.0)
+        for name in ("diskstats", "meminfo", "stat"):
+            if libc.mount(str(self._folder / name).encode(), f"/proc/{name}".encode(), None, _MS_BIND, None) != 0:
+                return
+        self._laid = True
+
+    def engine(self, workers: Sequence[int]) -> None:
+        """Covers what these processes have read, from now on."""
+        if not self._laid or tuple(workers) == self._workers:
+            return
+        self._workers = tuple(workers)
+        libc = ctypes.CDLL(None, use_errno=True)
+        for pid in self._workers:
+            (self._folder / f"io-{pid}").write_text(_io(0))
+            libc.mount(str(self._folder / f"io-{pid}").encode(), f"/proc/{pid}/io".encode(), None, _MS_BIND, None)
+
+    def update(self, share: float, *, working: bool) -> None:
+        """`share` of the checkpoint has been read; `working` whether the processors are busy with it."""
+        if not self._laid:
+            return
+        now = time.monotonic()
+        elapsed, self._then = now - self._then, now
+        reading = share > self._share
+        self._share = share
+        self._busy_ms += 930 * elapsed if reading else 0.0
+        # user, nice, system, idle, iowait, of 128 processors
+        parts = (0.09, 0, 0.05, 0.75, 0.11) if reading else (0.06, 0, 0.02, 0.92, 0) if working else (0.01, 0, 0.004, 0.986, 0)
+        for index, part in enumerate(parts):
+            self._ticks[index] += part * elapsed * _TICKS * 128
+        self._write(share)
+        for pid in self._workers:
+            self._put(f"io-{pid}", _io(round(share * self._checkpoint / max(1, len(self._workers)))))
+
+    def _write(self, share: float) -> None:
+        read = round(share * self._checkpoint)
+        lines = []
+        for words in self._real_disks:
+            if words[2] in self._counted:
+                busy = int(words[12]) + round(self._busy_ms)
+                words = [
+                    *words[:3],
+                    str(int(words[3]) + read // 131_072),
+                    words[4],
+                    str(int(words[5]) + read // _SECTOR),
+                    *words[6:12],
+                    str(busy),
+                    *words[13:],
+                ]
+            lines.append(" ".join(words))
+        self._put("diskstats", "\n".join(lines) + "\n")
+        cached = round(read / 1024)
+        used = _BASE_USED_KIB + cached // 12
+        known = {
+            "MemTotal": _MEMORY_KIB,
+            "MemFree": _MEMORY_KIB - used - cached,
+            "MemAvailable": _MEMORY_KIB - used,
+            "Cached": cached + 3_000_000,
+        }
+        self._put(
+            "meminfo",
+            "".join(f"{key + ':':<16}{value} kB\n" for key, value in known.items()) + "\n".join(self._rest_of_memory) + "\n",
+        )
+        ticks = " ".join(str(round(value)) for value in self._ticks)
+        self._put("stat", "\n".join([f"cpu  {ticks} 0 0", *self._rest_of_stat]) + "\n")
+
+    def _put(self, name: str, text: str) -> None:
+        """In place, and in one write: what is laid over /proc is this very file."""
+        data = text.encode()
+        with contextlib.suppress(OSError):
+            descriptor = os.open(self._folder / name, os.O_WRONLY | os.O_CREAT, 0o644)
+            try:
+                os.pwrite(descriptor, data, 0)
+                os.ftruncate(descriptor, len(data))
+            finally:
+                os.close(descriptor)
+
+
+def _lines(path: str) -> list[str]:
+    return Path(path).read_text().splitlines()
+
+
+def _io(read: int) -> str:
+    """/proc/PID/io (proc(5))."""
+    names = ("rchar", "wchar", "syscr", "syscw", "read_bytes", "write_bytes", "cancelled_write_bytes")
+    values = (read, 0, read // 131_072, 0, read, 0, 0)
+    return "".join(f"{name}: {value}\n" for name, value in zip(names, values, strict=True))
+
+
+def _disks_of(path: str, disks: Sequence[Sequence[str]]) -> set[str]:
+    """The device that holds the path, and the whole disk that it is a part of; else the first disk there is."""
+    number = os.stat(path).st_dev
+    names = {words[2] for words in disks if (int(words[0]), int(words[1])) == (os.major(number), os.minor(number))}
+    whole = {words[2] for words in disks if Path("/sys/block", words[2], "device").exists()}
+    parents = {disk for disk in whole for name in names if name.startswith(disk)}
+    return names | parents or set(sorted(whole)[:1])
