@@ -302,6 +302,17 @@ async def test_a_server_that_closes_at_once_points_at_max_startups(sshd: Sshd) -
     assert "MaxStartups" in error.advice
 
 
+async def test_too_many_logins_at_once(sshd: Sshd) -> None:
+    sshd.stop()
+    sshd.options.append("MaxStartups 1")
+    sshd.start()
+    with socket.create_connection((sshd.host, sshd.port)) as other:
+        other.recv(64)  # its greeting: the connection counts as one that has not logged in
+        error = await failure(host_of(sshd))
+    assert isinstance(error, Unreachable)
+    assert "MaxStartups" in error.advice
+
+
 async def test_a_broken_configuration(sshd: Sshd) -> None:
     sshd.client_config.write_text("Port many\n")
     error = await failure(host_of(sshd))

@@ -2,13 +2,19 @@
 
 import asyncio
 import ctypes
+import datetime
+import ipaddress
 import os
 import socket
+import ssl
 from pathlib import Path
 
 import httpx
 import pytest
 from conftest import MakeSshd
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from endpoint import Endpoint
 from needs import need
 from sshd import Sshd, eventually, free_port
@@ -143,6 +149,44 @@ async def test_nothing_listens_here(host: Host) -> None:
         async with client_of(host, verify=False) as client, client.stream("GET", f"{endpoint.url}/events") as reply:
             await anext(reply.aiter_bytes())
             assert listeners() == before
+
+
+def self_signed(folder: Path) -> tuple[ssl.SSLContext, Path]:
+    """A server's TLS context for 127.0.0.1, and the file that a client must trust."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "gpu-box")])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem, private = folder / "ca.pem", folder / "key.pem"
+    pem.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    private.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pem, private)
+    return context, pem
+
+
+async def test_tls_ends_here_and_is_checked(host: Host, tmp_path: Path) -> None:
+    context, pem = self_signed(tmp_path)
+    async with Endpoint(tls=context) as endpoint, host:
+        await host.connect()
+        async with client_of(host, verify=ssl.create_default_context(cafile=str(pem))) as client:
+            assert (await client.get(f"{endpoint.url}/tiny")).text == "ok"
+            assert len((await client.get(f"{endpoint.url}/big?{1 << 20}")).content) == 1 << 20
+        async with client_of(host) as client:
+            with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+                await client.get(f"{endpoint.url}/tiny")
 
 
 # -- SSH alone ---------------------------------------------------------------------------------------------------------------------

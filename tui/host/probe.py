@@ -1,6 +1,7 @@
 """A probe role that runs on a host: shipped over a shell, kept alive by heartbeats, read frame by frame."""
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Self
 
@@ -26,10 +27,12 @@ class ShippedProbe:
         self._process = process
         self._where = where
         self._errors = ErrorTail(process)
-        self._rest = b""
-        self._ready: list[dict[str, Any]] = []
+        self._pieces: list[bytes] = []
+        """Of the frame that has begun; joined once, when it is whole."""
+        self._size = 0
+        self._ready: deque[dict[str, Any]] = deque()
         self._heart: asyncio.Task[None] | None = None
-        self._ended = False
+        self._ended: dict[str, Any] | None = None
         self._closed = False
         self.on_close: Callable[[], None] = lambda: None
 
@@ -61,7 +64,7 @@ class ShippedProbe:
     async def _open(self, arguments: dict[str, Any]) -> None:
         mark = new_mark()
         await self._process.write(probe_script(mark))
-        self._rest = await after_mark(self._process, mark, self._where)
+        self._pieces = [await after_mark(self._process, mark, self._where)]
         await self._process.write(opening(arguments))
         self._heart = asyncio.create_task(self._beat())
         while not self._ready:
@@ -81,8 +84,13 @@ class ShippedProbe:
         data = await self._process.read()
         if not data:
             raise await self._end()
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > FRAME_LIMIT:
+        *lines, rest = data.split(b"\n")
+        if lines:
+            lines[0] = b"".join([*self._pieces, lines[0]])
+            self._pieces, self._size = [], 0
+        self._pieces.append(rest)
+        self._size += len(rest)
+        if self._size > FRAME_LIMIT:
             raise ProbeFailed(f"the probe on {self._where} sent a frame without end")
         for line in lines:
             try:
@@ -99,14 +107,18 @@ class ShippedProbe:
     async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
         while not self._closed:
             while self._ready:
-                frame = self._ready.pop(0)
-                self._ended = self._ended or frame.get("f") == "end"
+                frame = self._ready.popleft()
+                if frame.get("f") == "end":
+                    self._ended = frame
                 yield frame
             try:
                 await self._read()
             except ProbeFailed:
-                if self._ended or self._closed:
+                if self._closed or (self._ended is not None and self._ended.get("ok", True)):
                     return
+                if self._ended is not None:
+                    why = clean(str(self._ended.get("why", "")))
+                    raise ProbeFailed(f"the probe's role {self.role} on {self._where} failed: {why}") from None
                 raise
 
     async def send(self, message: Mapping[str, Any]) -> None:
