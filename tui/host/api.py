@@ -4,9 +4,10 @@ Watching (`poll`) only reads: it never generates a token.
 """
 
 import json
+import re
 import ssl
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -162,7 +163,7 @@ class ApiClient:
 
     async def stream(
         self, path: str, body: Mapping[str, Any], *, timeout: float = STREAM_STALL_S
-    ) -> AsyncIterator[tuple[float, dict[str, Any]]]:
+    ) -> AsyncGenerator[tuple[float, dict[str, Any]], None]:
         """The objects of a streamed reply, each with the monotonic time at which its bytes arrived here.
 
         Closing the iterator closes the connection, which ends the generation on the server. `timeout` is the longest silence, in
@@ -295,7 +296,7 @@ class ApiClient:
             case httpx.TimeoutException():
                 return ApiError(None, f"{self.base_url} accepted the call but was silent for too long", "timeout")
             case httpx.RemoteProtocolError():
-                kind = "cut" if "closed" in str(error) or "incomplete" in str(error) else "garbage"
+                kind = "cut" if re.search("closed|incomplete|disconnected", str(error)) else "garbage"
                 return ApiError(None, self.words(f"{self.base_url}: {error}"), kind)
             case httpx.LocalProtocolError():
                 # Its text may quote a header, and so the key.
@@ -366,7 +367,5 @@ def _code_in(obj: Mapping[str, Any]) -> int | None:
 
 def _title(html: str) -> str:
     """The words of an error page of a proxy: its title, else its text without tags."""
-    import re
-
     found = re.search(r"<title[^>]*>([^<]{1,300})", html, re.IGNORECASE)
     return found.group(1) if found else re.sub(r"<[^>]{0,500}>", " ", html[:4000])

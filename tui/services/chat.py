@@ -75,7 +75,7 @@ async def _read(
 
     size = 0
     try:
-        async with aclosing(api.stream(path, body, timeout=max(first_token_s, stall_s))) as events:  # type: ignore[type-var]
+        async with aclosing(api.stream(path, body, timeout=max(first_token_s, stall_s))) as events:
             while True:
                 limit = stall_s if reader.chunks else first_token_s
                 try:

@@ -14,7 +14,7 @@ TIMEOUT_S = 15.0
 
 
 async def sample_smi(host: Host, sampled: Callable[[GpuSample], None], *, note: str, seconds: float) -> None:
-    """Samples for about `seconds`, once at least, so that the caller can try the probe again after it. `note` says why it isn't NVML.
+    """Samples for about `seconds`, once at least; then the caller can try the probe again. `note` says why it isn't NVML.
 
     Raises Unreachable.
     """

@@ -1,0 +1,252 @@
+"""The API client against a real HTTP server on loopback that answers with recorded bytes of a real vLLM, and with worse."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import aclosing, suppress
+from pathlib import Path
+
+import pytest
+
+from tui.core.api import Reach
+from tui.host.api import ApiClient, ApiError
+
+DATA = Path(__file__).parent.parent / "data" / "http"
+KEY = "sk-very-secret-key"
+
+
+def recorded(name: str) -> bytes:
+    return (DATA / f"{name}.response").read_bytes()
+
+
+def reply(status: str, body: str | bytes, kind: str = "application/json") -> bytes:
+    data = body.encode() if isinstance(body, str) else body
+    return f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {len(data)}\r\n\r\n".encode() + data
+
+
+UP = {
+    "GET /health": recorded("get-health"),
+    "GET /version": recorded("get-version"),
+    "GET /v1/models": recorded("get-models"),
+    "GET /metrics": recorded("get-metrics-loaded"),
+}
+
+
+class Replay:
+    """Answers each request line with given bytes, then closes the connection; `asked` holds heads and bodies."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, bytes] = {}
+        self.asked: list[tuple[str, dict[str, str], bytes]] = []
+        self.url = ""
+
+    async def __aenter__(self) -> "Replay":
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            line, *rest = head.split("\r\n")
+            headers = {name.lower(): value for name, _, value in (one.partition(": ") for one in rest if one)}
+            body = await reader.readexactly(int(headers.get("content-length", 0)))
+            self.asked.append((line, headers, body))
+            writer.write(self.answers.get(line.rsplit(" ", 1)[0], recorded("get-not-found")))
+            with suppress(ConnectionError):
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Replay]:
+    async with Replay() as replay:
+        yield replay
+
+
+@pytest.fixture
+async def client(server: Replay) -> AsyncIterator[ApiClient]:
+    async with aclosing_client(ApiClient(server.url + "/v1/", None, api_key=KEY)) as api:
+        yield api
+
+
+class aclosing_client:
+    def __init__(self, api: ApiClient) -> None:
+        self.api = api
+
+    async def __aenter__(self) -> ApiClient:
+        return self.api
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.api.close()
+
+
+async def test_poll_of_a_server_that_is_up(server: Replay, client: ApiClient) -> None:
+    server.answers = dict(UP)
+    status = await client.poll()
+    assert status.ready
+    assert (status.reach, status.health, status.version) == (Reach.UP, 200, "0.32.0")
+    assert [(model.id, model.max_model_len) for model in status.models] == [("/models/tiny", 4096)]
+    assert status.metrics is not None
+    assert status.metrics.running == 4
+    assert status.error is None
+    assert {line.split()[0] for line, _, _ in server.asked} == {"GET"}
+    assert all(headers["authorization"] == f"Bearer {KEY}" for _, headers, _ in server.asked)
+    before = len(server.asked)
+    again = await client.poll()
+    assert again.ready
+    assert len(server.asked) - before == 2  # health and metrics; what does not change is remembered
+
+
+async def test_closed_port_is_not_yet(unused_tcp_port: int) -> None:
+    async with aclosing_client(ApiClient(f"http://127.0.0.1:{unused_tcp_port}", None)) as api:
+        status = await api.poll()
+        assert (status.reach, status.error, status.ready) == (Reach.CLOSED, None, False)
+        with pytest.raises(ApiError) as raised:
+            await api.post("/v1/completions", {})
+        assert raised.value.kind == "closed"
+
+
+async def test_dead_engine(server: Replay, client: ApiClient) -> None:
+    server.answers = dict(UP)
+    assert (await client.poll()).ready
+    server.answers["GET /health"] = recorded("get-health-after-kill9-EngineCore-0")
+    status = await client.poll()
+    assert (status.reach, status.health, status.ready) == (Reach.SICK, 503, False)
+    assert status.error == "/health answers 503"
+
+
+async def test_key_that_is_refused(server: Replay, client: ApiClient) -> None:
+    server.answers = UP | {"GET /v1/models": recorded("error-no-auth")}
+    status = await client.poll()
+    assert (status.reach, status.health, status.ready) == (Reach.UP, 200, False)
+    assert status.error is not None
+    assert "401 Unauthorized" in status.error
+    assert "api_key_env" in status.error
+
+
+async def test_openai_like_server_without_health(server: Replay, client: ApiClient) -> None:
+    server.answers = {"GET /v1/models": recorded("get-models")}
+    status = await client.poll()
+    assert status.ready
+    assert status.metrics is None
+    assert status.version is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "kind", "words"),
+    [
+        (recorded("error-unknown-model"), 404, "http", "The model `gpt-nope` does not exist."),
+        (recorded("error-context-too-long"), 400, "http", "maximum context length is 4096 tokens"),
+        (recorded("error-no-auth"), 401, "unauthorized", "Unauthorized"),
+        (recorded("get-not-found"), 404, "http", "404 Not Found"),
+        (reply("422 Unprocessable Entity", '{"detail":[{"loc":["body"],"msg":"field required"}]}'), 422, "http", "field required"),
+        (reply("400 Bad Request", '{"object":"error","message":"old style","code":400}'), 400, "http", "old style"),
+        (
+            reply("502 Bad Gateway", "<html><head><title>502 Bad Gateway</title></head><body>x</body></html>", "text/html"),
+            502,
+            "http",
+            "502 Bad Gateway",
+        ),
+        (reply("500 Internal Server Error", b"\xff\xfe\x00\x1b[31mred\x1b]0;title\x07"), 500, "http", "red"),
+        (reply("500 Internal Server Error", ""), 500, "http", "500 Internal Server Error"),
+        (reply("401 Unauthorized", f'{{"error":{{"message":"Incorrect API key provided: {KEY}"}}}}'), 401, "unauthorized", "•••"),
+        (reply("200 OK", "[1, 2]"), 200, "garbage", "no JSON object"),
+        (reply("200 OK", ""), 200, "garbage", "empty"),
+        (reply("200 OK", "[" * 100_000), 200, "garbage", "no JSON object"),
+        (reply("500 Oops", "x" * 10_000_000), 500, "http", "xxx"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", None, "garbage", ""),
+        (b"", None, "cut", ""),
+    ],
+)
+async def test_every_shape_of_error(
+    server: Replay, client: ApiClient, answer: bytes, status: int | None, kind: str, words: str
+) -> None:
+    server.answers = {"POST /v1/completions": answer}
+    with pytest.raises(ApiError) as raised:
+        await client.post("/v1/completions", {"model": "m"})
+    error = raised.value
+    assert (error.status, error.kind) == (status, kind)
+    assert words in error.message
+    assert KEY not in error.message
+    assert len(error.message) < 2200
+    assert "\x1b" not in error.message
+
+
+async def test_poll_survives_a_reply_without_end(server: Replay, client: ApiClient) -> None:
+    server.answers = UP | {"GET /v1/models": reply("200 OK", b"[" + b" " * 40_000_000)}
+    status = await client.poll()
+    assert not status.ready
+    assert status.error is not None
+    assert "MiB" in status.error
+
+
+async def test_key_with_a_line_end_is_refused_without_being_shown(server: Replay) -> None:
+    async with aclosing_client(ApiClient(server.url, None, api_key="sk-secret\nmore")) as api:
+        status = await api.poll()
+        assert status.reach is Reach.ERROR
+        assert status.error is not None
+        assert "sk-secret" not in status.error
+
+
+async def collect(api: ApiClient) -> tuple[str, list[float]]:
+    text, stamps = "", []
+    async with aclosing(api.stream("/v1/chat/completions", {"stream": True})) as events:
+        async for at, obj in events:
+            stamps.append(at)
+            text += "".join(choice["delta"].get("content") or "" for choice in obj["choices"])
+    return text, stamps
+
+
+async def test_stream(server: Replay, client: ApiClient) -> None:
+    server.answers = {"POST /v1/chat/completions": recorded("chat-stream")}
+    text, stamps = await collect(client)
+    assert text
+    assert stamps == sorted(stamps)
+    assert json.loads(server.asked[0][2]) == {"stream": True}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "words"),
+    [
+        ("chat-stream-kill9-EngineCore", "stream", "EngineCore encountered an issue"),
+        ("chat-stream-kill9-APIServer", "cut", ""),
+        ("error-unknown-model", "http", "does not exist"),
+    ],
+)
+async def test_stream_that_fails(server: Replay, client: ApiClient, name: str, kind: str, words: str) -> None:
+    server.answers = {"POST /v1/chat/completions": recorded(name)}
+    with pytest.raises(ApiError) as raised:
+        await collect(client)
+    assert raised.value.kind == kind
+    assert words in raised.value.message
+
+
+async def test_closing_a_stream_closes_its_connection() -> None:
+    gone = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b'HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: {"choices": []}\n\n')
+        await writer.drain()
+        await reader.read()
+        while await reader.read(1000):
+            pass
+        gone.set()
+        writer.close()
+
+    listener = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+    async with listener, aclosing_client(ApiClient(url, None)) as api:
+        async with aclosing(api.stream("/v1/chat/completions", {})) as events:
+            async for _ in events:
+                break
+        await asyncio.wait_for(gone.wait(), 10)
