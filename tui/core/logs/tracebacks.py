@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from tui.core.logs.records import NOBODY, Speaker
 
 TEXT_LINES = 24
+IDLE_LINES = 200
+"""So many other lines end whatever is still open."""
 
 _EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?::\s?(?P<text>.*))?$")
 _TYPE = re.compile(
@@ -66,6 +68,7 @@ class Tracebacks:
     def __init__(self) -> None:
         self._readings: dict[str, _Reading] = {}
         self.busy = False
+        self._idle = 0
         """Is any reading open? While none is, plain lines that aren't a traceback's header need not be fed."""
 
     def introduce(self, key: str, text: str) -> None:
@@ -74,6 +77,15 @@ class Tracebacks:
 
     def feed(self, key: str, speaker: Speaker, text: str, line: int, at: float | None, head: str) -> tuple[bool, Raised | None]:
         """Returns whether the line belongs to a traceback, and the exception where it brings one."""
+        mine, raised = self._feed(key, speaker, text, line, at, head)
+        self._idle = 0 if mine else self._idle + 1
+        if self._idle > IDLE_LINES:
+            for reading in self._readings.values():
+                reading.open = reading.trailing = False
+            self.busy = False
+        return mine, raised
+
+    def _feed(self, key: str, speaker: Speaker, text: str, line: int, at: float | None, head: str) -> tuple[bool, Raised | None]:
         reading = self._readings.get(key)
         if reading is None:
             if HEADER not in text:
