@@ -163,6 +163,14 @@ def test_mig_instances_stand_under_their_gpu(driver: SimulatedDriver) -> None:
         assert second.mig == ()
 
 
+def test_pcie_traffic_comes_from_counters_that_wrap(driver: SimulatedDriver) -> None:
+    driver.play(row(0, pcie_rx_mb_s=58_000, pcie_tx_mb_s=100))
+    with watching(driver) as probe:
+        gpu = sample(probe, lambda found: found.gpus[0].pcie_rx_mb_s is not None).gpus[0]
+        assert gpu.pcie_rx_mb_s == pytest.approx(58_000, rel=0.1)
+        assert gpu.pcie_tx_mb_s == pytest.approx(100, rel=0.1)
+
+
 def test_what_the_driver_does_not_tell_is_unknown(driver: SimulatedDriver) -> None:
     driver.play({"index": 0, "uuid": "GPU-1", "name": "GeForce", "memory_used_mib": 1, "memory_total_mib": 2})
     with watching(driver) as probe:

@@ -2,12 +2,14 @@
 
 Facts are asked at the pace at which they change, so that sampling eight GPUs twice a second costs a few milliseconds of processor
 time a second: memory, utilisation and power every time; temperature, clocks and their like once a second; processes every two
-seconds; counters every five; what hardly ever changes once a minute. Each row of a frame has all of them, the last ones known.
+seconds; counters every five; what hardly ever changes, or costs much, once a minute. Each row of a frame has all of them, the last
+ones known.
 
 Memory is nvmlMemory_v2, which agrees with nvidia-smi: the first version of the call counts the driver's reserve as used.
 """
 
 import ctypes
+import time
 from typing import Any, Dict, List, Optional, Set, Tuple
 
 import pynvml
@@ -52,10 +54,16 @@ _FIELDS = (
     (pynvml.NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL, "nvlink_crc"),
     (pynvml.NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL, "nvlink_replay"),
     (pynvml.NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL, "nvlink_recovery"),
-    (pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES, "pcie_tx"),
-    (pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES, "pcie_rx"),
 )
+_PCIE_IDS = (pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES, pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES)
+PCIE_GAP_S = 0.04
+"""Between two readings of the byte counters: they have 32 bits, which the fastest links fill in 60 ms."""
 _FIELD_IDS = tuple(number for number, _ in _FIELDS)
+
+
+def mib(size: int) -> int:
+    """Bytes as nvidia-smi prints them: a part of a MiB counts as one (seen on driver 580: 1572.8 as 1573, 615.06 as 616)."""
+    return -(-size // MIB)
 
 
 class DriverGone(Exception):
@@ -68,12 +76,11 @@ class Device:
     def __init__(self, index: int) -> None:
         self.index = index
         self.row: Dict[str, Any] = {"index": index}
-        self.pids: Dict[int, Optional[float]] = {}
+        self.pids: Dict[int, Optional[int]] = {}
         """Processes on it and their memory in MiB."""
         self.handle: Any = None
         self._without: Set[Tuple[Any, ...]] = set()
         self._due: Dict[str, float] = {}
-        self._pcie: Optional[Tuple[float, int, int]] = None
         self._instances: List[Tuple[Any, Dict[str, Any]]] = []
         self._failed = ""
 
@@ -128,7 +135,7 @@ class Device:
             if self._is_due("minute", 60.0, now):
                 self._each_minute()
             if self._is_due("counters", 5.0, now):
-                self._counters(now)
+                self._counters()
             if self._is_due("processes", 2.0, now):
                 self._processes()
             if self._instances:
@@ -148,7 +155,6 @@ class Device:
         self.pids = {}
         self.handle = None
         self._due = {}
-        self._pcie = None
         self._instances = []
 
     def _attach(self) -> None:
@@ -175,8 +181,7 @@ class Device:
         if memory is None:
             self._set(memory_used_mib=None, memory_total_mib=None)
         else:
-            # nvidia-smi cuts off, it doesn't round
-            self._set(memory_used_mib=memory.used // MIB, memory_total_mib=memory.total // MIB)
+            self._set(memory_used_mib=mib(memory.used), memory_total_mib=mib(memory.total))
         use = self._ask("nvmlDeviceGetUtilizationRates")
         self._set(utilisation=use.gpu if use is not None else None, memory_utilisation=use.memory if use is not None else None)
         power = self._ask("nvmlDeviceGetPowerUsage")
@@ -211,6 +216,7 @@ class Device:
             limit = self._ask("nvmlDeviceGetPowerManagementLimit")
         rows = self._ask("nvmlDeviceGetRemappedRows")
         up, total = self._nvlinks()
+        energy = self._ask("nvmlDeviceGetTotalEnergyConsumption")  # 4 ms of processor time on an H200
         self._set(
             power_limit_w=limit / 1000.0 if limit is not None else None,
             sm_clock_max_mhz=self._ask("nvmlDeviceGetMaxClockInfo", pynvml.NVML_CLOCK_SM),
@@ -220,6 +226,7 @@ class Device:
             remapped_rows=rows[0] + rows[1] if rows is not None else None,
             row_remap_pending=bool(rows[2]) if rows is not None else None,
             row_remap_failed=bool(rows[3]) if rows is not None else None,
+            energy_j=energy / 1000.0 if energy is not None else None,
             nvlinks_up=up,
             nvlinks_total=total,
         )
@@ -238,11 +245,9 @@ class Device:
                 break
         return (up, total) if total else (None, None)
 
-    def _counters(self, now: float) -> None:
-        energy = self._ask("nvmlDeviceGetTotalEnergyConsumption")
+    def _counters(self) -> None:
         self._set(
             fan_percent=self._ask("nvmlDeviceGetFanSpeed"),
-            energy_j=energy / 1000.0 if energy is not None else None,
             pcie_generation=self._ask("nvmlDeviceGetCurrPcieLinkGeneration"),
             pcie_width=self._ask("nvmlDeviceGetCurrPcieLinkWidth"),
         )
@@ -260,43 +265,48 @@ class Device:
             ecc_uncorrected=values.get("ecc_uncorrected"),
             nvlink_errors=sum(errors) if errors and self.row.get("nvlinks_total") else None,
         )
-        before = self._pcie
-        self._pcie = (now, values["pcie_rx"], values["pcie_tx"]) if "pcie_rx" in values and "pcie_tx" in values else None
-        if before is not None and self._pcie is not None and now > before[0]:
-            rx, tx = self._pcie[1] - before[1], self._pcie[2] - before[2]
-            if rx >= 0 and tx >= 0:  # the counters may wrap
-                span = now - before[0]
-                self._set(pcie_rx_mb_s=round(rx / span / 1e6, 2), pcie_tx_mb_s=round(tx / span / 1e6, 2))
-
-    @property
-    def counts_pcie(self) -> bool:
-        """Whether the driver counts PCIe bytes; else they must be measured, which takes its time."""
-        return self._pcie is not None or "error" in self.row
 
     def measure_pcie(self) -> None:
-        """Lets the driver measure PCIe traffic, over 20 ms each way (in KB/s)."""
+        """Measures PCIe traffic over some 40 ms: from the byte counters where there are some, else by the driver's own measurement,
+        which costs three times as much."""
         if self.handle is None:
             return
         try:
-            rx = self._ask("nvmlDeviceGetPcieThroughput", pynvml.NVML_PCIE_UTIL_RX_BYTES)
-            tx = self._ask("nvmlDeviceGetPcieThroughput", pynvml.NVML_PCIE_UTIL_TX_BYTES)
+            traffic = self._counted_pcie() or self._measured_pcie()
         except (pynvml.NVMLError, DriverGone):  # the next sample meets it again, and says so
             return
-        self._set(
-            pcie_rx_mb_s=round(rx * 1024 / 1e6, 2) if rx is not None else None,
-            pcie_tx_mb_s=round(tx * 1024 / 1e6, 2) if tx is not None else None,
-        )
+        self._set(pcie_rx_mb_s=traffic[0], pcie_tx_mb_s=traffic[1])
+
+    def _counted_pcie(self) -> Optional[Tuple[float, float]]:
+        began = time.monotonic()
+        first = self._ask("nvmlDeviceGetFieldValues", _PCIE_IDS)
+        if first is None or any(answer.nvmlReturn != pynvml.NVML_SUCCESS for answer in first):
+            self._without.add(("nvmlDeviceGetFieldValues", _PCIE_IDS))
+            return None
+        time.sleep(PCIE_GAP_S)
+        second = self._ask("nvmlDeviceGetFieldValues", _PCIE_IDS)
+        seconds = time.monotonic() - began
+        if second is None or any(answer.nvmlReturn != pynvml.NVML_SUCCESS for answer in second):
+            return None
+        gained = [(_field(after) - _field(before)) % (1 << 32) for before, after in zip(first, second)]
+        return (round(gained[0] / seconds / 1e6, 1), round(gained[1] / seconds / 1e6, 1))
+
+    def _measured_pcie(self) -> Tuple[Optional[float], Optional[float]]:
+        # in KB of 1,000 bytes, as a comparison with the counters shows
+        rx = self._ask("nvmlDeviceGetPcieThroughput", pynvml.NVML_PCIE_UTIL_RX_BYTES)
+        tx = self._ask("nvmlDeviceGetPcieThroughput", pynvml.NVML_PCIE_UTIL_TX_BYTES)
+        return (rx / 1e3 if rx is not None else None, tx / 1e3 if tx is not None else None)
 
     # -- processes and MIG ---------------------------------------------------------------------------------------------------------
 
     def _processes(self) -> None:
-        found: Dict[int, Optional[float]] = {}
+        found: Dict[int, Optional[int]] = {}
         self._list(self.handle, found)
         for handle, _ in self._instances:
             self._list(handle, found)
         self.pids = found
 
-    def _list(self, handle: Any, found: Dict[int, Optional[float]]) -> None:
+    def _list(self, handle: Any, found: Dict[int, Optional[int]]) -> None:
         for name in ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses"):
             if (name,) in self._without:
                 continue
@@ -310,9 +320,9 @@ class Device:
                 continue
             for process in running:
                 memory = process.usedGpuMemory
-                mib = memory / float(MIB) if memory is not None else None
+                held = mib(memory) if memory is not None else None
                 known = found.get(process.pid)
-                found[process.pid] = mib if known is None else max(known, mib or 0.0)
+                found[process.pid] = held if known is None else max(known, held or 0)
 
     def _find_instances(self) -> None:
         mode = self._ask("nvmlDeviceGetMigMode")
@@ -341,8 +351,8 @@ class Device:
                 self._due["minute"] = 0.0  # instances were made or destroyed: look again
                 row.pop("memory_used_mib", None)
                 continue
-            row["memory_used_mib"] = memory.used // MIB
-            row["memory_total_mib"] = memory.total // MIB
+            row["memory_used_mib"] = mib(memory.used)
+            row["memory_total_mib"] = mib(memory.total)
 
 
 def _field(answer: Any) -> Any:

@@ -161,7 +161,7 @@ class GpuWatch:
                         facts[pid],
                         pid=pid,
                         engine=self._is_engine(pid, facts[pid]),
-                        memory_mib=int(memory) if memory is not None else None,
+                        memory_mib=memory,
                     )
                     for pid, memory in sorted(device.pids.items())
                 ]
@@ -189,14 +189,13 @@ class GpuWatch:
                 self.changed.set()
 
     def _measure_pcie(self) -> None:
-        # one GPU a second in turn, after the frame is out: a measurement takes 40 ms
+        # one GPU a second in turn, after the frame is out: a measurement takes 40 ms, and 0.6 of processor time
         now = time.monotonic()
-        waiting = [device for device in self._devices if not device.counts_pcie]
-        if not waiting or now < self._pcie_due:
+        if not self._devices or now < self._pcie_due:
             return
         self._pcie_due = now + 1.0
         self._pcie_turn += 1
-        device = waiting[self._pcie_turn % len(waiting)]
+        device = self._devices[self._pcie_turn % len(self._devices)]
         self.asking = device.index
         self.asking_since = now
         device.measure_pcie()

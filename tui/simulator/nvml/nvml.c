@@ -18,8 +18,8 @@
  *     KEY NUMBER                 a value; a key that isn't there is "not supported" to the caller:
  *         memory_total_mib memory_used_mib memory_reserved_mib utilisation memory_utilisation temperature_c memory_temperature_c
  *         power_w power_limit_w sm_clock_mhz sm_clock_max_mhz memory_clock_mhz memory_clock_max_mhz throttle (bits)
- *         performance_state (0 is P0) pcie_generation pcie_generation_max pcie_width pcie_width_max pcie_rx_bytes pcie_tx_bytes
- *         pcie_rx_kb_s pcie_tx_kb_s nvlinks_up nvlinks_total nvlink_errors ecc_corrected ecc_uncorrected remapped_rows
+ *         performance_state (0 is P0) pcie_generation pcie_generation_max pcie_width pcie_width_max pcie_rx_kb_s pcie_tx_kb_s
+ *         nvlinks_up nvlinks_total nvlink_errors ecc_corrected ecc_uncorrected remapped_rows
  *         row_remap_pending row_remap_failed fan_percent energy_j
  *
  * Types and numbers are those of NVIDIA's public nvml.h.
@@ -381,7 +381,9 @@ struct field { unsigned id, scope; long long at, latency; int type, status; unio
 int nvmlDeviceGetFieldValues(struct handle *h, int count, struct field *to) {
     static const struct { unsigned id; const char *key; } known[] = {
         {3, "ecc_corrected"}, {4, "ecc_uncorrected"}, {38, "nvlink_errors"}, {82, "memory_temperature_c"},
-        {197, "pcie_tx_bytes"}, {198, "pcie_rx_bytes"}};
+        {197, "pcie_tx_kb_s"}, {198, "pcie_rx_kb_s"}};
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
     int status = OK;
     const struct gpu *g = enter(h, &status);
     if (!g) return status;
@@ -392,6 +394,10 @@ int nvmlDeviceGetFieldValues(struct handle *h, int count, struct field *to) {
             if (known[j].id == to[i].id && find(g, known[j].key)) {
                 to[i].status = OK;
                 to[i].value.number = (u64)or_zero(g, known[j].key);
+                if (to[i].id >= 197) { /* counters of bytes, in 32 bits as the real ones */
+                    to[i].type = 1;
+                    to[i].value.number = (unsigned)(u64)(or_zero(g, known[j].key) * 1e3 * (t.tv_sec % 4096 + t.tv_nsec / 1e9));
+                }
             }
     }
     return leave(OK);

@@ -46,8 +46,6 @@ _PLAIN: Final = (
     "pcie_generation_max",
     "pcie_width",
     "pcie_width_max",
-    "pcie_rx_bytes",
-    "pcie_tx_bytes",
     "nvlinks_up",
     "nvlinks_total",
     "nvlink_errors",
