@@ -2,12 +2,12 @@
 
 import json
 from json.scanner import make_scanner
-from typing import Any, List, Optional
+from typing import Any, List, Optional, Tuple
 
 from tui.probe.load_http import Response
 from tui.probe.load_net import Connection
 from tui.wire.metrics import COMPLETED, FAILED, Record
-from tui.wire.stream import REASONING, EventDecoder, error_of, token_of
+from tui.wire.stream import CONTENT, REASONING, EventDecoder, error_of, token_of
 
 scan = make_scanner(json.JSONDecoder())  # type: ignore[arg-type]
 
@@ -42,6 +42,7 @@ class Stream:
         "plain",
         "record",
         "response",
+        "template",
         "texts",
         "touched",
     )
@@ -54,6 +55,8 @@ class Stream:
         self.endpoint = endpoint
         self.keep_text = keep_text
         self.texts: List[str] = []
+        self.template: Tuple[bytes, bytes] = (b"", b"")
+        """The JSON of the last token's chunk before and behind its string."""
         self.response = Response()
         self.decoder = EventDecoder()
         self.plain: Optional[List[bytes]] = None
@@ -102,6 +105,15 @@ class Stream:
             self._event(payload, stamp)
 
     def _event(self, payload: bytes, stamp: float) -> None:
+        before, behind = self.template
+        if before and payload.startswith(before) and payload.endswith(behind):
+            # The same JSON as before but for the string of the token: what it says is known without reading it again.
+            string = payload[len(before) : -len(behind)]
+            if string and b'"' not in string and b"\\" not in string:
+                self.record.chunks.append(stamp)
+                if self.keep_text:
+                    self.texts.append(string.decode("utf-8", "replace"))
+                return
         if payload == b"[DONE]":
             self.done = True
             return
@@ -129,10 +141,19 @@ class Stream:
         usage = obj.get("usage")
         if usage:
             self._usage(usage)
+        elif choices and kind == CONTENT and not finish and record.answer is not None:
+            self._learn(payload, text)
         if not choices or "error" in obj:
             message = error_of(obj)
             if message is not None:
                 raise Failure("error_object", message)
+
+    def _learn(self, payload: bytes, text: str) -> None:
+        """Remembers what stands around the token's string, when that is told beyond doubt."""
+        string = b'":"' + text.encode("utf-8", "replace") + b'"'
+        at = payload.find(string)
+        if text and at >= 0 and payload.find(string, at + 1) < 0 and payload[:at].endswith((b'"content', b'"text')):
+            self.template = (payload[: at + 3], payload[at + len(string) - 1 :])
 
     def _lenient(self, payload: bytes) -> Any:
         try:

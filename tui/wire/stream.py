@@ -35,6 +35,15 @@ class EventDecoder:
 
         Raises ValueError when one event is larger than MAX_EVENT_BYTES.
         """
+        if (
+            not self._tail
+            and not self._skip_lf
+            and data[:6] == b"data: "
+            and data[-1:] == b"\n"
+            and data.find(b"\n") == len(data) - 2
+            and b"\r" not in data
+        ):
+            return [data[6:-2]]  # nearly every piece of a token stream is exactly one event
         if self._skip_lf and data:
             self._skip_lf = False
             if data[:1] == b"\n":

@@ -1,0 +1,172 @@
+"""How true the load generator's figures are: against a server with a known schedule that writes down when it sent each token.
+
+    python tests/benchmarks/fidelity.py [--concurrency 1,16,128,512] [--gap MS] [--seconds S] [--processes N] [--workers N] [--json]
+
+For each concurrency: p50 and p99 of TTFT, ITL and TPOT and the throughput as the load generator has them and as the server's own
+record has them; how late the arrival stamps are against the sending of the same token; CPU per token event; how late the process
+read (`now - stamp`). Run it on a machine that has nothing else to do.
+"""
+
+import argparse
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from tui.probe.load_prompts import _unknown
+from tui.probe.load_workers import Share, carry, first_address
+from tui.wire.metrics import COMPLETED, Record, percentile, summary
+
+HERE = Path(__file__).parent
+
+
+class ScheduleServer:
+    """`schedule_server.py` in processes of its own."""
+
+    def __init__(self, ttft: float, gap: float, processes: int) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = int(probe.getsockname()[1])
+        self.log = Path(tempfile.mkdtemp()) / "sent"
+        command = [sys.executable, str(HERE / "schedule_server.py"), str(self.port), "--ttft", str(ttft), "--gap", str(gap)]
+        self._process = subprocess.Popen([*command, "--processes", str(processes), "--log", str(self.log)])
+        self._processes = processes
+        self.url = f"http://127.0.0.1:{self.port}"
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                break
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+
+    def stop(self) -> dict[str, dict[str, Any]]:
+        """Ends it; what it sent, by the id of the reply."""
+        self._process.send_signal(signal.SIGTERM)
+        self._process.wait(30)
+        sent = {}
+        for worker in range(self._processes):
+            for line in Path(f"{self.log}.{worker}").read_text().splitlines():
+                reply = json.loads(line)
+                sent[reply["id"]] = reply
+        return sent
+
+
+def spawn(argv: list[str], **options: Any) -> "subprocess.Popen[bytes]":
+    """A worker of the load generator."""
+    return subprocess.Popen(argv, **options)
+
+
+def measure(url: str, concurrency: int, tokens: int, requests: int, workers: int) -> tuple[Any, list[float]]:
+    """Runs the load generator as the probe does."""
+    plan = {"url": url, "endpoint": "completions", "model": "scheduled", "input_tokens": 64, "output_tokens": tokens, "seed": "f"}
+    order = {"concurrency": concurrency, "requests": requests, "keep_text": True}
+    share = Share(plan, _unknown().known, {"max_tokens": "$asked", "stream": True}, order, 0, 1, 0, None, first_address(url)[0])
+    return carry(share, workers, spawn, stopping=lambda: False, tick=lambda progress: None)
+
+
+def truth(sent: list[dict[str, Any]]) -> dict[str, float]:
+    """The figures by the server's own record."""
+    ttfts = sorted(reply["sent"][0] - reply["arrived"] for reply in sent)
+    itls = sorted(b - a for reply in sent for a, b in zip(reply["sent"], reply["sent"][1:], strict=False))
+    tpots = sorted((reply["sent"][-1] - reply["sent"][0]) / (len(reply["sent"]) - 1) for reply in sent)
+    tokens = sum(len(reply["sent"]) for reply in sent)
+    whole = max(reply["sent"][-1] for reply in sent) - min(reply["arrived"] for reply in sent)
+    found = {"output_throughput": tokens / whole}
+    for name, values in (("ttft", ttfts), ("itl", itls), ("tpot", tpots)):
+        for p in (50, 99):
+            found[f"p{p}_{name}_ms"] = percentile(values, p) * 1000
+    return found
+
+
+def lateness(records: list[Record], sent: dict[str, dict[str, Any]]) -> list[float]:
+    """Arrival stamp minus the time just before the sending of the same token, in ascending order."""
+    late = []
+    for record in records:
+        if record.state == COMPLETED:
+            reply = sent[record.text.split(" ", 1)[0]]
+            late += [a - s for a, s in zip(record.chunks, reply["sent"], strict=True)]
+    return sorted(late)
+
+
+def one(concurrency: int, options: argparse.Namespace) -> dict[str, Any]:
+    """One point: what was measured and what was true."""
+    server = ScheduleServer(options.ttft, options.gap, options.processes)
+    tokens = options.tokens
+    waves = max(2, round(options.seconds * 1000 / (options.ttft + options.gap * tokens)))
+    try:
+        outcome, busy = measure(server.url, concurrency, tokens, concurrency * waves, options.workers)
+    finally:
+        sent = server.stop()
+    figures = summary(outcome.records, outcome.begin, outcome.end, concurrency=concurrency)
+    matched = [sent[record.text.split(" ", 1)[0]] for record in outcome.records if record.state == COMPLETED]
+    true = truth(matched)
+    late = lateness(outcome.records, sent)
+    lags = sorted(outcome.health.lags)
+    found: dict[str, Any] = {"concurrency": concurrency, "failed": figures["failed"], "completed": figures["completed"]}
+    found["events_per_s"] = outcome.health.events / outcome.health.wall_s
+    for name, value in true.items():
+        measured = figures[name]
+        found[name] = {"true": value, "measured": measured, "off_ms": measured - value if name.endswith("_ms") else None}
+        found[name]["off_percent"] = (measured / value - 1) * 100
+    found["stamp_late_p50_ms"] = percentile(late, 50) * 1000
+    found["stamp_late_p99_ms"] = percentile(late, 99) * 1000
+    found["read_lag_p50_ms"] = percentile(lags, 50) * 1000
+    found["read_lag_p99_ms"] = percentile(lags, 99) * 1000
+    found["cpu_us_per_event"] = outcome.health.cpu_s / outcome.health.events * 1e6
+    found["busy"] = max(busy)
+    return found
+
+
+def verdict(found: dict[str, Any]) -> list[str]:
+    """Which figures are off by more than 1 ms and 2 %."""
+    bad = []
+    for name, values in found.items():
+        if isinstance(values, dict):
+            off = abs(values["off_ms"]) if values["off_ms"] is not None else float("inf")
+            if off > 1.0 and abs(values["off_percent"]) > 2.0:
+                bad.append(name)
+    return bad
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--concurrency", default="1,16,128,512")
+    parser.add_argument("--ttft", type=float, default=50.0)
+    parser.add_argument("--gap", type=float, default=40.0, help="ms between tokens of a stream")
+    parser.add_argument("--tokens", type=int, default=100)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 2) // 2), help="of the server")
+    parser.add_argument("--workers", type=int, default=1, help="of the load generator")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    rows = []
+    for concurrency in map(int, options.concurrency.split(",")):
+        found = one(concurrency, options)
+        rows.append(found)
+        if options.json:
+            continue
+        words = [
+            f"c={concurrency:4d} {found['events_per_s']:8.0f} ev/s {found['cpu_us_per_event']:6.1f} us/ev busy {found['busy']:.2f}"
+        ]
+        names = ("p50_ttft_ms", "p99_ttft_ms", "p50_itl_ms", "p99_itl_ms", "p50_tpot_ms", "p99_tpot_ms")
+        words += [f"{name[:-3]} {found[name]['true']:.2f}{found[name]['off_ms']:+.3f}" for name in names]
+        words.append(f"tok/s {found['output_throughput']['true']:.0f}{found['output_throughput']['off_percent']:+.2f}%")
+        words.append(f"stamps late {found['stamp_late_p50_ms']:.3f}/{found['stamp_late_p99_ms']:.3f} ms")
+        words.append(f"read lag {found['read_lag_p50_ms']:.2f}/{found['read_lag_p99_ms']:.2f} ms")
+        bad = verdict(found)
+        print("  ".join(words) + ("  OFF: " + ",".join(bad) if bad or found["failed"] else "  ok"), flush=True)
+    if options.json:
+        print(json.dumps(rows))
+
+
+if __name__ == "__main__":
+    main()
