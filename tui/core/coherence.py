@@ -63,6 +63,10 @@ _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 _INNER_CAPITAL = re.compile(r"[a-zà-ÿ][A-Z]")
 _CODE = re.compile(r"```.*?(?:```|$)|`[^`\n]*`|\$\$.*?\$\$|\\\[.*?\\\]|\\\(.*?\\\)|https?://\S+", re.DOTALL)
 
+_AROUND = ".,;:!?()[]\"'“”„«»‘’*_-–—…`#>|/+=~¿¡"
+"""What may stand around a word, Markdown included."""
+_STRANGE = re.compile(r"[_{}<>\[\]\\^=#@|~\u0120\ufffd≠]")
+
 ENOUGH_WORDS = 10
 """Below this the share of small words says nothing: "Water rises, cools, condenses, falls." has none."""
 
@@ -175,9 +179,24 @@ def _salad(text: str, words: list[str]) -> str | None:
         return "no words of a language" if len(words) >= 3 and not small and _run_together(words, odd) else None
     if odd > max(1, 0.1 * len(words)) and small < 0.25 * len(words):
         return "words run together"
+    if _odd_share(text) > max(0.1, small / len(words)):
+        return "words and symbols run together"
     if small < SMALL_SHARE * len(words):
         return "no sentences in it"
     return None
+
+
+def _odd_share(text: str) -> float:
+    """The share of pieces between blanks that no language writes so: `_getters`, `]]>`, `0x7fthe`, a word of two scripts.
+
+    Prose has 0 to 8 % of them, fewer than small words; random tokens have 17 % and more.
+    """
+    pieces = [piece for piece in (one.strip(_AROUND) for one in text.split()) if piece and unicodedata.category(piece[0]) != "So"]
+    odd = 0
+    for piece in pieces:
+        strange = _STRANGE.search(piece) or (any(map(str.isdigit, piece)) and sum(map(str.isalpha, piece)) > 2)
+        odd += bool(strange) or bool(_INNER_CAPITAL.search(piece)) or len(_scripts(piece)) > 1
+    return odd / len(pieces) if len(pieces) >= ENOUGH_WORDS else 0.0
 
 
 def _run_together(words: list[str], odd: int) -> bool:
