@@ -3,6 +3,7 @@
 import asyncio
 import os
 import shlex
+import signal
 import subprocess
 from pathlib import Path
 
@@ -132,3 +133,17 @@ async def test_a_host_without_python_is_named_and_still_runs_commands(tmp_path: 
             await host.start_probe("watch", {})
         assert "install python3" in caught.value.advice
         assert (await host.run(["echo", "still"])).stdout == b"still\n"
+
+
+@pytest.mark.timing
+async def test_a_frozen_prefix_is_noticed() -> None:
+    async with ExecHost(["env"]) as host:
+        await host.connect()
+        await eventually(lambda: host.connection.round_trip_ms, what="the first round trip")
+        stopped = [pid for pid in descendants(os.getpid()) if "head" in command_line(pid) or "/bin/sh" in command_line(pid)]
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        error = await asyncio.wait_for(host.wait_lost(), 20)
+        assert "nothing came for 8 s" in error.cause
+        await host.connect()
+        assert host.connection.online

@@ -376,3 +376,36 @@ async def test_closing_leaves_no_process_on_the_host(sshd: Sshd) -> None:
         await host.start_probe("watch", {"hz": 2.0})
         assert sshd.sessions()
     await eventually(lambda: not sshd.sessions(), what="the end of all processes")
+
+
+async def test_options_that_leave_nothing_to_choose(sshd: Sshd) -> None:
+    sshd.write_client_config("KexAlgorithms no-such-algorithm")
+    error = await failure(host_of(sshd))
+    assert isinstance(error, Refused)
+    assert "key exchange" in error.cause
+
+
+async def test_no_algorithm_in_common(sshd: Sshd) -> None:
+    sshd.stop()
+    sshd.options.append("Ciphers aes256-ctr")
+    sshd.start()
+    sshd.write_client_config("Ciphers aes128-ctr")
+    error = await failure(host_of(sshd))
+    assert isinstance(error, Refused)
+    assert "in common" in error.cause
+
+
+async def test_connecting_again_and_again_leaks_nothing(sshd: Sshd) -> None:
+    async def once() -> None:
+        async with host_of(sshd) as host:
+            await host.connect()
+            await host.run(["true"])
+            await host.start_probe("watch", {})
+            await host.connect()
+
+    await once()
+    files, tasks = len(os.listdir("/proc/self/fd")), len(asyncio.all_tasks())
+    for _ in range(5):
+        await once()
+    await eventually(lambda: len(asyncio.all_tasks()) <= tasks, what="as few tasks as before")
+    assert len(os.listdir("/proc/self/fd")) <= files

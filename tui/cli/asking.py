@@ -2,7 +2,7 @@
 
 import asyncio
 import getpass
-import sys
+import os
 
 from tui.core.text import clean
 from tui.host.base import Asker
@@ -43,10 +43,11 @@ def _read(question: str, echo: bool) -> str | None:
 
 
 def terminal_asker() -> Asker | None:
-    """An asker when a person sits at a terminal, None in scripts, CI and cron."""
+    """An asker when a person sits at a terminal; None in scripts, CI, cron and background jobs."""
     try:
         with open("/dev/tty", "rb", buffering=0) as terminal:
-            interactive = terminal.isatty()
+            # A job in the background that reads from its terminal is stopped by it.
+            foreground = os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
     except OSError:
         return None
-    return TerminalAsker() if interactive and sys.stderr.isatty() else None
+    return TerminalAsker() if foreground else None

@@ -116,10 +116,13 @@ class _Config(SSHClientConfig):
 def resolve(alias: str, user: str | None = None, port: int | None = None, files: Sequence[Path] | None = None) -> Login:
     """Reads the configuration for a host. Runs the commands of `Match exec`, so call it in a thread.
 
-    Raises Refused when the configuration can't be read as one.
+    Raises Refused when the configuration can't be read as one, or the local user has no name.
     """
     existing = tuple(file for file in (default_files() if files is None else files) if os.access(file, os.R_OK) and file.is_file())
-    local_user = getpass.getuser()
+    try:
+        local_user = getpass.getuser()
+    except (KeyError, OSError) as error:
+        raise Refused("this machine has no name for your user", "set LOGNAME and USER in the environment") from error
 
     def load(last: Any, final: bool) -> Any:
         return _Config.load(

@@ -138,6 +138,8 @@ def explain(error: BaseException, login: Login, client: LoginClient | None, seco
             return disconnected(error, login, client)
         case OSError():
             return _system(error, login)
+        case ValueError():
+            return Refused(f"the ssh options for {login.alias} can't be used: {clean(str(error))}", "correct them in ~/.ssh/config")
         case _:
             return Unreachable(f"{where}: {clean(str(error)) or type(error).__name__}")
 

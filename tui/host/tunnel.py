@@ -30,8 +30,8 @@ class _Stream(httpcore.AsyncNetworkStream):
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         try:
-            if timeout is None:
-                return await self._stream.receive(max_bytes)
+            if timeout is None or getattr(self._stream, "readable", False):
+                return await self._stream.receive(max_bytes)  # what is there already needs no timer
             with anyio.fail_after(timeout):
                 return await self._stream.receive(max_bytes)
         except anyio.EndOfStream:
