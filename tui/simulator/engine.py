@@ -21,6 +21,8 @@ KV_BLOCKS = 52_371
 FIRST_TOKEN_S = 0.160
 """From the arrival of a request until its prompt can be computed: tokenizing, the queue between the processes, sampling."""
 PREFILL_TOKEN_S = 25e-6
+_CATCH_UP_S = 0.03
+"""How far a step may lie behind its schedule and still be caught up with: this process was late, not the GPUs."""
 _STEP_MS = ((1, 11.93), (2, 12.25), (4, 12.7), (8, 13.5), (16, 14.7), (32, 16.8), (64, 20.8), (128, 29.6), (256, 48.0), (512, 96.0))
 
 
@@ -155,7 +157,7 @@ class Engine:
             prefilled, decoding = self._plan()
             takes = prefilled * PREFILL_TOKEN_S + (step_seconds(len(decoding)) if decoding else 0.004)
             # The schedule is kept over steps, so that the rounding of each sleep does not add up.
-            due = max(due, time.monotonic() - 0.005) + takes
+            due = max(due, time.monotonic() - _CATCH_UP_S) + takes
             if (rest := due - time.monotonic()) > 0:
                 await asyncio.sleep(rest)
             self._step(decoding)
@@ -196,17 +198,19 @@ class Engine:
         return prefilled, decoding
 
     def _step(self, decoding: Sequence[Generation]) -> None:
-        now = time.monotonic()
+        now, count = time.monotonic(), 0
         for generation in decoding:
             if generation.over:
                 continue
             text = generation.reply[generation.said]
             generation.said += 1
             self._metrics.token(generation, now)
+            count += 1
             generation.last_token = now
             last = generation.said == len(generation.reply)
             if last:
                 generation.over = True
                 self._metrics.finished(generation, generation.finish)
             generation.emit(text, generation.finish if last else None)
+        self._metrics.generated(count)
         self._running = [generation for generation in self._running if not generation.over]

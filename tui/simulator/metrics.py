@@ -128,13 +128,15 @@ class ServerMetrics:
             self._queue.observe(generation.scheduled - generation.arrived)
 
     def token(self, generation: Generation, now: float) -> None:
-        self.generation_tokens += 1
-        self._generation.inc()
         if generation.last_token is None:
             generation.first_token = now
             self._ttft.observe(now - generation.arrived)
         else:
             self._itl.observe(now - generation.last_token)
+
+    def generated(self, tokens: int) -> None:
+        self.generation_tokens += tokens
+        self._generation.inc(tokens)
 
     def iteration(self, tokens: int) -> None:
         self._iteration.observe(tokens)

@@ -91,6 +91,22 @@ class Simulation:
         """As a configuration would describe it."""
         return Deployment(api=self.api_url, engines=(Engine(host=self.target, log=f"file:{self.log_path}"),))
 
+    def user(self, folder: Path) -> dict[str, str]:
+        """An environment for commands of a user who has this host in the SSH configuration, and its deployment in a configuration
+        file, under the host's alias; both are written below `folder`, which is that user's home."""
+        quoted = json.dumps  # a JSON string is a TOML string
+        (folder / ".ssh").mkdir(mode=0o700, parents=True, exist_ok=True)
+        (folder / ".ssh" / "config").write_text(f"Include {self.ssh_config}\n")
+        engine = self.deployment.engines[0]
+        (folder / "readyroom.toml").write_text(
+            f"default = {quoted(self.target)}\n\n[deployments.{self.target}]\napi = {quoted(self.api_url)}\n\n"
+            f"[[deployments.{self.target}.engines]]\nhost = {quoted(engine.host)}\nlog = {quoted(engine.log)}\n"
+        )
+        own = {
+            f"XDG_{kind}_HOME": str(folder / name) for kind, name in (("CONFIG", "config"), ("STATE", "state"), ("DATA", "data"))
+        }
+        return {**os.environ, **own, "HOME": str(folder), "READYROOM_CONFIG": str(folder / "readyroom.toml")}
+
     async def do(self, name: str, **arguments: Any) -> Any:
         """Asks the host to do something: "drop_link", "kill_engine", "rotate_log", "set_gpu" … (see `host.SimulatedHost.do`).
 

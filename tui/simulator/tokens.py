@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-_PIECE = re.compile(r" ?[A-Za-z]{1,7}| ?[0-9]{1,3}|\n+| ?[^A-Za-z0-9\s]{1,2}|\s", re.ASCII)
+_PIECE = re.compile(r" ?[A-Za-z]{1,6}| ?[0-9]{1,3}|\n+| ?[^A-Za-z0-9\s]{1,2}|\s", re.ASCII)
 
 
 def split(text: str) -> list[str]:
