@@ -11,6 +11,7 @@ from tui.core.chat import NO_TEMPLATE, Conversation, Turn, Usage
 from tui.core.connection import ConnectionState, Link
 from tui.core.deployment import DeploymentState
 from tui.core.logs.state import Loader, LoadState, Phase
+from tui.core.smoke import Outcome, SmokeResult, SmokeRun
 from tui.core.text import clean
 from tui.messages import (
     ConversationCleared,
@@ -204,6 +205,22 @@ async def test_system_prompt_new_conversation_and_copy() -> None:
         pane.conversation = Conversation("older")
         await until(pilot, lambda: not pane.query(TurnView))
         assert "Ask the model something" in text(app)
+
+
+async def test_a_smoke_run_shows_where_it_has_no_panel() -> None:
+    pane = ChatPane()
+    run = SmokeRun("m", 2, (SmokeResult("fact", Outcome.FAILED, "Sydney, not Canberra"),))
+    async with PaneHost(pane).run_test(size=(80, 24)) as pilot:
+        pane.ready = True
+        pane.smoke, pane.smoking = run, True
+        await until(pilot, lambda: "fact: Sydney, not Canberra" in text(pilot.app))
+        pane.smoking = False
+        pane.focus_prompt()
+        await pilot.press("x", "enter")
+        await until(pilot, lambda: "Sydney" not in text(pilot.app))
+        pane.smoke = replace(run, finished=True)
+        await pilot.resize_terminal(140, 40)
+        await until(pilot, lambda: "Sydney" not in text(pilot.app))
 
 
 async def test_errors_and_notes_stand_in_the_pane() -> None:

@@ -130,6 +130,8 @@ class MainScreen(Screen[None]):
                             model=mine.model,
                             ready=mine.api_ready,
                             reason=mine.why_not_ready,
+                            smoke=mine.smoke,
+                            smoking=mine.smoking,
                         )
                         yield BenchPane(id="tab-bench").data_bind(
                             points=mine.points,

@@ -14,10 +14,12 @@ from textual.widgets import Static
 from tui.core.chat import Conversation
 from tui.core.deployment import DeploymentState
 from tui.core.logs.state import Phase
+from tui.core.smoke import SmokeRun
 from tui.messages import ConversationCleared, GenerationStopped, PromptSubmitted, SystemPromptChanged, TextCopied
 from tui.widgets.figures import B, W, label, line, middle
 from tui.widgets.numbers import whole
 from tui.widgets.prompt import Prompt
+from tui.widgets.smoke_panel import SmokeStrip
 
 if TYPE_CHECKING:
     from tui.widgets.turn_view import TurnView
@@ -26,6 +28,8 @@ KEPT_TURNS = 60
 """Turns that stay on the screen; older ones are still sent to the model."""
 TALL = 32
 """Rows of the screen from which there is air between a prompt and its reply."""
+BROAD = 110
+"""Columns of the screen from which the smoke run has a panel of its own beside the chat."""
 NEAR = 2
 """Rows from the end within which the reader follows the text as it grows."""
 
@@ -86,6 +90,7 @@ class ChatPane(Vertical):
     ChatPane.-talking > #chat-empty { display: none; }
     ChatPane > Turns { display: none; }
     ChatPane.-talking > Turns { display: block; }
+    ChatPane.-alone.-smoked > SmokeStrip { display: block; margin: 0 1; }
     ChatPane.-tight TurnView > Markdown { margin: 0; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -101,6 +106,8 @@ class ChatPane(Vertical):
     ready: var[bool] = var(False, init=False)
     reason: var[str] = var("", init=False)
     folded: var[bool] = var(True, init=False)
+    smoke: var[SmokeRun | None] = var(None, init=False)
+    smoking: var[bool] = var(False, init=False)
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
@@ -112,6 +119,7 @@ class ChatPane(Vertical):
         yield Static(id="chat-system", markup=False)
         yield Static(id="chat-empty", markup=False)
         yield Turns(can_focus=True)
+        yield SmokeStrip(id="chat-smoke")
         yield Prompt(id="prompt")
 
     def on_mount(self) -> None:
@@ -119,7 +127,9 @@ class ChatPane(Vertical):
         self._show_system()
 
     def on_resize(self) -> None:
-        self.set_class(self.app.size.height < TALL, "-tight")
+        width, height = self.app.size
+        self.set_class(height < TALL, "-tight")
+        self.set_class(height < TALL or width < BROAD, "-alone")
         self._tell()
 
     # -- values --------------------------------------------------------------------------------------------------------------------
@@ -174,6 +184,13 @@ class ChatPane(Vertical):
         from tui.widgets.turn_view import TurnView
 
         return list(self.query(TurnView)) if self.conversation.turns else []
+
+    def watch_smoke(self) -> None:
+        self.query_one(SmokeStrip).run = self.smoke
+        self.set_class(self.smoke is not None, "-smoked")
+
+    def watch_smoking(self) -> None:
+        self.query_one(SmokeStrip).running = self.smoking
 
     # -- words ---------------------------------------------------------------------------------------------------------------------
 
@@ -232,6 +249,7 @@ class ChatPane(Vertical):
         self._refused = False
         self.query_one(Prompt).sent(entered.text)
         self.query_one(Turns).anchor()
+        self.set_class(self.smoking, "-smoked")  # a finished run has been seen
         self.post_message(PromptSubmitted(entered.text))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
