@@ -1,0 +1,231 @@
+"""Plans, the knee, the server's counters and the documents of a benchmark."""
+
+import json
+
+import pytest
+
+from tui.core.benchmark import Plan, Point, Result, Vantage
+from tui.core.benchmark_plan import estimate, past_the_knee, powers, schedule, single_stream, steps_of, sweep
+from tui.core.benchmark_prompts import parse_prompts
+from tui.core.benchmark_report import csv_of, document, drift, heading, saved_name
+from tui.core.benchmark_server import server_figures
+from tui.core.benchmark_soak import engine_gpus, slices, soak_words
+from tui.core.gpu import Gpu, GpuSample
+
+
+@pytest.mark.parametrize(("top", "expected"), [(1, (1,)), (2, (1, 2)), (100, (1, 2, 4, 8, 16, 32, 64, 100)), (8, (1, 2, 4, 8))])
+def test_powers(top: int, expected: tuple[int, ...]) -> None:
+    assert powers(top) == expected
+
+
+def test_a_sweep_measures_the_first_point_again() -> None:
+    steps = steps_of(sweep(4))
+    assert [(step.concurrency, step.label) for step in steps] == [(1, ""), (2, ""), (4, ""), (1, "again")]
+    assert steps[2].order["at_least"] == 16
+    assert steps[2].order["at_least_s"] == 20.0
+
+
+def test_single_stream_is_a_few_requests() -> None:
+    (step,) = steps_of(single_stream())
+    assert step.order["requests"] == 5
+    assert step.order["concurrency"] == 1
+
+
+def test_thorough_repeats_for_a_minute() -> None:
+    steps = steps_of(Plan(concurrency=(8,), thorough=True))
+    assert [step.label for step in steps] == ["", "repeat 2"]
+    assert steps[0].order["at_least_s"] == 60.0
+
+
+def test_a_soak_begins_with_the_longest_prompts_and_is_sliced() -> None:
+    steps = steps_of(Plan(kind="soak", concurrency=(16,), duration_s=600.0))
+    assert steps[0].label == "longest prompt"
+    assert steps[0].order["requests"] == 4
+    assert [step.order["duration_s"] for step in steps[1:]] == [120.0] * 5
+    assert sum(slices(90.0)) == pytest.approx(90.0)
+
+
+@pytest.mark.parametrize(
+    "plan", [Plan(concurrency=()), Plan(concurrency=(0,)), Plan(request_rate=-1.0), Plan(request_rate=1.0, burstiness=0)]
+)
+def test_plans_without_sense(plan: Plan) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        steps_of(plan)
+
+
+@pytest.mark.parametrize("burstiness", [0.25, 1.0, 100.0])
+def test_a_schedule_takes_count_over_rate(burstiness: float) -> None:
+    due = schedule(4.0, burstiness, 200, seed=1)
+    assert due == sorted(due)
+    assert due[-1] == pytest.approx(50.0)
+    gaps = [b - a for a, b in zip([0.0, *due], due, strict=False)]
+    mean = sum(gaps) / len(gaps)
+    variation = (sum((gap - mean) ** 2 for gap in gaps) / len(gaps)) ** 0.5 / mean
+    assert variation == pytest.approx(burstiness**-0.5, rel=0.25)  # of a gamma distribution with that shape
+
+
+def point(concurrency: int, throughput: float, tpot: float, **more: object) -> Point:
+    figures = {
+        **heading(Plan(), "org/model-7b", concurrency, 1.8e9),
+        "output_throughput": throughput,
+        "median_tpot_ms": tpot,
+        **more,
+    }
+    return Point(concurrency, figures)
+
+
+KNEES = [
+    ([point(1, 100, 10), point(2, 195, 10.2), point(4, 370, 10.8)], False),
+    ([point(1, 100, 10), point(2, 103, 19), point(4, 104, 38)], True),
+    ([point(1, 100, 10), point(2, 103, 19), point(4, 150, 26)], False),
+    ([point(1, 100, 10), point(2, 101, 9), point(4, 102, 8)], False),
+    ([point(1, 100, 10), point(2, 101, 20)], False),
+]
+
+
+@pytest.mark.parametrize(("points", "expected"), KNEES)
+def test_the_knee(points: list[Point], expected: bool) -> None:
+    assert past_the_knee(points) is expected
+
+
+BEFORE = """vllm:num_requests_running{engine="0",model_name="m"} 2.0
+vllm:num_requests_waiting{engine="0",model_name="m"} 1.0
+vllm:request_success_total{engine="0",finished_reason="length",model_name="m"} 10.0
+vllm:request_success_total{engine="0",finished_reason="abort",model_name="m"} 3.0
+vllm:request_queue_time_seconds_sum{engine="0"} 1.0
+vllm:request_queue_time_seconds_count{engine="0"} 10.0
+vllm:num_preemptions_total{engine="0"} 4.0
+vllm:prefix_cache_hits_total{engine="0"} 100.0
+vllm:prefix_cache_queries_total{engine="0"} 1000.0
+vllm:spec_decode_num_drafts_total{engine="0"} 10.0
+vllm:spec_decode_num_draft_tokens_total{engine="0"} 30.0
+vllm:spec_decode_num_accepted_tokens_total{engine="0"} 20.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="0"} 9.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="1"} 5.0""".splitlines()
+
+AFTER = """vllm:num_requests_running{engine="0",model_name="m"} 0.0
+vllm:request_success_total{engine="0",finished_reason="length",model_name="m"} 45.0
+vllm:request_success_total{engine="0",finished_reason="abort",model_name="m"} 5.0
+vllm:request_queue_time_seconds_sum{engine="0"} 2.0
+vllm:request_queue_time_seconds_count{engine="0"} 30.0
+vllm:num_preemptions_total{engine="0"} 6.0
+vllm:prefix_cache_hits_total{engine="0"} 150.0
+vllm:prefix_cache_queries_total{engine="0"} 1200.0
+vllm:spec_decode_num_drafts_total{engine="0"} 110.0
+vllm:spec_decode_num_draft_tokens_total{engine="0"} 330.0
+vllm:spec_decode_num_accepted_tokens_total{engine="0"} 170.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="0"} 89.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="1"} 55.0""".splitlines()
+
+
+def test_the_servers_side() -> None:
+    figures = server_figures(BEFORE, AFTER, {"kv_cache": 0.5}, ours_completed=32, ours_other=0)
+    assert figures["foreign_requests"] == 3
+    assert figures["server_running_before"] == 2.0
+    assert figures["server_waiting_before"] == 1.0
+    assert figures["server_mean_queue_ms"] == pytest.approx(50.0)
+    assert figures["server_mean_prefill_ms"] is None
+    assert figures["server_preemptions"] == 2.0
+    assert figures["server_prefix_cache_hit_rate"] == pytest.approx(0.25)
+    assert figures["server_peak_kv_cache"] == 0.5
+    assert figures["spec_decode_acceptance_rate"] == pytest.approx(50.0)
+    assert figures["spec_decode_acceptance_length"] == pytest.approx(2.5)
+    assert figures["spec_decode_per_position_acceptance_rates"] == [0.8, 0.5]
+
+
+def test_without_metrics_nothing_is_claimed() -> None:
+    figures = server_figures([], [], {}, 5, 0)
+    assert set(figures.values()) == {None}
+
+
+def test_a_restarted_server_is_unknown() -> None:
+    assert server_figures(AFTER, BEFORE, {}, 1, 0)["server_preemptions"] is None
+
+
+def result(*points: Point, kind: str = "sweep") -> Result:
+    plan = Plan(kind=kind, headers={"X-Secret": "hush"})
+    return Result("/v1/chat/completions", "org/model-7b", Vantage.HOST, plan, points, started_at=1.8e9)
+
+
+def test_the_document_has_vllms_keys_and_no_secrets() -> None:
+    made = document(result(point(8, 10.0, 1.0)), ("file.json",))
+    assert made["definitions"] == "vllm-0.33"
+    assert made["vantage"] == "host"
+    assert made["points"][0]["max_concurrency"] == 8
+    assert made["points"][0]["backend"] == "openai-chat"
+    assert made["points"][0]["request_rate"] == "inf"
+    assert "hush" not in json.dumps(made)
+
+
+def test_files_are_named_as_vllm_names_them() -> None:
+    name = saved_name(point(8, 1.0, 1.0))
+    assert name.startswith("openai-chat-infqps-concurrency8-model-7b-20")
+    assert name.endswith(".json")
+
+
+def test_csv() -> None:
+    lines = csv_of(result(point(1, 10.0, 1.0, ttft=None), point(2, 19.0, 1.1, extra=3))).splitlines()
+    assert lines[0].split(",")[-2:] == ["ttft", "extra"]
+    assert len(lines) == 3
+
+
+def test_drift() -> None:
+    assert drift(result(point(1, 100.0, 1.0), point(2, 180.0, 1.0), point(1, 90.0, 1.0, repeat="again"))) == pytest.approx(-0.1)
+    assert drift(result(point(1, 100.0, 1.0))) is None
+
+
+def test_an_estimate() -> None:
+    guess = estimate(single_stream(), tokens_s_per_stream=100.0)
+    assert guess.requests == 6
+    assert 25 < guess.seconds < 30
+
+
+PROMPTS = [
+    (
+        '{"prompt": "a"}\n\n{"text": "b", "output_tokens": 9}\n"c"\n',
+        [{"prompt": "a"}, {"prompt": "b", "output_tokens": 9}, {"prompt": "c"}],
+    ),
+    ('[{"conversations": [{"from": "system", "value": "s"}, {"from": "human", "value": "q"}]}]', [{"prompt": "q"}]),
+    ('{"messages": [{"role": "user", "content": "x"}]}', [{"messages": [{"role": "user", "content": "x"}]}]),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), PROMPTS)
+def test_prompt_files(text: str, expected: list[dict[str, object]]) -> None:
+    assert parse_prompts(text, "chat") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "endpoint", "words"),
+    [
+        ("", "chat", "holds no prompts"),
+        ('{"prompt": "a"}\n{oops', "chat", "line 2 is no JSON"),
+        ('{"prompt": "a"}\n{"other": 1}', "chat", "line 2 has no prompt"),
+        ('{"messages": [{"role": "user", "content": "x"}]}', "completions", "line 1 has messages"),
+        ("[1", "chat", "neither"),
+    ],
+)
+def test_bad_prompt_files(text: str, endpoint: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        parse_prompts(text, endpoint)
+
+
+def test_gpus_of_the_engine() -> None:
+    gpus = tuple(Gpu(index=i, uuid=f"GPU-{i}", memory_used_mib=90000.0 if i < 2 else 4.0) for i in range(4))
+    sample = GpuSample(gpus=gpus)
+    assert [gpu.index for gpu in engine_gpus(sample)] == [0, 1]
+    assert [gpu.index for gpu in engine_gpus(sample, "1-2")] == [1, 2]
+    assert [gpu.index for gpu in engine_gpus(sample, "0,GPU-3")] == [0, 3]
+
+
+def test_a_soak_says_what_it_saw() -> None:
+    slices_of = [
+        point(16, 1000.0, 1.0, completed=4, failed=0, duration=5.0, repeat="longest prompt", total_input_tokens=16000),
+        point(16, 1000.0, 1.0, completed=100, failed=0, duration=120.0, server_peak_kv_cache=0.4),
+        point(16, 900.0, 1.0, completed=90, failed=2, duration=120.0, server_peak_kv_cache=0.9),
+    ]
+    words = soak_words(result(*slices_of, kind="soak"))
+    assert words.startswith("observed for 4 min: 194 requests completed, 2 failed")
+    assert "4 prompts of about 4,000 tokens" in words
+    assert "KV cache up to 90 %" in words
+    assert "throughput between 900 and 1,000 tok/s" in words
