@@ -15,7 +15,7 @@ from tui.core.logs.outlook import judge
 from tui.core.logs.state import LoadState, Outlook, PastLoad
 from tui.core.signs import SignTracker
 from tui.host.api import ApiClient
-from tui.host.base import Host, HostError, Refused, Unreachable
+from tui.host.base import Host, HostError, Refused
 from tui.services.watch import Watch
 from tui.settings import Deployment, Settings
 
@@ -67,7 +67,6 @@ class Session:
         self._news: set[asyncio.Event] = set()
         self._work: asyncio.Task[None] | None = None
         self._watch = Watch(self)
-        self._needed_person = False
         self._lost: HostError | None = None
 
     # -- lifetime ------------------------------------------------------------------------------------------------------------------
@@ -201,24 +200,17 @@ class Session:
             attempt = 0
             lost = await self._while_online()
             self.signs.forget()
-            if self._needed_person:
-                # Asking a person again without being told to would be a login prompt out of nowhere, or a second factor spent.
-                self._link(Link.LOST, Unreachable(lost.cause, "this login needed you: press r to connect again"))
-                await self._retry.wait()
-            else:
-                attempt = 1
-                await self._back_off(Link.LOST, lost, attempt)
+            attempt = 1
+            # A login that needed a person is not repeated by the host itself: it raises Refused, which waits for `retry`.
+            await self._back_off(Link.LOST, lost, attempt)
 
     async def _connect(self) -> None:
         """Connects, while the state shows what the host says of it (a question to the person, above all)."""
-        self._needed_person = False
         connecting = asyncio.create_task(self.host.connect())
         try:
             while not connecting.done():
                 await asyncio.wait([connecting], timeout=CONNECTION_POLL_S)
                 link = self.host.connection.link
-                if link is Link.ASKING:
-                    self._needed_person = True
                 if not connecting.done() and link in (Link.ASKING, Link.CONNECTING) and link is not self.state.connection.link:
                     self._link(link, attempt=self.state.connection.attempt)
             connecting.result()

@@ -1,0 +1,196 @@
+"""The state of a deployment: its one word, its conflicts, what events keep; and when a wait is over."""
+
+from dataclasses import replace
+
+import pytest
+
+from tui.core.api import ApiStatus, Reach, ServedModel, ServerMetrics
+from tui.core.connection import ConnectionState, Link
+from tui.core.deployment import (
+    TREND,
+    ApiPolled,
+    ConnectionChanged,
+    DeploymentState,
+    GpusSampled,
+    LogLine,
+    LogRead,
+    LogRestarted,
+    Status,
+    exit_code_of,
+    fold,
+    status_of,
+)
+from tui.core.gpu import Gpu, GpuSample
+from tui.core.logs.state import Failure, LoadState, Phase, SignsOfLife
+from tui.core.machine import MachineSample
+from tui.core.signs import SignTracker
+from tui.core.waiting import Outcome, Rules, Waiting
+
+ONLINE = DeploymentState("kimi", "gpu-box", connection=ConnectionState(Link.ONLINE))
+UP = ApiStatus(Reach.UP, 200, (ServedModel("kimi"),))
+CLOSED = ApiStatus(Reach.CLOSED)
+SICK = ApiStatus(Reach.SICK, 503, (ServedModel("kimi"),))
+LOADING = LoadState(phase=Phase.LOADING, lines=10)
+READY = LoadState(phase=Phase.READY, ready=True, was_ready=True, lines=20)
+FAILED = LoadState(phase=Phase.FAILED, lines=20, failure=Failure("cuda_oom", Phase.LOADING, "CUDA out of memory"))
+STOPPED = LoadState(phase=Phase.STOPPED, lines=20)
+ALIVE = SignsOfLife(process_alive=True)
+
+
+@pytest.mark.parametrize(
+    ("load", "api", "signs", "word", "code", "conflict"),
+    [
+        (None, ApiStatus(), SignsOfLife(), Status.WAITING, 3, None),
+        (None, CLOSED, SignsOfLife(), Status.WAITING, 3, None),
+        (LoadState(), CLOSED, SignsOfLife(), Status.WAITING, 3, None),
+        (None, UP, SignsOfLife(), Status.READY, 0, None),
+        (LOADING, CLOSED, ALIVE, Status.LOADING, 3, None),
+        (READY, UP, ALIVE, Status.READY, 0, None),
+        (READY, CLOSED, SignsOfLife(), Status.STOPPED, 7, "nothing listens"),
+        (READY, CLOSED, ALIVE, Status.LOADING, 3, "nothing listens"),
+        (READY, SICK, ALIVE, Status.FAILED, 4, "/health answers 503"),
+        (FAILED, CLOSED, SignsOfLife(), Status.FAILED, 4, None),
+        (FAILED, UP, ALIVE, Status.READY, 0, "the log says failed, but the API answers"),
+        (STOPPED, CLOSED, SignsOfLife(), Status.STOPPED, 7, None),
+        (LOADING, UP, ALIVE, Status.READY, 0, "still at loading"),
+        (READY, ApiStatus(Reach.UP, 200, error="401 Unauthorized"), ALIVE, Status.READY, 0, "401 Unauthorized"),
+    ],
+)
+def test_status(load: LoadState | None, api: ApiStatus, signs: SignsOfLife, word: str, code: int, conflict: str | None) -> None:
+    state = fold(replace(ONLINE, signs=signs), ApiPolled(api))
+    if load is not None:
+        state = fold(state, LogRead((), load))
+    assert (status_of(state), exit_code_of(state)) == (word, code)
+    assert (state.conflict is None) == (conflict is None)
+    if conflict is not None:
+        assert conflict in (state.conflict or "")
+
+
+@pytest.mark.parametrize(
+    ("link", "word", "code"),
+    [
+        (Link.IDLE, Status.CONNECTING, 3),
+        (Link.ASKING, Status.CONNECTING, 3),
+        (Link.UNREACHABLE, Status.UNREACHABLE, 5),
+        (Link.LOST, Status.UNREACHABLE, 5),
+        (Link.REFUSED, Status.UNREACHABLE, 8),
+    ],
+)
+def test_status_without_a_connection(link: Link, word: str, code: int) -> None:
+    state = replace(ONLINE, connection=ConnectionState(link), load=READY, api=UP)
+    assert (status_of(state), exit_code_of(state)) == (word, code)
+
+
+def test_what_is_known_stays_while_the_link_is_lost() -> None:
+    state = fold(ONLINE, GpusSampled(GpuSample((Gpu(0, memory_used_mib=5.0, memory_total_mib=10.0),))))
+    state = fold(state, LogRead((LogLine("a"),), LOADING))
+    lost = fold(state, ConnectionChanged(ConnectionState(Link.LOST)))
+    assert lost.gpus == state.gpus
+    assert lost.load == LOADING
+    assert lost.log.lines == (LogLine("a"),)
+
+
+def test_trends_are_bounded_and_know_nothing_as_none() -> None:
+    state = ONLINE
+    for number in range(TREND + 10):
+        state = fold(state, GpusSampled(GpuSample((Gpu(0, memory_used_mib=float(number), memory_total_mib=1000.0), Gpu(1)))))
+    assert len(state.trends.gpu_memory) == TREND
+    assert state.trends.gpu_memory[-1] == (0.249, None)
+    state = fold(state, ApiPolled(CLOSED))
+    assert state.trends.generation_tokens_s == (None,)
+
+
+def test_a_reading_from_the_start_again_keeps_the_pane_if_asked() -> None:
+    state = fold(ONLINE, LogRead((LogLine("a"), LogLine("b")), LOADING, skipped=7))
+    assert fold(state, LogRestarted(LoadState(), keep_lines=True)).log == state.log
+    assert fold(state, LogRestarted(LoadState())).log.lines == ()
+    assert state.log.skipped == 7
+
+
+def test_signs_of_life() -> None:
+    signs = SignTracker()
+    signs.see_gpus(GpuSample((Gpu(0, memory_used_mib=100.0),)), 10.0)
+    signs.see_gpus(GpuSample((Gpu(0, memory_used_mib=100.2),)), 20.0)
+    assert signs.signs(20.0).gpu_memory_s == 10.0
+    signs.see_gpus(GpuSample((Gpu(0, memory_used_mib=150.0),)), 25.0)
+    assert signs.signs(30.0).gpu_memory_s == 5.0
+    signs.see_gpus(GpuSample((Gpu(0, memory_used_mib=10.0),)), 40.0)
+    assert signs.signs(40.0).gpu_memory_s == 15.0
+    signs.see_machine(MachineSample(engine_read_bytes=1000, disk_read_mb_s=0.1), 40.0)
+    signs.see_machine(MachineSample(engine_read_bytes=1000, disk_read_mb_s=50.0), 50.0)
+    assert (signs.signs(50.0).engine_read_s, signs.signs(50.0).disk_read_s) == (10.0, 0.0)
+    assert signs.signs(50.0).network_s is None
+
+    def busy(tokens: float, running: float) -> ApiStatus:
+        return ApiStatus(Reach.UP, 200, metrics=ServerMetrics(running=running, generation_tokens=tokens))
+
+    signs.see_api(busy(100, 1), 50.0)
+    signs.see_api(busy(100, 1), 120.0)
+    assert signs.signs(120.0).tokens_s == 70.0
+    assert signs.signs(120.0).requests_running == 1
+    signs.see_api(busy(100, 0), 130.0)
+    assert signs.signs(130.0).tokens_s == 0.0
+
+
+# -- waiting -----------------------------------------------------------------------------------------------------------------------
+
+
+def waiting(**rules: object) -> Waiting:
+    return Waiting(Rules(**rules), 0.0)  # type: ignore[arg-type]
+
+
+def test_wait_until_the_api_answers() -> None:
+    wait = waiting()
+    assert wait.look(replace(ONLINE, connection=ConnectionState()), 0, False) is Outcome.GOES_ON
+    assert wait.look(replace(ONLINE, load=LOADING, api=CLOSED), 1, True) is Outcome.GOES_ON
+    assert wait.look(replace(ONLINE, load=READY, api=CLOSED, signs=ALIVE), 2, True) is Outcome.GOES_ON
+    assert wait.look(replace(ONLINE, load=READY, api=UP), 3, True) is Outcome.ANSWERS
+
+
+def test_a_failure_that_comes_while_waiting_counts_at_once() -> None:
+    wait = waiting()
+    assert wait.look(replace(ONLINE, load=LOADING), 0, True) is Outcome.GOES_ON
+    assert wait.look(replace(ONLINE, load=FAILED), 1, True) is Outcome.FAILED
+    assert wait.why == "CUDA out of memory"
+
+
+def test_an_old_failure_counts_only_after_the_grace_time() -> None:
+    wait = waiting(grace_s=60)
+    for now in (0, 30, 59):
+        assert wait.look(replace(ONLINE, load=FAILED), now, True) is Outcome.GOES_ON
+    assert wait.look(replace(ONLINE, load=FAILED), 61, True) is Outcome.FAILED
+
+
+def test_an_old_failure_whose_server_lives_or_starts_again() -> None:
+    wait = waiting(grace_s=60)
+    assert wait.look(replace(ONLINE, load=FAILED, server_pid=7), 0, True) is Outcome.GOES_ON
+    assert wait.look(replace(ONLINE, load=FAILED, server_pid=7), 500, True) is Outcome.GOES_ON
+    assert wait.look(replace(ONLINE, load=replace(LOADING, restarts=1)), 501, True) is Outcome.GOES_ON
+    assert wait.look(replace(ONLINE, load=replace(FAILED, restarts=1)), 502, True) is Outcome.FAILED
+
+
+def test_restarts_that_a_supervisor_makes_good() -> None:
+    wait = waiting(restarts=1, grace_s=60)
+    assert wait.look(replace(ONLINE, load=LOADING), 0, True) is Outcome.GOES_ON
+    assert wait.look(replace(ONLINE, load=FAILED), 1, True) is Outcome.GOES_ON
+    assert wait.look(replace(ONLINE, load=replace(LOADING, restarts=1)), 10, True) is Outcome.GOES_ON
+    assert wait.look(replace(ONLINE, load=replace(FAILED, restarts=1)), 20, True) is Outcome.FAILED
+
+
+def test_new_does_not_take_the_old_server_for_the_new_one() -> None:
+    wait = waiting(new=True)
+    assert wait.look(replace(ONLINE, load=READY, api=UP), 0, True) is Outcome.GOES_ON
+    assert wait.look(replace(ONLINE, load=STOPPED, api=UP), 10, True) is Outcome.GOES_ON
+    begun = replace(LOADING, restarts=1)
+    assert wait.look(replace(ONLINE, load=begun, api=CLOSED), 20, True) is Outcome.GOES_ON
+    assert wait.look(replace(ONLINE, load=replace(READY, restarts=1), api=UP), 30, True) is Outcome.ANSWERS
+
+
+def test_the_ends_of_a_wait() -> None:
+    assert waiting(timeout_s=5).look(ONLINE, 5, True) is Outcome.TIMED_OUT
+    unreachable = replace(ONLINE, connection=ConnectionState(Link.UNREACHABLE))
+    assert waiting().look(unreachable, 0, False) is Outcome.UNREACHABLE
+    assert waiting().look(replace(ONLINE, connection=ConnectionState(Link.REFUSED)), 0, False) is Outcome.REFUSED
+    seen = waiting()
+    seen.look(ONLINE, 0, True)
+    assert seen.look(unreachable, 1, True) is Outcome.GOES_ON
