@@ -1,53 +1,58 @@
 """`readyroom log`: reads a saved log and says where the start got to, how long each phase took, and why it failed."""
 
+import io
+import re
 import sys
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-CHUNK = 1 << 20
+if TYPE_CHECKING:
+    from tui.core.logs.reader import LogReader
+    from tui.core.logs.report_text import Row
+
+LONGEST = 1 << 20
+"""Bytes of one line that are read at once: a file without line ends must not fill the memory."""
+KEPT = 100_000
+"""Lines of standard input that are kept to show what stands around the cause; a file is read again."""
+AROUND = (3, 4)
+ROLES = {"title": "bold", "good": "green", "warn": "yellow", "bad": "bold red", "label": "cyan", "value": "", "dim": "dim"}
 
 
 @click.command("log")
 @click.argument("file", metavar="FILE|-", type=click.Path(allow_dash=True, path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def log(file: Path, as_json: bool) -> None:
-    """Read a saved server log: phases, facts, root cause.
+    """Reads a saved log of vLLM or SGLang: phases with their durations, facts, and the root cause of a failure with advice.
 
-    Exit status: 0 ready, 3 on the way, 4 failed, 7 stopped.
+    Exit code 0 when it is ready at the end, 3 on the way, 4 failed, 7 stopped in order.
     """
     from tui.core.logs import report
     from tui.core.logs.outlook import judge
-    from tui.core.logs.reader import LogReader
-    from tui.core.text import LineSplitter
+    from tui.core.logs.report_text import lines
+    from tui.core.text import clean
 
-    def read(chunks: Iterator[bytes], year: int) -> LogReader:
-        reader = LogReader(year)
-        splitter = LineSplitter()
-        for chunk in chunks:
-            for line in splitter.feed(chunk):
-                reader.feed(line)
-        for line in splitter.flush():
-            reader.feed(line)
-        return reader
-
+    context: list[tuple[int, str]] = []
     if str(file) == "-":
-        year = datetime.now(UTC).year
-        reader = read(_chunks(sys.stdin.buffer), year)
+        kept: deque[tuple[int, str]] = deque(maxlen=KEPT)
+        reader = _read(_lines(sys.stdin.buffer, kept), datetime.now(UTC).year)
+        line = reader.state.failure.line if reader.state.failure else None
+        context = _around(kept, line)
     else:
         try:
-            year = datetime.fromtimestamp(file.stat().st_mtime, UTC).year
-            with file.open("rb") as stream:
-                reader = read(_chunks(stream), year)
-            if reader.rollovers:
-                # The file's date is that of its end.
+            reader = _read_file(file)
+            line = reader.state.failure.line if reader.state.failure else None
+            if line is not None and not as_json:
                 with file.open("rb") as stream:
-                    reader = read(_chunks(stream), year - reader.rollovers)
+                    context = _around(_numbered(stream), line)
         except OSError as error:
-            raise click.UsageError(f"cannot read {file}: {error.strerror or error}") from None
+            raise click.UsageError(
+                f"cannot read {file}: {error.strerror or error}. Name a saved log, or - for standard input."
+            ) from None
     load = reader.state
     outlook = judge(load, load.last_line_at if load.last_line_at is not None else 0.0)
     if as_json:
@@ -55,15 +60,79 @@ def log(file: Path, as_json: bool) -> None:
 
         click.echo(json.dumps(report.document(load, outlook), ensure_ascii=False))
     else:
-        import json
-
-        click.echo(json.dumps(report.document(load, outlook), ensure_ascii=False, indent=1))
+        encoding = (sys.stdout.encoding or "").lower()
+        source = "" if str(file) == "-" else clean(str(file))
+        _print(lines(load, outlook, context=context, source=source, ascii_bars="utf" not in encoding))
     sys.exit(report.exit_code(load))
 
 
-def _chunks(stream: BinaryIO) -> Iterator[bytes]:
-    while chunk := stream.read(CHUNK):
-        yield chunk
+def _read_file(file: Path) -> "LogReader":
+    with file.open("rb") as stream:
+        year = datetime.fromtimestamp(file.stat().st_mtime, UTC).year
+        reader = _read(_lines(stream), year)
+    if reader.rollovers:
+        # A file's date is that of its end, and the log prints no year.
+        with file.open("rb") as stream:
+            reader = _read(_lines(stream), year - reader.rollovers)
+    return reader
+
+
+def _read(numbered: Iterable[tuple[int, str]], year: int) -> "LogReader":
+    from tui.core.logs.reader import LogReader
+
+    reader = LogReader(year)
+    for number, text in numbered:
+        reader.feed(text, None, number)
+    return reader
+
+
+def _lines(stream: BinaryIO, kept: "deque[tuple[int, str]] | None" = None) -> Iterator[tuple[int, str]]:
+    """Lines and the pieces of lines that carriage returns part, with the number that an editor shows."""
+    number, whole = 0, True
+    while raw := stream.readline(LONGEST):
+        number += whole
+        whole = raw.endswith(b"\n")
+        text = raw.decode("utf-8", "replace").rstrip("\r\n")
+        parts = re.split(r"\r+", text) if "\r" in text else (text,)
+        for part in parts:
+            if kept is not None:
+                kept.append((number, part))
+            yield number, part
+
+
+def _numbered(stream: BinaryIO) -> Iterator[tuple[int, str]]:
+    return _lines(stream)
+
+
+def _around(numbered: Iterable[tuple[int, str]], line: int | None) -> list[tuple[int, str]]:
+    """The lines around one, cleaned; of a line with carriage returns, its last piece."""
+    from tui.core.text import clean
+
+    if line is None:
+        return []
+    found: dict[int, str] = {}
+    for number, text in numbered:
+        if number > line + AROUND[1]:
+            break
+        if number >= line - AROUND[0] and (text or number not in found):
+            found[number] = clean(text)
+    return sorted(found.items())
+
+
+def _print(rows: "Iterable[Row]") -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without Unicode gets question marks, not a traceback
+    console = Console(highlight=False, markup=False, emoji=False)
+    piped = not console.is_terminal
+    for row in rows:
+        text = Text(no_wrap=piped)
+        for span in row:
+            text.append(span.text, ROLES[span.role])
+        # A report in a pipe is for grep and files: no line is broken or cut there.
+        console.print(text, soft_wrap=piped)
 
 
 if __name__ == "__main__":

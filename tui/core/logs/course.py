@@ -3,9 +3,11 @@
 from tui.core.logs.bars import Bar
 from tui.core.logs.loaders import Loaders
 from tui.core.logs.records import Speaker
-from tui.core.logs.state import Loader, Phase, PhaseSpan, Serving
+from tui.core.logs.state import Loader, Phase, PhaseSpan, Serving, Silence
 
-GIB = 1024**3
+SILENCES = 5
+SILENCE_S = 10.0
+"""Shorter pauses are not worth a word."""
 
 
 class Course:
@@ -51,6 +53,7 @@ class Course:
         self.port: int | None = None
         self.engines_seen: set[str] = set()
         self._ranked: dict[str, tuple[int, float]] = {}
+        self.silences: list[Silence] = []
         self.now: float | None = None
         self.line = 0
 
@@ -84,6 +87,15 @@ class Course:
         for bar in self.loaders.bars:
             bar.started_at = None if bar.started_at is None else bar.started_at + seconds
             bar.last_at = None if bar.last_at is None else bar.last_at + seconds
+
+    def silent(self, seconds: float, line: int, at: float) -> None:
+        """Notes that nothing was said for so long; only the longest are kept."""
+        self.silences.append(Silence(seconds, self.phase, line, at))
+        if len(self.silences) > 2 * SILENCES:
+            self.silences = self.longest_silences()
+
+    def longest_silences(self) -> list[Silence]:
+        return sorted(self.silences, key=lambda one: -one.seconds)[:SILENCES]
 
     @property
     def before_the_end(self) -> Phase:

@@ -12,7 +12,7 @@ from tui.core.logs import sglang, vllm
 from tui.core.logs.advice import advice
 from tui.core.logs.bars import Bar, looks_like_bar, parse_bar
 from tui.core.logs.clock import Alignment, LogClock
-from tui.core.logs.course import Course
+from tui.core.logs.course import SILENCE_S, Course
 from tui.core.logs.failures import (
     FATAL,
     HINT,
@@ -173,6 +173,7 @@ class LogReader:
     def _take(self, line: Line, at: float | None, place: int) -> None:
         course = self._course
         stamp = line.at
+        before = self._now
         if stamp is not None:
             self._now = stamp
             if course.started_at is None:
@@ -182,6 +183,8 @@ class LogReader:
         course.now = self._now
         course.line = place
         self._last_at = self._now
+        if before is not None and self._now is not None and self._now - before >= SILENCE_S and not course.was_ready:
+            course.silent(self._now - before, place, before)
         message = line.message
         level = line.level
         if level is not None or line.head:
@@ -369,6 +372,8 @@ class LogReader:
                     if self._alignment.live:
                         return
                 if self._now is None or there > self._now:
+                    if self._now is not None and there - self._now >= SILENCE_S:
+                        self._course.silent(there - self._now, self._course.line, self._now)
                     self._now = self._course.now = self._last_at = there
                 return
 
@@ -550,6 +555,7 @@ class LogReader:
             lines=self._lines,
             errors=self._errors,
             warnings=self._warnings,
+            silences=tuple(course.longest_silences()),
             notes=tuple(course.notes.values()),
         )
         offset = self._alignment.offset
@@ -609,5 +615,6 @@ def moved(load: LoadState, seconds: float) -> LoadState:
         loaders=tuple(moved_bar for one in load.loaders if (moved_bar := bar(one)) is not None),
         capture=bar(load.capture),
         phases=tuple(replace(span, started_at=later(span.started_at)) for span in load.phases),
+        silences=tuple(replace(one, at=later(one.at)) for one in load.silences),
         serving=None if load.serving is None else replace(load.serving, at=later(load.serving.at)),
     )

@@ -3,7 +3,10 @@
 from datetime import UTC, datetime
 from typing import Any
 
+from tui.core.logs.report_text import lines
 from tui.core.logs.state import LoadState, Outlook, Phase
+
+__all__ = ["SCHEMA", "START_MARKERS", "document", "exit_code", "iso", "lines"]
 
 START_MARKERS: tuple[str, ...] = (
     r"vLLM API server version ",
@@ -87,6 +90,10 @@ def document(load: LoadState, outlook: Outlook) -> dict[str, Any]:
             "line": failure.line,
             "advice": failure.advice,
         },
+        "silences": [
+            {"seconds": _rounded(one.seconds), "phase": one.phase.value, "line": one.line, "at": iso(one.at)}
+            for one in load.silences
+        ],
         "restarts": load.restarts,
         "lines": load.lines,
         "notes": list(load.notes),

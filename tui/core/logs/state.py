@@ -85,6 +85,16 @@ class Serving:
 
 
 @dataclass(frozen=True, slots=True)
+class Silence:
+    """A stretch of a start in which the log said nothing. `line` is the one that ended it."""
+
+    seconds: float
+    phase: Phase
+    line: int
+    at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LoadState:
     """The public facts. The reader's private working state lives beside it (see `reader.py`), so that this stays a plain value."""
 
@@ -124,6 +134,8 @@ class LoadState:
     lines: int = 0
     errors: int = 0
     warnings: int = 0
+    silences: tuple[Silence, ...] = ()
+    """The longest before it was ready, longest first."""
     notes: tuple[str, ...] = field(default=())
     """Remarks worth showing: hints on what will end this start, streams that do not reach the log …"""
 
