@@ -5,9 +5,11 @@ from contextlib import closing
 from pathlib import Path
 
 import click
+import msgspec
 
 from tui.cli.context import Exit, Fail, config_option, run
-from tui.settings import Settings
+from tui.cli.room import require_terminal
+from tui.settings import THEMES, Settings
 
 SPEED = 120.0
 """At this speed the 36-minute start takes 18 seconds."""
@@ -21,8 +23,10 @@ FASTER = ("start", "slow", "oom", "stall")
 )
 @click.option("--scenario", "name", default="start", show_default=True, metavar="NAME", help="What happens on the host.")
 @click.option("--list", "listing", is_flag=True, help="List the scenarios.")
+@click.option("--theme", type=click.Choice(THEMES), help="Colours; auto looks at the terminal.")
+@click.option("--ascii", "plain", is_flag=True, help="Plain ASCII instead of blocks and braille.")
 @config_option
-def demo(speed: float | None, name: str, listing: bool, settings: Settings) -> None:
+def demo(speed: float | None, name: str, listing: bool, theme: str | None, plain: bool, settings: Settings) -> None:
     """The control room on a simulated GPU host: a real SSH server, a real HTTP endpoint, a 36-minute start played fast.
 
     Nothing of it touches your configuration, your record or your known hosts.
@@ -36,22 +40,35 @@ def demo(speed: float | None, name: str, listing: bool, settings: Settings) -> N
         return
     if name not in SCENARIOS:
         raise Fail(Exit.USAGE, f"there is no scenario {name!r}; known are {', '.join(SCENARIOS)}")
+    require_terminal()
+    ui = msgspec.structs.replace(settings.ui, theme=theme or settings.ui.theme, ascii=plain or settings.ui.ascii)
+    settings = msgspec.structs.replace(settings, ui=ui)
     run(_demo(name, speed if speed is not None else SPEED if name in FASTER else 1.0, settings))
 
 
-async def _demo(name: str, speed: float, settings: Settings) -> int:
-    import msgspec
+def _import_screen() -> None:
+    """Takes as long as the host takes to start, so both are done at once."""
+    import tui.app
+    import tui.host.ssh
+    import tui.services.session  # noqa: F401
 
-    from tui.app import ControlRoom
-    from tui.host.ssh import SshHost
+
+async def _demo(name: str, speed: float, settings: Settings) -> int:
+    import asyncio
+
     from tui.record.store import Record
-    from tui.screens.asking import ScreenAsker
-    from tui.services.session import Session
     from tui.simulator.process import SimulatorFailed, simulated_host
 
+    importing = asyncio.create_task(asyncio.to_thread(_import_screen))
     with tempfile.TemporaryDirectory(prefix="readyroom-demo-") as folder, closing(Record(Path(folder) / "record.sqlite")) as record:
         try:
             async with simulated_host(name, speed=speed) as sim:
+                await importing
+                from tui.app import ControlRoom
+                from tui.host.ssh import SshHost
+                from tui.screens.asking import ScreenAsker
+                from tui.services.session import Session
+
                 own = msgspec.structs.replace(settings, default=sim.target, deployments={sim.target: sim.deployment})
                 asker = ScreenAsker()
                 host = SshHost(sim.target, asker=asker, config_files=[sim.ssh_config])
