@@ -16,9 +16,11 @@ SSE = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTra
 class Exchange:
     """One request that was read, and the socket to answer on."""
 
-    def __init__(self, sock: socket.socket, path: str, body: dict[str, Any], number: int, on_connection: int) -> None:
+    def __init__(self, sock: socket.socket, head: bytes, body: dict[str, Any], number: int, on_connection: int) -> None:
         self.sock = sock
-        self.path = path
+        lines = head.decode("latin-1").split("\r\n")
+        self.path = lines[0].split(" ")[1]
+        self.headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}
         self.body = body
         self.number = number
         """Which streaming request of the server this is, from 0."""
@@ -83,6 +85,7 @@ class Scripted:
         self.served = 0
         self.connections = 0
         self.open = 0
+        self.metrics = b""
         self.idle_limit: float | None = None
         """Closes connections that were idle for so long."""
         self.lock = threading.Lock()
@@ -135,21 +138,24 @@ class Scripted:
             while len(buffer) < size:
                 buffer += sock.recv(65536)
             body, buffer = buffer[:size], buffer[size:]
-            path = head.split(b" ")[1].decode()
             asked = json.loads(body) if body else {}
             if not asked.get("stream"):
-                self.single(Exchange(sock, path, asked, -1, count))
+                self.single(Exchange(sock, head, asked, -1, count))
             else:
                 with self.lock:
                     number = self.served
                     self.served += 1
-                if self.script(Exchange(sock, path, asked, number, count)) == "close":
+                if self.script(Exchange(sock, head, asked, number, count)) == "close":
                     return
             count += 1
 
     def single(self, exchange: Exchange) -> None:
         if exchange.path == "/v1/models":
             exchange.plain("200 OK", b'{"data": [{"id": "scripted", "max_model_len": 4096}]}')
+        elif exchange.path == "/metrics" and self.metrics:
+            exchange.plain("200 OK", self.metrics)
+        elif exchange.path == "/health":
+            exchange.plain("200 OK", b"")
         elif exchange.path.endswith("completions"):
             usage = {"prompt_tokens": len(json.dumps(exchange.body)) // 5, "completion_tokens": 1}
             exchange.plain("200 OK", json.dumps({"choices": [{}], "usage": usage}).encode())
