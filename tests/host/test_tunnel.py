@@ -184,6 +184,10 @@ async def test_tls_ends_here_and_is_checked(host: Host, tmp_path: Path) -> None:
         async with client_of(host, verify=ssl.create_default_context(cafile=str(pem))) as client:
             assert (await client.get(f"{endpoint.url}/tiny")).text == "ok"
             assert len((await client.get(f"{endpoint.url}/big?{1 << 20}")).content) == 1 << 20
+        async with client_of(host, verify=str(pem)) as client:
+            assert (await client.get(f"{endpoint.url}/tiny")).text == "ok"
+        with pytest.raises(NotPermitted, match="no-such-file"):
+            host.transport(verify="/no-such-file")
         async with client_of(host) as client:
             with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
                 await client.get(f"{endpoint.url}/tiny")

@@ -111,6 +111,22 @@ class _Backend(httpcore.AsyncNetworkBackend):
         await anyio.sleep(seconds)
 
 
+def tls_context(verify: Any) -> ssl.SSLContext:
+    """What checks a server's certificate: the usual authorities (True), nothing (False), the authorities in a file, or a context.
+
+    Raises NotPermitted when that file can't be read.
+    """
+    if not isinstance(verify, str):
+        return httpx.create_ssl_context(verify)
+    try:
+        return ssl.create_default_context(cafile=verify)
+    except OSError as error:
+        raise NotPermitted(
+            f"the file of certificate authorities {verify} can't be read: {error.strerror or error}",
+            "correct ca_file in the configuration",
+        ) from error
+
+
 class _Explaining(httpx.AsyncHTTPTransport):
     """Hands a failed connection on as httpx.ConnectError whose cause is a HostError."""
 
@@ -132,7 +148,7 @@ class HostTransport(_Explaining):
     """httpx over streams that `dial` opens from the host."""
 
     def __init__(self, dial: Dial, *, verify: Any = True, uds: str | None = None) -> None:
-        context = httpx.create_ssl_context(verify)
+        context = tls_context(verify)
         super().__init__(verify=context)
         # httpx offers no way to name a network backend; `_pool` is the one private name that is used of it.
         self._pool = httpcore.AsyncConnectionPool(
@@ -144,7 +160,7 @@ class DirectTransport(_Explaining):
     """httpx's own connections from this machine, failures told as for any other host."""
 
     def __init__(self, *, verify: Any = True, uds: str | None = None) -> None:
-        super().__init__(verify=verify, uds=uds, limits=httpx.Limits(max_connections=None, keepalive_expiry=30.0))
+        super().__init__(verify=tls_context(verify), uds=uds, limits=httpx.Limits(max_connections=None, keepalive_expiry=30.0))
         self._uds = uds
 
     def reason(self, error: httpx.ConnectError, request: httpx.Request) -> HostError | None:
