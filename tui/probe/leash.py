@@ -23,7 +23,7 @@ from tui.wire.frames import SILENCE_S, decode, encode
 BEAT = encode({"do": "beat"})
 """What the client writes when it has nothing else to say."""
 
-TICK_S = 0.5
+TICK_S = 1.0
 LINE_LIMIT = 16 << 20
 
 

@@ -1,9 +1,8 @@
 """GPUs as NVIDIA's management library tells them, through pynvml (its source travels with the probe).
 
 Facts are asked at the pace at which they change, so that sampling eight GPUs twice a second costs a few milliseconds of processor
-time a second: memory, utilisation and power every time; temperature, clocks and their like once a second; processes every two
-seconds; counters every five; what hardly ever changes, or costs much, once a minute. Each row of a frame has all of them, the last
-ones known.
+time a second: memory, utilisation and power every time, the rest at the periods below. Each row of a frame has all of them, the
+last ones known.
 
 Memory is nvmlMemory_v2, which agrees with nvidia-smi: the first version of the call counts the driver's reserve as used.
 """
@@ -17,6 +16,11 @@ import pynvml
 from tui.probe.library import error_words, text
 
 MIB = 1 << 20
+
+OFTEN_S = 2.0  # temperature, clocks, throttling, processes
+COUNTERS_S = 10.0  # errors, the PCIe link, fan
+RARELY_S = 60.0  # limits, NVLink, remapped rows, MIG instances
+ENERGY_S = 120.0  # one call takes 4 ms of processor time on an H200, where the others take microseconds
 NVLINKS = 18  # NVML_NVLINK_MAX_LINKS of the drivers so far
 
 # nvmlClocksEventReason* (called nvmlClocksThrottleReason* before driver 535) in words; an idle GPU and set application clocks are
@@ -130,14 +134,15 @@ class Device:
             if self.handle is None:
                 self._attach()
             self._fast()
-            if self._is_due("second", 1.0, now):
-                self._each_second()
-            if self._is_due("minute", 60.0, now):
-                self._each_minute()
-            if self._is_due("counters", 5.0, now):
+            if self._is_due("rarely", RARELY_S, now):
+                self._rarely()
+            if self._is_due("often", OFTEN_S, now):
+                self._often()
+            if self._is_due("counters", COUNTERS_S, now):
                 self._counters()
-            if self._is_due("processes", 2.0, now):
-                self._processes()
+            if self._is_due("energy", ENERGY_S, now):
+                energy = self._ask("nvmlDeviceGetTotalEnergyConsumption")
+                self._set(energy_j=energy / 1000.0 if energy is not None else None)
             if self._instances:
                 self._mig_memory()
         except pynvml.NVMLError as error:
@@ -197,11 +202,12 @@ class Device:
             self._failed = error_words(error)
             return None
 
-    def _each_second(self) -> None:
+    def _often(self) -> None:
         reasons = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
         if reasons is None:
             reasons = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")
         state = self._ask("nvmlDeviceGetPerformanceState")
+        self._processes()
         self._set(
             temperature_c=self._ask("nvmlDeviceGetTemperature", pynvml.NVML_TEMPERATURE_GPU),
             sm_clock_mhz=self._ask("nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_SM),
@@ -210,13 +216,12 @@ class Device:
             performance_state="P%d" % state if state is not None and state < 32 else None,
         )
 
-    def _each_minute(self) -> None:
+    def _rarely(self) -> None:
         limit = self._ask("nvmlDeviceGetEnforcedPowerLimit")
         if limit is None:
             limit = self._ask("nvmlDeviceGetPowerManagementLimit")
         rows = self._ask("nvmlDeviceGetRemappedRows")
         up, total = self._nvlinks()
-        energy = self._ask("nvmlDeviceGetTotalEnergyConsumption")  # 4 ms of processor time on an H200
         self._set(
             power_limit_w=limit / 1000.0 if limit is not None else None,
             sm_clock_max_mhz=self._ask("nvmlDeviceGetMaxClockInfo", pynvml.NVML_CLOCK_SM),
@@ -226,7 +231,6 @@ class Device:
             remapped_rows=rows[0] + rows[1] if rows is not None else None,
             row_remap_pending=bool(rows[2]) if rows is not None else None,
             row_remap_failed=bool(rows[3]) if rows is not None else None,
-            energy_j=energy / 1000.0 if energy is not None else None,
             nvlinks_up=up,
             nvlinks_total=total,
         )
@@ -348,7 +352,7 @@ class Device:
             except pynvml.NVMLError as error:
                 if error.value in (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED):
                     raise
-                self._due["minute"] = 0.0  # instances were made or destroyed: look again
+                self._due["rarely"] = 0.0  # instances were made or destroyed: look again
                 row.pop("memory_used_mib", None)
                 continue
             row["memory_used_mib"] = mib(memory.used)

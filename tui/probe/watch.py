@@ -32,6 +32,8 @@ LATE_S = 2.0
 RETRY_S = 5.0
 FAMILY_S = 5.0
 XIDS_KEPT = 32
+XID_WAIT_S = 4.0
+PCIE_S = 2.0
 ENGINE_TITLES = ("VLLM::", "vllm::", "sglang::")
 
 
@@ -130,7 +132,7 @@ class GpuWatch:
         self._devices = []
         free = True
         if self._xid_thread is not None:
-            self._xid_thread.join(3.0)
+            self._xid_thread.join(XID_WAIT_S + 1.0)
             free = not self._xid_thread.is_alive()
             self._xid_thread = None
         library.stop(unload=free)
@@ -183,17 +185,17 @@ class GpuWatch:
         except (library.Unavailable, NVMLError):
             return
         while devices is self._devices:
-            event = events.wait(1.0)
+            event = events.wait(XID_WAIT_S)
             if event is not None:
                 self._xids = [*self._xids, event][-XIDS_KEPT:]
                 self.changed.set()
 
     def _measure_pcie(self) -> None:
-        # one GPU a second in turn, after the frame is out: a measurement takes 40 ms, and 0.6 of processor time
+        # one GPU in turn, after the frame is out: a measurement takes 40 ms, and 0.6 of processor time
         now = time.monotonic()
         if not self._devices or now < self._pcie_due:
             return
-        self._pcie_due = now + 1.0
+        self._pcie_due = now + PCIE_S
         self._pcie_turn += 1
         device = self._devices[self._pcie_turn % len(self._devices)]
         self.asking = device.index
