@@ -22,6 +22,14 @@ IDLE_LIMIT_S = 3.0
 STALE_S = 1.0
 """A connection that was closed while idle says so at once; a server that closes later has failed the request."""
 
+AHEAD_BYTES = 64 << 20
+
+MANY = 64
+FEW = 8
+PAUSE_S = 0.0005
+"""With many streams, a loop that found few events pauses for a moment, so that the next turn finds several at once: the kernel has
+stamped them, and a turn for each would double the CPU that a token costs."""
+
 TICK_S = 0.25
 SPARE_S = 2.0
 """Spare connections of an open loop are renewed after this time."""
@@ -128,6 +136,8 @@ class Load:
         """Slots that wait after a failure."""
         self._due: Deque[float] = deque()
         self._prepared: Deque[Tuple[int, bytes, int]] = deque()
+        self._ahead = 8
+        """How many bodies to keep ready: streams that began together end together, and all want the next one at once."""
         self._records: List[Record] = []
         self._lags = array("f")
         self._sent = 0
@@ -227,7 +237,8 @@ class Load:
                 wait = min(wait, self._due[0] - now)
             if self._later:
                 wait = min(wait, self._later[0][0] - now)
-            for fd, event in poll(max(0.0, wait), 256):
+            events = poll(max(0.0, wait), 256)
+            for fd, event in events:
                 stream = streams.get(fd)
                 if stream is None:
                     self._other(fd)
@@ -252,17 +263,20 @@ class Load:
                 except OSError as error:
                     self._broken(stream, error)
             self._prepare(1, spare_time=True)
+            if len(events) < FEW and len(streams) >= MANY and self._kernel:
+                time.sleep(PAUSE_S)
         return stepped
 
     # -- starting requests ---------------------------------------------------------------------------------------------------------
 
     def _prepare(self, count: int, spare_time: bool = False) -> None:
         """Keeps some bodies ready, so that a burst is not spread by the making of prompts."""
-        if spare_time and (len(self._prepared) >= 8 or self._closed_to_new):
+        if spare_time and (len(self._prepared) >= self._ahead or self._closed_to_new):
             return
         for _ in range(count):
             body, asked = self._body(self._next)
             self._prepared.append((self._next, body, asked))
+            self._ahead = min(max(8, self._order.concurrency or 64), max(1, AHEAD_BYTES // len(body)))
             self._next += self._step
 
     def _record(self, due: Optional[float] = None) -> Tuple[Record, bytes]:
