@@ -158,6 +158,7 @@ class ModelWork(App[str | None], inherit_bindings=False):
         if kind == "single":
             return single_stream(
                 requests=bench.single_requests,
+                min_seconds=bench.min_seconds,
                 input_tokens=bench.input_tokens,
                 output_tokens=bench.output_tokens,
                 endpoint=bench.endpoint,
@@ -165,6 +166,7 @@ class ModelWork(App[str | None], inherit_bindings=False):
             )
         return sweep(
             bench.sweep_top,
+            min_seconds=bench.min_seconds,
             input_tokens=bench.input_tokens,
             output_tokens=bench.output_tokens,
             endpoint=bench.endpoint,
