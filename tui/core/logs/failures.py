@@ -19,11 +19,13 @@ RECENT_LINES = 4000
 KEPT = 400
 
 PLAIN = re.compile(
-    r"Memory access fault by GPU|CUDA error|HIP error|NCCL WARN|NCCL error|collective operation timeout|terminate called after"
+    r"killed by the OOM killer|Memory access fault by GPU|CUDA error|HIP error|NCCL WARN|NCCL error|collective operation timeout"
+    r"|terminate called after"
     r"|  what\(\):"
     r"|No space left on device|Bus error|oom-kill|Out of memory: Killed|Killed process|^Killed$|OOMKilled|slurmstepd"
     r"|DUE TO TIME LIMIT"
-    r"|: error: |GLIBCXX|nvcc fatal|ptxas fatal|out of memory|Segmentation fault|fallen off the bus|NVRM: Xid|low on memory"
+    r"|: error: |GLIBCXX|nvcc fatal|ptxas fatal|out of memory|Segfault encountered|Segmentation fault|fallen off the bus"
+    r"|NVRM: Xid|low on memory"
     r"|is not compatible with the current PyTorch|died unexpectedly|exit code: -9|core dumped|start operation timed out"
     r"|[Aa]ddress already in use|probe failed|cannot open shared object|exec format error|driver on your system is too old"
     r"|hardware error"
@@ -43,6 +45,7 @@ HINT = re.compile(
 """Warnings that may explain an exception much later."""
 
 FATAL = re.compile(
+    r"^Bus error|core dumped\)|exited with code 137|"
     r"EngineCore failed to start|EngineCore encountered a fatal error|EngineCore hit an exception|Engine core initialization failed"
     r"|Engine process failed to start|WorkerProc failed to start|WorkerProc hit an exception|AsyncLLM output_handler failed"
     r"|EngineDeadError"
@@ -50,10 +53,15 @@ FATAL = re.compile(
     r"|Background loop has errored|Memory access fault by GPU|terminate called after|RPCServer process died"
     r"|Timed out waiting for engine|Scheduler hit an exception|SIGQUIT received|watchdog thread terminated with exception"
     r"|died unexpectedly"
-    r"|Engine core proc .*died|Segmentation fault|oom-kill|Out of memory: Killed|^Killed$|OOMKilled|DUE TO TIME LIMIT|code=killed"
+    r"|Engine core proc .*died|Segfault encountered|Segmentation fault|oom-kill|Out of memory: Killed|^Killed$|OOMKilled"
+    r"|DUE TO TIME LIMIT|code=killed"
     r"|start operation timed out|Received sigquit from a child|DataParallelController.*exception"
 )
 """Lines after which nothing comes up or goes on, also while serving."""
+
+
+ANNOUNCEMENT = re.compile(r"(?:failed to start|hit an exception|encountered a fatal error|output_handler failed)\.$")
+"""What a traceback follows."""
 
 
 @dataclass(slots=True)
@@ -284,6 +292,8 @@ def best_text(raised: Raised) -> str:
         for line in raised.more:
             if _HTTP.search(line):
                 return f"{first} {line}" if len(first) < 90 else line
+    if not raised.text and not raised.more and raised.frames:
+        return f"{first}: {raised.frames[-1]}"
     if len(raised.text) < 12 and raised.more and not raised.text.startswith("cancel"):
         return f"{first} {raised.more[0]}".strip()
     return first

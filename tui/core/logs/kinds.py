@@ -79,7 +79,7 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ),
         (
             "host_oom_or_killed",
-            r"exit code:? -9|exitcode=-9|[Ee]xit code 137|\b137\b.*[Kk]illed|OOM ?[Kk]illed|oom-kill"
+            r"exit code:? -9|exitcode=-9|[Ee]xit(?:ed with)? code 137|\b137\b.*[Kk]illed|OOM ?[Kk]illed|oom-kill"
             r"|Out of memory: Killed process|low on memory"
             r"|MemoryError|Cannot allocate memory|DefaultCPUAllocator|can't allocate memory|\[Errno 12\]|std::bad_alloc"
             r"|killed by (?:the )?(?:OOM|signal 9|SIGKILL)|signal SIGKILL|SIGKILL|OutOfMemoryError.*[Rr]ay|node running low"
@@ -274,7 +274,11 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"|HIPBLAS|cutlass.*(?:error|fail)"
             r"|Triton Error \[CUDA\]|c10::Error.*(?:CUDA|HIP)|launch timed out",
         ),
-        ("worker_died", r"died unexpectedly|worker died|Worker.*exit|ActorDiedError|The actor (?:died|is dead)"),
+        (
+            "worker_died",
+            r"Segfault|Segmentation fault|SIGSEGV|SIGABRT|died unexpectedly|worker died|Worker.*exit"
+            r"|ActorDiedError|The actor (?:died|is dead)",
+        ),
         ("engine_died", r"engine core exited unexpectedly|Engine core proc"),
     )
 )

@@ -14,6 +14,7 @@ from tui.core.logs.bars import Bar, looks_like_bar, parse_bar
 from tui.core.logs.clock import Alignment, LogClock
 from tui.core.logs.course import SILENCE_S, Course
 from tui.core.logs.failures import (
+    ANNOUNCEMENT,
     FATAL,
     HINT,
     PLAIN,
@@ -31,7 +32,7 @@ from tui.core.logs.tracebacks import HEADER, Raised, Tracebacks
 from tui.core.logs.wrappers import hides_data
 from tui.core.text import clean
 
-_TAG = re.compile(r"\[(?!shutdown\])[a-z_0-9]+\] (?=[A-Z])")
+_TAG = re.compile(r"\[(?!shutdown\])[a-z_0-9]+\] (?=\S)")
 _LOADER_BARS = re.compile(r"[Ll]oading .*(?:checkpoint|shards|Streamer|loader)|Multi-thread loading")
 _CAPTURE_BARS = re.compile(r"Capturing")
 _WARM_BARS = re.compile(r"warm-?up|Compiling|Autotun|Pre-compiling|tuning", re.IGNORECASE)
@@ -70,6 +71,7 @@ class LogReader:
         self._undated = False
         self._last_arrival: float | None = None
         self._unsettled_at: float | None = None
+        self._announced: dict[str, tuple[int, str]] = {}
         self._stamp = ""
         self._calm = False
         self._soft = False
@@ -121,10 +123,10 @@ class LogReader:
             if start < 5 or text[start + 2 : start + 3] != "-" or text[start + 8 : start + 9] != ":":
                 return False
             end = text.find("] ", start + 15, start + 140) + 2
-            if end < 2 or text[end] == "[":
+            if end < 2 or text[end : end + 1] in ("[", " ", "") or text[0] == "{":
                 return False
             stop = text.find(" ", end)
-            if text[end:stop] in vllm.MESSAGES or text[:1] == "{":
+            if (text[end:stop] if stop > 0 else text[end:]) in vllm.MESSAGES:
                 return False
             stamp = text[start : start + 14]
             if stamp != self._stamp:
@@ -326,6 +328,7 @@ class LogReader:
         self._course.started_at = self._now
         self._evidence = Evidence()
         self._tracebacks = Tracebacks()
+        self._announced = {}
         self._soft = False
 
     # -- bars
@@ -403,7 +406,13 @@ class LogReader:
                 return
         if not message:
             return
-        if line.level != "WARNING" or "engine core exited unexpectedly" in message:
+        announced = self._announced.pop(key, None)
+        if announced is not None:
+            self._fatal(*announced)
+        if ANNOUNCEMENT.search(message):
+            # Its traceback follows, and only that tells a failure from an interrupt.
+            self._announced[key] = (place, message)
+        elif line.level != "WARNING" or "engine core exited unexpectedly" in message:
             self._fatal_if(place, message)
         if message.startswith(("Process ", "Exception ", "EngineCore ", "WorkerProc ", "AsyncLLM ")) or line.uvicorn:
             self._tracebacks.introduce(key, message)
@@ -427,8 +436,11 @@ class LogReader:
         return False
 
     def _raised(self, line: Line, raised: Raised, place: int) -> None:
+        announced = self._announced.pop(f"{line.speaker.key}|{'record' if line.head else 'bare'}", None)
         if is_ordered(raised):
             self._interrupt()
+            return
+        if raised.type.endswith("CancelledError"):
             return
         introduction = raised.introduction
         if is_cleanup(introduction) or introduction.startswith("Exception in thread"):
@@ -448,8 +460,9 @@ class LogReader:
         text = raised.full
         if course.stopping:
             return
-        if FATAL.search(text) or (course.phase is not Phase.READY and (not raised.in_record or raised.introduction)):
-            self._fatal(place, text)
+        fatal = announced is not None or FATAL.search(text) is not None or FATAL.search(introduction) is not None
+        if fatal or (course.phase is not Phase.READY and (not raised.in_record or introduction)):
+            self._fatal(announced[0] if announced is not None else place, text)
 
     def _interrupt(self) -> None:
         course = self._course

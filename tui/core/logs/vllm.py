@@ -232,12 +232,14 @@ def _attention(course: Course, match: re.Match[str], line: Line) -> None:
 # -- weights -----------------------------------------------------------------------------------------------------------------------
 
 
+@says(r"Using model weights format ()", "Using")
+@says(r"Loading weights with BitsAndBytes quantization()", "Loading")
 @says(r"(?:Starting to load model|Loading model from scratch)(?: (.+?))?(?:\.\.\.)?$", "Starting")
 def _load_begins(course: Course, match: re.Match[str], line: Line) -> None:
     course.engine = course.engine or "vllm"
     if match[1]:
         course.model = course.model or match[1]
-    if _leads(course, line):
+    if _leads(course, line) and (course.phase is Phase.STARTING or line.message.startswith("Starting")):
         course.enter(Phase.LOADING, course.now)
 
 
@@ -456,6 +458,8 @@ def _startup_complete(course: Course, match: re.Match[str], line: Line) -> None:
     course.engine = course.engine or "vllm"
     if course.startups >= course.api_servers:
         course.become_ready(course.now)
+    else:
+        course.enter(Phase.WARMING_UP, course.now)
 
 
 @says(r"(?:OpenAI|vLLM gRPC|gRPC)? ?[Ss]erver (?:is ready to accept requests|started on)", "OpenAI", "vLLM", "Server", "gRPC")

@@ -1,0 +1,170 @@
+"""Advice where the machine is at fault: its GPUs, drivers, libraries, shared memory, network, and who killed what."""
+
+from tui.core.logs.advice_words import find
+from tui.core.logs.course import Course
+from tui.core.logs.failures import Verdictless
+
+
+def shm(text: str, course: Course, chosen: Verdictless) -> str:
+    size = find(r"\(size (\d+)\)|to (\d+) bytes", text)
+    need = f" (a segment of {int(size[1] or size[2]) / 2**20:.0f} MiB did not fit)" if size else ""
+    return f"/dev/shm is too small{need}: docker run --shm-size 16g or --ipc=host; in Kubernetes an emptyDir with medium: Memory."
+
+
+def port(text: str, course: Course, chosen: Verdictless) -> str:
+    port = f"port {course.port}" if course.port else "that port"
+    return f"Another process listens on {port}: ss -ltnp shows it; end it, or choose another --port."
+
+
+def library(text: str, course: Course, chosen: Verdictless) -> str:
+    library = find(r"(GLIBC(?:XX)?_[\d.]+)", text)
+    if library:
+        return (
+            f"A compiled part of vLLM needs {library[1]}, which this system's C++ runtime lacks: use a newer base image, or "
+            "vLLM's own image."
+        )
+    if "torchvision" in text:
+        return (
+            "torch and torchvision are of different builds: install the pair that belongs together (pip install -U vllm brings "
+            "both)."
+        )
+    module = find(r"No module named '([^']+)'", text)
+    if module:
+        return f"{module[1]} is not installed in this environment: reinstall vLLM in a fresh one, or use its container image."
+    return (
+        "Packages of this environment do not fit together: reinstall vLLM in a fresh one (its pins bring matching torch and "
+        "Transformers)."
+    )
+
+
+def driver(text: str, course: Course, chosen: Verdictless) -> str:
+    if "803" in text or "LibRmVersionMismatch" in text or "version mismatch" in text:
+        return (
+            "The driver's kernel module and its library differ: reboot (or reload nvidia), and drop a cuda-compat library from "
+            "LD_LIBRARY_PATH."
+        )
+    if "802" in text:
+        return (
+            "The GPUs are not initialised: start nvidia-fabricmanager (systemctl status nvidia-fabricmanager), of the driver's "
+            "own version."
+        )
+    found = find(r"found version (\d+)", text)
+    version = f" (it offers CUDA {int(found[1]) // 1000}.{int(found[1]) % 1000 // 10})" if found else ""
+    if "infer device type" in text or "NVML" in text or "no NVIDIA driver" in text.lower():
+        return (
+            "No GPU is visible: run nvidia-smi in the same container; docker needs --gpus all, Kubernetes a nvidia.com/gpu limit."
+        )
+    return f"The driver is too old for this CUDA{version}: upgrade it, or use a vLLM built for an older CUDA."
+
+
+def kernel_image(text: str, course: Course, chosen: Verdictless) -> str:
+    arch = find(r"(sm_\d+)", text)
+    return (
+        f"This PyTorch or kernel has no code for the GPU{f' ({arch[1]})' if arch else ''}: use a build for a newer CUDA (12.8 or "
+        "later for Blackwell)."
+    )
+
+
+def compile(text: str, course: Course, chosen: Verdictless) -> str:
+    if "nvcc" in text or "CUDA_HOME" in text:
+        return (
+            "Kernels are built at start and need a CUDA toolkit as new as the GPU: install it and set CUDA_HOME, or use vLLM's "
+            "image."
+        )
+    if "C compiler" in text or "Python.h" in text or "-lcuda" in text:
+        return "Triton compiles at start: install gcc, the Python headers (python3-dev), and make libcuda.so findable."
+    return "Delete the compile cache (~/.cache/vllm/torch_compile_cache) and try again; --enforce-eager does without compilation."
+
+
+def nccl(text: str, course: Course, chosen: Verdictless) -> str:
+    return (
+        "Run again with NCCL_DEBUG=INFO and read its WARN lines; name the network interface with NCCL_SOCKET_IFNAME "
+        "and GLOO_SOCKET_IFNAME, "
+        "and check /dev/shm (--ipc=host)."
+    )
+
+
+def timeout(text: str, course: Course, chosen: Verdictless) -> str:
+    return (
+        "One rank did not answer: look for its own error or a hung GPU (py-spy dump --pid, dmesg for Xid), and whether all nodes "
+        "joined."
+    )
+
+
+def ray(text: str, course: Course, chosen: Verdictless) -> str:
+    need = (course.tensor or 0) * (course.pipeline or 1)
+    many = f" for {need} GPUs" if need else ""
+    return (
+        f"Ray found no room{many}: ray status shows what the cluster has and who holds it; stop stale jobs, or lower the parallel "
+        "sizes."
+    )
+
+
+def gpus(text: str, course: Course, chosen: Verdictless) -> str:
+    match = find(r"size \(?(\d+)\)?.*?GPUs \((\d+)\)", text)
+    if match:
+        return (
+            f"{match[1]} GPUs are asked for and {match[2]} are visible: lower --tensor-parallel-size to {match[2]}, or check "
+            "CUDA_VISIBLE_DEVICES and --gpus."
+        )
+    if "NUMA" in text or "cores" in text:
+        return "Fewer CPU nodes than ranks: lower --tensor-parallel-size, or bind threads by hand (VLLM_CPU_OMP_THREADS_BIND)."
+    return "Fewer GPUs are visible than asked for: nvidia-smi -L in the same container, CUDA_VISIBLE_DEVICES, docker --gpus all."
+
+
+def gpu_lost(text: str, course: Course, chosen: Verdictless) -> str:
+    return "The GPU or its link failed: dmesg | grep -i xid, nvidia-smi -q -d ECC,ROW_REMAPPER; reset the GPU or drain the host."
+
+
+def memory_fault(text: str, course: Course, chosen: Verdictless) -> str:
+    return (
+        "A kernel wrote where it must not (often AITER): try VLLM_ROCM_USE_AITER=0 or --enforce-eager, and another ROCm build; "
+        "dmesg has more."
+    )
+
+
+def cuda(text: str, course: Course, chosen: Verdictless) -> str:
+    return (
+        "A kernel failed: dmesg | grep -i xid tells whether the GPU is at fault; else narrow down with CUDA_LAUNCH_BLOCKING=1 "
+        "and --enforce-eager."
+    )
+
+
+def killed(text: str, course: Course, chosen: Verdictless) -> str:
+    size = f" (the checkpoint has {course.checkpoint_gib:g} GiB)" if course.checkpoint_gib else ""
+    return (
+        "Confirm with dmesg | grep -i 'killed process', docker inspect .State.OOMKilled, or the pod's OOMKilled; then "
+        "give the host or "
+        f"container more memory{size}, or load with fewer processes at once."
+    )
+
+
+def supervisor(text: str, course: Course, chosen: Verdictless) -> str:
+    return (
+        "Who watches the server ended it: raise its limit (Slurm --time, systemd TimeoutStartSec, the pod's startupProbe "
+        "failureThreshold)."
+    )
+
+
+def worker(text: str, course: Course, chosen: Verdictless) -> str:
+    return (
+        "A worker ended without a word: dmesg (out of memory, Xid) and its exit code tell why; PYTHONFAULTHANDLER=1 prints more "
+        "next time."
+    )
+
+
+def hang(text: str, course: Course, chosen: Verdictless) -> str:
+    return (
+        "A worker does not answer: py-spy dump --pid of the VLLM::Worker processes, nvidia-smi (a GPU at 100 % or 0 % "
+        "while others wait), "
+        "dmesg for Xid; then restart. VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS sets when it gives up."
+    )
+
+
+def engine(text: str, course: Course, chosen: Verdictless) -> str:
+    return "The log does not hold the reason: look at dmesg, and at the other stream (standard error) or the other node's log."
+
+
+def disk(text: str, course: Course, chosen: Verdictless) -> str:
+    size = f" The checkpoint has {course.checkpoint_gib:g} GiB." if course.checkpoint_gib else ""
+    return f"The disk is full: df -h on the cache (HF_HOME, VLLM_CACHE_ROOT) and /tmp; free room or move the cache.{size}"
