@@ -206,7 +206,7 @@ class _Point:
             self._send_nothing(before)
             return number
         gauges = Gauges(self._share.plan, self._share.address)
-        use = MachineUse()
+        use = MachineUse(self._share.address)
         gauges.start()
         outcome, busy = self._carry(order, workers, number, None, "measuring")
         machine = use.figures()
