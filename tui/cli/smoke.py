@@ -94,7 +94,7 @@ async def choose_model(api: "ApiClient", wanted: str | None) -> str:
     listed = (await api.get("/v1/models")).get("data")
     served = [entry["id"] for entry in listed if isinstance(entry, dict) and isinstance(entry.get("id"), str)] if listed else []
     if not served:
-        raise Fail(Exit.NEGATIVE, "readyroom: the server lists no model at /v1/models")
+        raise Fail(Exit.NEGATIVE, "the server lists no model at /v1/models")
     if wanted is None:
         return str(served[0])
     if wanted not in served:

@@ -82,8 +82,9 @@ class TurnView(Vertical):
         & > .error:ansi { background: transparent; }
         &.-folded > .thinking { display: none; }
         MarkdownFence { background: $surface; margin: 0 0 1 0; }
-        MarkdownBlock:dark > .code_inline, MarkdownBlock:light > .code_inline { background: $surface; color: $primary; }
-        MarkdownBlock:ansi > .code_inline { background: transparent; color: $primary; }
+        /* Markdown's own default for it is as specific as any rule here */
+        MarkdownBlock > .code_inline { background: $surface !important; color: $primary !important; }
+        MarkdownBlock:ansi > .code_inline { background: transparent !important; }
     }
     """
     turn: var[Turn] = var(Turn(asked=""), init=False)
