@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import os
 import pwd
+import random
 import shutil
 import signal
 import socket
@@ -41,10 +42,15 @@ async def eventually(condition: Callable[[], object], *, seconds: float = 10.0, 
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port on which nothing listens.
+
+    Below the range from which the kernel takes the ports of clients: there, a connection to a free port may meet itself.
+    """
+    while True:
+        port = random.randrange(10_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def descendants(pid: int) -> list[int]:
@@ -182,10 +188,10 @@ class Sshd:
             if process.poll() is not None:
                 raise AssertionError(f"sshd ended: {self.log.read_text('utf-8', 'replace')}")
             try:
-                socket.create_connection((self.host, self.port), 1).close()
+                with socket.create_connection((self.host, self.port), 1) as greeting:
+                    return greeting.recv(4) == b"SSH-"
             except OSError:
                 return False
-            return True
 
         until(listening, what="sshd listens")
         return self

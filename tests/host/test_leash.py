@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 from sshd import Sshd, alive, descendants, until
 
-pytestmark = [pytest.mark.timing]
-
 CLIENT = """
 import asyncio, sys
 from pathlib import Path

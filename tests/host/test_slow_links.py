@@ -15,7 +15,7 @@ from tui.host.base import HostError, Unreachable
 from tui.host.probe import ShippedProbe
 from tui.host.ssh import SshHost
 
-pytestmark = [pytest.mark.sshd, pytest.mark.timing]
+pytestmark = pytest.mark.sshd
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ async def test_a_link_of_300_ms(sshd: Sshd, link: SlowLink) -> None:
         await asyncio.wait_for(frames_of(probe, 20), 15)
         await eventually(lambda: host.connection.round_trip_ms, what="the first round trip")
         assert host.connection.round_trip_ms is not None
-        assert 300 <= host.connection.round_trip_ms < 1000
+        assert 300 <= host.connection.round_trip_ms < 3000
         async with httpx.AsyncClient(transport=host.transport(verify=False), timeout=10) as client:
             assert (await client.get(f"{endpoint.url}/tiny")).text == "ok"
             async with client.stream("GET", f"{endpoint.url}/events") as reply:
@@ -64,7 +64,7 @@ async def test_a_pause_of_5_s_is_survived(sshd: Sshd, link: SlowLink) -> None:
         probe = await host.start_probe("watch", {"hz": 2.0})
         await frames_of(probe, 3)
         link.freeze()
-        await asyncio.sleep(5)
+        await asyncio.sleep(5)  # the pause itself
         link.thaw()
         await asyncio.wait_for(frames_of(probe, 12), 10)
         assert host.connection.online

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import MakeSshd
 from needs import need
-from sshd import Sshd, eventually, free_port
+from sshd import Sshd, eventually, free_port, until
 
 from tui.core.connection import Link
 from tui.host.base import HostError, NotPermitted, ProbeFailed, Refused, Unreachable
@@ -306,8 +306,9 @@ async def test_too_many_logins_at_once(sshd: Sshd) -> None:
     sshd.stop()
     sshd.options.append("MaxStartups 1")
     sshd.start()
+    until(lambda: not sshd.sessions(), what="the end of the connection that looked whether it listens")
     with socket.create_connection((sshd.host, sshd.port)) as other:
-        other.recv(64)  # its greeting: the connection counts as one that has not logged in
+        assert other.recv(4) == b"SSH-"  # from now on it counts as one that has not logged in
         error = await failure(host_of(sshd))
     assert isinstance(error, Unreachable)
     assert "MaxStartups" in error.advice

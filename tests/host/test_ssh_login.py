@@ -119,7 +119,8 @@ async def test_keys_of_the_agent_that_are_not_named_stay_unused_with_identities_
 # -- certificates ------------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_user_certificate(sshd: Sshd) -> None:
+def certify(sshd: Sshd) -> Path:
+    """Has the server trust an authority instead of the key; the file with the key's certificate."""
     authority = asyncssh.generate_private_key("ssh-ed25519")
     certificate = authority.generate_user_certificate(sshd.client_key, "tests", principals=[sshd.user])
     file = sshd.folder / "user-cert.pub"
@@ -129,7 +130,23 @@ async def test_a_user_certificate(sshd: Sshd) -> None:
     sshd.options.append(f"TrustedUserCAKeys {sshd.folder / 'ca.pub'}")
     sshd.start()
     sshd.authorized_keys.write_text("")
-    sshd.write_client_config(f"CertificateFile {file}")
+    return file
+
+
+async def test_a_user_certificate(sshd: Sshd) -> None:
+    broken = sshd.folder / "broken-cert.pub"
+    broken.write_text("no certificate\n")
+    sshd.write_client_config(f"CertificateFile {certify(sshd)}\nCertificateFile {broken}")
+    async with host_of(sshd.client_config) as host:
+        await host.connect()
+        assert host.connection.online
+
+
+async def test_a_certificate_in_a_file_for_a_key_of_the_agent(sshd: Sshd, agent: str) -> None:
+    subprocess.run(["ssh-add", str(sshd.identity)], env={**os.environ, "SSH_AUTH_SOCK": agent}, check=True, capture_output=True)  # noqa: ASYNC221
+    certify(sshd).rename(f"{sshd.identity}-cert.pub")
+    sshd.identity.unlink()
+    sshd.write_client_config(f"IdentityAgent {agent}")
     async with host_of(sshd.client_config) as host:
         await host.connect()
         assert host.connection.online

@@ -63,6 +63,19 @@ async def test_a_person_may_accept_an_unknown_key_and_is_not_asked_again(sshd: S
         await host.connect()
 
 
+async def test_a_key_that_cannot_be_saved_counts_for_the_session_and_is_told(sshd: Sshd) -> None:
+    sshd.write_client_config("UserKnownHostsFile /proc/no/known_hosts")
+    async with host_of(sshd, accept_new=True) as host:
+        await host.connect()
+        assert "could not be saved in /proc/no/known_hosts" in (host.connection.advice or "")
+        sshd.stop()
+        sshd.new_host_key()
+        sshd.start()
+        await host.wait_lost()
+        with pytest.raises(Refused, match="has changed"):
+            await host.connect()
+
+
 async def test_a_person_may_decline(sshd: Sshd) -> None:
     sshd.known_hosts.write_text("")
     await refusal(host_of(sshd, asker=Person(trust=False)))

@@ -123,7 +123,7 @@ async def test_a_unix_socket(host: Host, tmp_path: Path) -> None:
 async def test_a_read_time_out(host: Host) -> None:
     async with Endpoint(gap=60) as endpoint, host:
         await host.connect()
-        async with httpx.AsyncClient(transport=host.transport(verify=False), timeout=0.5) as client:
+        async with httpx.AsyncClient(transport=host.transport(verify=False), timeout=httpx.Timeout(10, read=0.5)) as client:
             with pytest.raises(httpx.ReadTimeout):
                 await client.get(f"{endpoint.url}/events")
 

@@ -103,7 +103,7 @@ class SshHost:
             await self._drop()
             self._set(Link.IDLE)
             raise
-        self._set(Link.ONLINE, attempt=0)
+        self._set(Link.ONLINE, attempt=0, advice=self._dialer.note)
 
     async def _connect(self, asker: Asker | None, unattended: bool) -> None:
         route = self._route = await self._dialer.dial(asker, unattended=unattended)

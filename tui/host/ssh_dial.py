@@ -1,7 +1,6 @@
 """Opens SSH connections: through jumps and proxies, with the host key settled and the login done."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,6 +70,8 @@ class Dialer:
         self._accepted: dict[str, asyncssh.SSHKey] = {}
         self.asked = False
         """A person gave a secret since this was last set to False."""
+        self.note: str | None = None
+        """What went wrong without keeping the connection from being made."""
         self.on_change: Callable[[Link], None] = lambda link: None
         """Told when a person is being asked (ASKING), and no longer (CONNECTING)."""
 
@@ -133,8 +134,10 @@ class Dialer:
                 raise refusal
         self._accepted[login.name] = key
         line = known_hosts.line_for(login.name, key, hashed=login.hash_known_hosts)
-        with contextlib.suppress(OSError):
+        try:
             await asyncio.to_thread(known_hosts.append, login.known_hosts[0], line)
+        except OSError as error:
+            self.note = f"the key of {login.name} could not be saved in {login.known_hosts[0]}: {error.strerror}"
 
     async def _try(self, route: Route, login: Login, known: Known, asker: Asker | None, unattended: bool) -> None:
         """One attempt. Raises UnknownKey, Refused or Unreachable."""

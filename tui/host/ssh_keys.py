@@ -26,11 +26,20 @@ class KeyRing:
 
     async def offers(self, login: Login, agent: "Agent", passphrase: Passphrase) -> AsyncIterator[list[SSHKeyPair]]:
         """Key pairs in batches, the ones that need a person last. `passphrase` returns None where nobody can be asked."""
-        named = login.identity_files is not None
         files = login.identity_files if login.identity_files is not None else default_keys()
-        certificates = [str(file) for file in login.certificate_files if file.is_file()]
+        certificates = await asyncio.to_thread(
+            _certificates, [*login.certificate_files, *(Path(f"{file}-cert.pub") for file in files)]
+        )
         held = await agent.keys(login.agent)
         wanted = {data for file in files if (data := _public_data(file)) is not None}
+        # Keys of the agent whose certificate lies in a file; the agent is asked again, since such a key then stands for both.
+        for certificate in certificates:
+            data = certificate.key.public_data
+            if any(key.public_data == data for key in held):
+                twins = [key for key in await agent.keys(login.agent) if key.public_data == data]
+                for key in twins:
+                    key.set_certificate(certificate)
+                yield twins
         yield [key for key in held if key.public_data in wanted]
         locked: list[Path] = []
         for file in files:
@@ -44,7 +53,7 @@ class KeyRing:
                     locked.append(file)
             except (OSError, ValueError):
                 continue  # OpenSSH, too, passes over a key file that isn't there or isn't one
-        if not (named and login.identities_only):
+        if not login.identities_only:
             yield [key for key in held if key.public_data not in wanted]
         in_agent = {key.public_data for key in held}
         for file in locked:
@@ -53,7 +62,9 @@ class KeyRing:
             if pairs := await self._unlock(file, certificates, passphrase):
                 yield pairs
 
-    async def _unlock(self, file: Path, certificates: Sequence[str], passphrase: Passphrase) -> list[SSHKeyPair]:
+    async def _unlock(
+        self, file: Path, certificates: Sequence[asyncssh.SSHCertificate], passphrase: Passphrase
+    ) -> list[SSHKeyPair]:
         for _ in range(PASSPHRASE_TRIES):
             words = await passphrase(file)
             if words is None:
@@ -71,6 +82,17 @@ class KeyRing:
 
 def _is_locked(error: Exception) -> bool:
     return isinstance(error, KeyEncryptionError) or "assphrase" in str(error)
+
+
+def _certificates(files: Sequence[Path]) -> list[asyncssh.SSHCertificate]:
+    """The certificates in files; those that are missing or can't be read are left out."""
+    found = []
+    for file in files:
+        try:
+            found.append(asyncssh.read_certificate(str(file)))
+        except (OSError, KeyImportError, ValueError):
+            continue
+    return found
 
 
 def _public_data(file: Path) -> bytes | None:
@@ -95,7 +117,8 @@ class Agent:
             return []
         try:
             async with asyncio.timeout(AGENT_S):
-                self._client = await asyncssh.connect_agent(path)
+                if self._client is None:
+                    self._client = await asyncssh.connect_agent(path)
                 return list(await self._client.get_keys())
         except (OSError, ValueError, asyncssh.Error, TimeoutError):
             return []
