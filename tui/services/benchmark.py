@@ -75,8 +75,8 @@ class Benchmarks:
         """The benchmarks of a deployment: its API, its key, the samples of its GPUs (those of the watching session by default)."""
         deployment = session.deployment
         headers = dict(deployment.headers)
-        if session._api_key:
-            headers["Authorization"] = f"Bearer {session._api_key}"
+        if session.api_key:
+            headers["Authorization"] = f"Bearer {session.api_key}"
         return cls(
             session.name,
             Server(deployment.api, headers, deployment.ca_file, deployment.model),
