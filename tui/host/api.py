@@ -74,6 +74,12 @@ class ApiClient:
         self._metrics = MetricsReader()
         self._no_metrics = False
 
+    def move(self, base_url: str) -> None:
+        """Asks another address from now on: the server was found elsewhere than was thought."""
+        self.base_url = base_url.rstrip("/").removesuffix("/v1")
+        self._status = ApiStatus()
+        self._models_at = None
+
     async def close(self) -> None:
         await self._client.aclose()
 

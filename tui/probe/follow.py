@@ -21,6 +21,7 @@ import time
 import zlib
 from typing import Any, Callable, Dict, List, Optional
 
+from tui.probe.chosen import Chosen
 from tui.probe.leash import Link
 from tui.probe.lines import LineCutter
 from tui.probe.outlet import Outlet
@@ -35,8 +36,6 @@ SEARCH_S = 1.0
 """How long attach looks for the last start before it sends what it has."""
 SCAN_NOW = 24 << 20
 """A middle up to this size is searched for important lines before the tail is sent; a longer one in the background."""
-FIRST_IMPORTANT = 1000
-LAST_IMPORTANT = 2000
 PIECE = 64 << 10
 """Bytes that are read, and sent, in one piece."""
 AT_ONCE = 256 << 10
@@ -414,35 +413,6 @@ class FileFollower:
 
     def _remember(self) -> None:
         self._known = self._resume()
-
-
-class Chosen:
-    """The important ones of many lines: the first ones and the last ones, where even they are too many."""
-
-    def __init__(self) -> None:
-        self._first: List[str] = []
-        self._last: List[str] = []
-        self.count = 0
-        self.seen = 0
-
-    @property
-    def kept(self) -> int:
-        return len(self._first) + min(len(self._last), LAST_IMPORTANT)
-
-    def see(self, block: bytes, important: LineFilter) -> None:
-        self.seen += block.count(b"\n")
-        for line in important.lines(block):
-            self.count += 1
-            text = line[:4096].decode("utf-8", "replace")
-            if len(self._first) < FIRST_IMPORTANT:
-                self._first.append(text)
-            else:
-                self._last.append(text)
-                if len(self._last) > 2 * LAST_IMPORTANT:
-                    del self._last[:-LAST_IMPORTANT]
-
-    def send(self, out: Outlet, quiet: bool, live: bool = False, resume: Optional[Dict[str, Any]] = None) -> None:
-        out.lines(self._first + self._last[-LAST_IMPORTANT:], resume, live=live, quiet=quiet)
 
 
 def _user() -> str:

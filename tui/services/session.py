@@ -16,6 +16,7 @@ from tui.core.logs.state import LoadState, Outlook, PastLoad
 from tui.core.signs import SignTracker
 from tui.host.api import ApiClient
 from tui.host.base import Host, HostError, Refused
+from tui.record.store import RecordError
 from tui.services.watch import Watch
 from tui.settings import Deployment, Settings
 
@@ -290,4 +291,5 @@ class Session:
 
     def _read_history(self) -> None:
         if self.record is not None:
-            self.publish(HistoryRead(self.record.loads(self.name)))
+            with contextlib.suppress(RecordError):  # nothing to compare with then; writing says what is wrong with it
+                self.publish(HistoryRead(self.record.loads(self.name)))

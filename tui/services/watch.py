@@ -16,9 +16,11 @@ from tui.core.logs.report import START_MARKERS
 from tui.core.logs.state import LoadState, Phase
 from tui.core.machine import MachineSample
 from tui.host.base import HostError, ProbeFailed, Unreachable
+from tui.record.store import RecordError
 from tui.services.found import Server, best_server, servers_from_frame
 from tui.services.intake import LogIntake
 from tui.services.smi import sample_smi
+from tui.settings import Deployment
 from tui.wire.frames import FIND, FOLLOW, WATCH
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ SMI_AGAIN_S = 300.0
 GAVE_UP_S = 5.0
 """A role that ran longer than this before it ended is started again at once; a shorter one after a growing pause."""
 
+DEFAULT_API = Deployment().api
 LOG_KINDS = ("file", "journal", "docker", "compose", "kubectl", "tmux", "command")
 
 
@@ -228,6 +231,9 @@ class Watch:
         elif seen:
             # One that was never seen may run where it can't be: in another container's list of processes, say.
             self._session.signs.process_alive = False
+        found = self.server.api if self.server is not None else None
+        if found is not None and self._session.deployment.api == DEFAULT_API != found and self._session.api.base_url != found:
+            self._session.api.move(found)  # nobody said where the API is: the server itself does
         orphans = tuple(server.pid for server in servers if server.orphan) if self.server is None else ()
         self._session.publish(ProcessesSeen(self.server.pid if self.server is not None else None, orphans))
         self._looked.set()
@@ -286,4 +292,7 @@ class Watch:
         if record is None or not finished or not self.caught_up or key in self._saved:
             return
         self._saved.add(key)
-        record.save_load(self._session.name, load)
+        try:
+            record.save_load(self._session.name, load)
+        except RecordError as error:
+            self._session.publish(LogSourceChanged(self._session.state.log.source, f"this start could not be kept: {error}"))
