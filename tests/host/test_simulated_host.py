@@ -253,6 +253,74 @@ async def test_troubled_logs_can_be_read(name: str) -> None:
         assert read(sim.log_path).failure is None
 
 
+# -- the GPUs and the machine ------------------------------------------------------------------------------------------------------
+
+
+async def used(sim: Simulation) -> list[str]:
+    _, out, _ = await ssh(sim, "nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits")
+    return out.decode().split("\n")[:-1]
+
+
+async def test_nvidia_smi_tells_of_the_load_and_of_what_a_test_sets() -> None:
+    async with simulated_host("ready") as sim:
+        assert await used(sim) == ["96733"] * 8
+        await sim.do("set_gpu", gpu=5, fields={"memory_used_mib": 1234})
+        assert (await used(sim))[4:6] == ["96733", "1234"]
+        await sim.do("lose_gpu", gpu=7)
+        assert (await used(sim))[7] == "[GPU is lost]"
+        await sim.do("kill_server")
+        await sim.do("kill_engine")
+        await stopped(sim)
+        for _ in range(50):
+            if (await used(sim))[0] == "0":
+                break
+        else:
+            pytest.fail("the GPUs keep the memory of an engine that is gone")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("odd", ["96733"] * 5 + ["94121"] + ["96733"] * 2), ("oom", ["0"] * 3 + ["53555"] + ["0"] * 4)]
+)
+async def test_odd_memory(name: str, expected: list[str]) -> None:
+    async with simulated_host(name, already_up=name == "odd") as sim:
+        assert await used(sim) == expected
+
+
+async def test_a_host_without_gpus_has_no_tools_for_them() -> None:
+    async with simulated_host("no-gpu", already_up=True) as sim:
+        assert sim.gpu_source == "none"
+        status, _, _ = await ssh(sim, "nvidia-smi")
+        assert status == 127
+
+
+async def test_a_host_without_python_still_has_nvidia_smi() -> None:
+    need(os.geteuid() == 0 and which("unshare"), "hiding Python takes root and unshare")
+    async with simulated_host("no-python") as sim:
+        status, out, _ = await ssh(sim, "/usr/bin/python3 -c 'print(1)' || python3 -c 'print(2)' || echo none")
+        assert (status, out) == (0, b"none\n")
+        assert len(await used(sim)) == 8
+
+
+async def test_the_kernels_counters_follow_the_load() -> None:
+    async with simulated_host("ready") as sim:
+        _, out, _ = await ssh(sim, "grep -h MemTotal /proc/meminfo; cat /proc/stat | head -1; readlink /proc/self/ns/mnt")
+        need(b"1584000000 kB" in out, "laying files over /proc takes the right to mount")
+        worker = (await sim.do("state"))["workers"][3]
+        _, out, _ = await ssh(sim, f"grep rchar /proc/{worker}/io")
+        assert int(out.split()[1]) == pytest.approx(547e9 / 8, rel=0.01)
+    assert b"1584000000" not in content("/proc/meminfo")
+
+
+async def test_a_users_commands_reach_it_by_its_alias(tmp_path: Path) -> None:
+    async with simulated_host("ready") as sim:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tui", "smoke", "--json"), env=sim.user(tmp_path), stdout=subprocess.PIPE
+        )
+        out, _ = await process.communicate()
+    assert process.returncode == 0
+    assert b'"passed"' in out
+
+
 # -- the control channel ---------------------------------------------------------------------------------------------------------
 
 

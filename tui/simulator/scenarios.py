@@ -37,7 +37,7 @@ class Times:
     profile: float = 31.0
     kv_cache: float = 4.0
     capture: float = 96.0
-    warm_up: float = 88.0
+    warm_up: float = 72.0
     api: float = 3.0
 
 
