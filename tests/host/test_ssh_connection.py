@@ -237,6 +237,26 @@ async def test_a_proxy_command_that_fails_says_why(sshd: Sshd, command: str, wor
     assert "ProxyCommand" in error.cause
 
 
+async def test_a_system_configuration_as_distributions_ship_it(sshd: Sshd) -> None:
+    """Red Hat's: policies in a file that a `Match final` includes; Debian's: what it sends and hashes."""
+    policies = sshd.folder / "openssh.config"
+    policies.write_text(
+        "Ciphers aes256-gcm@openssh.com,aes256-ctr\nMACs hmac-sha2-256-etm@openssh.com,hmac-sha2-256\n"
+        "GSSAPIKexAlgorithms gss-curve25519-sha256-\nKexAlgorithms curve25519-sha256,ecdh-sha2-nistp256\n"
+        "PubkeyAcceptedAlgorithms ssh-ed25519,rsa-sha2-256\nHostbasedAcceptedAlgorithms ssh-ed25519\n"
+        "CASignatureAlgorithms ssh-ed25519,rsa-sha2-256\nRequiredRSASize 2048\n"
+    )
+    system = sshd.folder / "system"
+    system.write_text(
+        f"Match final all\n  Include {policies}\n  GSSAPIAuthentication yes\n  ForwardX11Trusted yes\n"
+        "Host *\n  SendEnv LANG LC_*\n  SendEnv COLORTERM NO_COLOR\n  HashKnownHosts yes\n  RequestTTY force\n  ForwardAgent yes\n"
+        "  ControlMaster auto\n  ControlPath ~/.ssh/%C\n  RemoteCommand tmux attach\n"
+    )
+    async with SshHost("gpu-box", config_files=[sshd.client_config, system]) as host:
+        await host.connect()
+        assert (await host.run(["echo", "plain"])).stdout == b"plain\n"
+
+
 # -- failures in words -------------------------------------------------------------------------------------------------------------
 
 
