@@ -83,6 +83,7 @@ def _read(numbered: Iterable[tuple[int, str]], year: int) -> "LogReader":
     reader = LogReader(year)
     for number, text in numbered:
         reader.feed(text, None, number)
+    reader.finish()
     return reader
 
 

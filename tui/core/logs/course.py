@@ -23,6 +23,7 @@ class Course:
         self.was_ready = False
         self.ready_at: float | None = None
         self.started_at: float | None = None
+        self.engine_started_at: float | None = None
         self.loaders = Loaders()
         self.captures: dict[str, Loader] = {}
         self.capture_expected: float | None = None

@@ -5,6 +5,7 @@ cold caches and CUDA's start. For what comes after the shards, and for the whole
 Silence is judged by phase: it is normal for minutes while weights are downloaded, post-processed, compiled and captured.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
@@ -20,7 +21,9 @@ HUNG_S = 60.0
 SLOW_SHARE = 1.25
 """More than a quarter above the usual is slow."""
 SLOW_FLOOR_S = 20.0
-ON_TIME_SHARE = 0.1
+READY_TIMEOUT_S = 600.0
+FIRST_READY_TIMEOUT = (0, 14)
+"""The API server waits so long for its engines (VLLM_ENGINE_READY_TIMEOUT_S), and since which release."""
 HISTORY = 5
 """Earlier starts that count: settings and storage change."""
 
@@ -79,10 +82,15 @@ def judge(
     signs: SignsOfLife | None = None,
     expect_s_per_shard: float | None = None,
     expect_total_s: float | None = None,
+    ready_timeout_s: float | None = None,
+    ends_at: float | None = None,
+    ends_by: str = "",
 ) -> Outlook:
     """ETA and verdict at `now`, in seconds of the same clock as the load's own times.
 
     `history` are earlier starts of this deployment, oldest first; the expectations are the user's, and go before history.
+    `ready_timeout_s` is the server's VLLM_ENGINE_READY_TIMEOUT_S where its environment tells; `ends_at` is when something else will
+    end the start (a probe, a job's time limit), named in `ends_by`.
     """
     signs = signs or SignsOfLife()
     past = tuple(history)[-HISTORY:]
@@ -102,6 +110,7 @@ def judge(
     if not load.lines:
         return replace(outlook, reason="nothing in the log yet")
     outlook = _estimated(outlook, load, now, past, expect_s_per_shard)
+    outlook = replace(outlook, ends=_ending(outlook, load, now, ready_timeout_s, ends_at, ends_by))
     return _compared(outlook, load, now, past, signs, expect_s_per_shard)
 
 
@@ -233,6 +242,38 @@ def _after_phase(load: LoadState, now: float, past: Sequence[PastLoad]) -> float
         elif phase not in done and (reached or _ORDER.index(phase) > _ORDER.index(load.phase)):
             left += seconds
     return left
+
+
+def _ending(
+    outlook: Outlook, load: LoadState, now: float, ready_timeout_s: float | None, ends_at: float | None, ends_by: str
+) -> str:
+    """What ends the start before it is ready."""
+    left = outlook.ready_eta_s if outlook.ready_eta_s is not None else outlook.shards_eta_s
+    if left is None:
+        return ""
+    if ends_at is not None and now + left > ends_at:
+        return f"ETA {_words(left)}, but {ends_by or 'a time limit'} ends it in {_words(max(0.0, ends_at - now))}"
+    began = load.engine_started_at
+    if load.engine != "vllm" or began is None:
+        return ""
+    known = ready_timeout_s is not None
+    if not known and _release(load.version) < FIRST_READY_TIMEOUT:
+        return ""
+    limit = ready_timeout_s if ready_timeout_s is not None else READY_TIMEOUT_S
+    spent = max(0.0, now - began)
+    if spent + left <= limit or spent > limit:
+        return ""  # in time; or the limit has passed and it lives, so it is another one
+    if known:
+        return f"ETA {_words(left)}, but VLLM_ENGINE_READY_TIMEOUT_S={limit:.0f} ends it in {_words(limit - spent)}"
+    return (
+        f"ETA {_words(left)}, but unless VLLM_ENGINE_READY_TIMEOUT_S was raised, its default of {limit:.0f} s ends it in "
+        f"{_words(limit - spent)}"
+    )
+
+
+def _release(version: str | None) -> tuple[int, int]:
+    match = re.match(r"v?(\d+)\.(\d+)", version or "")
+    return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 # -- the verdict -------------------------------------------------------------------------------------------------------------------

@@ -150,6 +150,14 @@ class LogReader:
             if own is not None and (self._now is None or own > self._now):
                 self._now = self._last_at = own
 
+    def finish(self) -> None:
+        """The source has ended for good: an announced failure whose traceback never came is one."""
+        self._settle()
+        for place, message in list(self._announced.values()):
+            self._fatal(place, message)
+        self._announced.clear()
+        self._state = None
+
     def _feed_parts(self, parts: list[str], text: str, at: float | None, place: int) -> LogLine:
         shell = self._parser.parse(text)
         level, speaker, when, head = shell.level, shell.speaker, shell.at, shell.head
@@ -557,6 +565,7 @@ class LogReader:
             quantization=course.quantization,
             attention_backend=course.attention_backend,
             init_engine_s=course.figure("init_engine_s"),
+            engine_started_at=course.engine_started_at,
             capture=course.capture(),
             started_at=course.started_at,
             ready_at=course.ready_at,
@@ -623,6 +632,7 @@ def moved(load: LoadState, seconds: float) -> LoadState:
         load,
         started_at=later(load.started_at),
         ready_at=later(load.ready_at),
+        engine_started_at=later(load.engine_started_at),
         last_line_at=later(load.last_line_at),
         shards=bar(load.shards),
         loaders=tuple(moved_bar for one in load.loaders if (moved_bar := bar(one)) is not None),

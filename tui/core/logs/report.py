@@ -64,6 +64,7 @@ def document(load: LoadState, outlook: Outlook) -> dict[str, Any]:
         "started_at": iso(load.started_at),
         "ready_s": _rounded(outlook.ready_s),
         "ready_eta_s": _rounded(outlook.ready_eta_s),
+        "ends": outlook.ends or None,
         "last_line_at": iso(load.last_line_at),
         "silent_s": _rounded(outlook.silent_s),
         "phases": [

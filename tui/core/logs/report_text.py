@@ -78,6 +78,8 @@ def _headline(load: LoadState, outlook: Outlook, source: str) -> Row:
         spans.append(Span(", had been ready" if load.was_ready else ", before it was ready", "dim"))
     elif outlook.reason and load.phase is not Phase.FAILED:
         spans.append(Span(f": {outlook.reason}"))
+    if outlook.ends:
+        spans.append(Span(f" · {outlook.ends}", "warn"))
     if load.restarts:
         spans.append(Span(f" · start {load.restarts + 1} in this log", "dim"))
     if source:

@@ -123,6 +123,8 @@ class LoadState:
     quantization: str | None = None
     attention_backend: str | None = None
     init_engine_s: float | None = None
+    engine_started_at: float | None = None
+    """When the engine processes began: the API server's patience counts from about then."""
     capture: Loader | None = None
     started_at: float | None = None
     ready_at: float | None = None
@@ -184,3 +186,5 @@ class Outlook:
     """The whole start, last time."""
     behind_s: float | None = None
     """Against the usual; negative is ahead."""
+    ends: str = ""
+    """What will end this start before it is ready, as far as can be told; empty where nothing will."""

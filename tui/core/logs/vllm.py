@@ -196,6 +196,8 @@ def _engine_config(course: Course, match: re.Match[str], line: Line) -> None:
     if "block_size" in found:
         course.block_size = int(found["block_size"])
     course.engines_seen.add(line.speaker.key)
+    if course.engine_started_at is None:
+        course.engine_started_at = course.now
     if course.loaders.engines_expected < (course.data_local or course.data or 1):
         course.loaders.engines_expected = course.data_local or course.data or 1
 
