@@ -7,6 +7,8 @@ from textual.binding import Binding
 
 TABS = ("load", "chat", "bench", "gpus", "log", "runs")
 EVERYWHERE = frozenset(TABS)
+OF_THE_APP = frozenset({"retry", "copy_cause", "deployments", "look", "commands", "help", "quit"})
+"""These are done by the app, the others by the screen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,9 @@ class Action:
 
     @property
     def action(self) -> str:
-        """The name of the screen's action method, with its argument."""
+        """The name of the action method, with its argument: the screen's, or the app's."""
+        if self.id in OF_THE_APP:
+            return f"app.{self.id}"
         return f"{self.id.partition('-')[0]}({self.argument!r})" if self.argument else self.id
 
 

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import on, work
 from textual.app import SystemCommand
@@ -152,7 +152,7 @@ class ControlRoom(ModelWork, RecordWork, inherit_bindings=False):
         if gpu is not None:
             self.push_screen(GpuDialog(gpu))
 
-    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """The palette: the same actions as the keys."""
         for one in ACTIONS:
             if one.palette and one.bound and self.main.can(one):

@@ -5,27 +5,10 @@ import sys
 import time
 from pathlib import Path
 
-from textual.app import App
+import scenes
+from room import room
 
-from tests.ui import scenes
-from tui.app import ControlRoom
-from tui.settings import Deployment, Settings, UiSettings
-
-
-class Still:
-    """A session whose one state does not change."""
-
-    name = "kimi-k2-w4"
-    deployment = Deployment()
-
-    def __init__(self, state):  # type: ignore[no-untyped-def]
-        self.state = state
-
-    async def states(self):  # type: ignore[no-untyped-def]
-        yield self.state
-
-    def retry(self) -> None: ...
-
+from tui.settings import Settings, UiSettings
 
 SIZES = ((80, 24), (120, 35), (200, 60), (20, 5), (160, 45), (80, 40))
 
@@ -33,8 +16,7 @@ SIZES = ((80, 24), (120, 35), (200, 60), (20, 5), (160, 45), (80, 40))
 async def shoot(
     folder: Path, name: str, scene: str, size: tuple[int, int], theme: str, tab: str = "", ascii_only: bool = False
 ) -> None:
-    state = scenes.SCENES[scene](mono=time.monotonic()) if isinstance(scene, str) else scene
-    app: App[str | None] = ControlRoom(Still(state), Settings(ui=UiSettings(theme=theme, ascii=ascii_only)))  # type: ignore[arg-type]
+    app, _ = room(scenes.SCENES[scene](time.monotonic()), Settings(ui=UiSettings(theme=theme, ascii=ascii_only)))
     async with app.run_test(size=size) as pilot:
         await pilot.pause(0.7)
         for key in tab.split():

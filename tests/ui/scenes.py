@@ -1,7 +1,8 @@
+# ruff: noqa: E501 - log lines as they are
 """States of a deployment for the screen's tests and pictures: made by the real reader over log lines as vLLM 0.24 writes them."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tui.core.api import ApiStatus, Reach, ServedModel, ServerMetrics
@@ -208,7 +209,7 @@ def read(lines: Sequence[tuple[float, str]], *, mono: float = 0.0, now: float | 
     return replace(state, outlook=outlook)
 
 
-def loading(total: int = 64, steps: Sequence[float] = STEPS, mono: float = 0.0, **more: object) -> DeploymentState:
+def loading(mono: float = 0.0, total: int = 64, steps: Sequence[float] = STEPS, **more: object) -> DeploymentState:
     start = time.time() - 21 - sum(steps) - 12
     return read([*opening(start), *shard_lines(start + 21, total, steps)], mono=mono, now=time.time(), **more)
 
@@ -268,6 +269,6 @@ def refused(mono: float = 0.0) -> DeploymentState:
     return DeploymentState(name="kimi-k2-w4", target="gpu-8x", connection=link)
 
 
-SCENES = {
+SCENES: dict[str, Callable[[float], DeploymentState]] = {
     "loading": loading, "ready": ready, "failed": failed, "lost": lost, "waiting": waiting, "connecting": connecting, "refused": refused,
 }  # fmt: skip

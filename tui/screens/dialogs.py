@@ -12,8 +12,8 @@ from textual.widgets.option_list import Option
 
 from tui.actions import Action, groups, shown_key
 from tui.core.gpu import Gpu
-from tui.widgets.figures import BP, B, E, Part, W, facts, label, line, rows
-from tui.widgets.numbers import DASH, gib, percent, whole
+from tui.widgets.figures import BP, B, E, W, label, line, rows
+from tui.widgets.gpu_facts import gpu_facts
 
 STYLE = """
 {name} {{ align: center middle; background: $background 60%; }}
@@ -152,47 +152,6 @@ class PickerDialog(ModalScreen[str | None]):
 
     def action_cancel(self) -> None:
         self.dismiss(None)
-
-
-def gpu_facts(gpu: Gpu, width: int) -> list[Content]:
-    """Everything known of a GPU, a line each; what the driver does not tell is a dash."""
-
-    def pair(now: float | None, most: float | None, unit: str) -> str:
-        return f"{whole(now)} of {whole(most)} {unit}"
-
-    told: list[tuple[str, Part]] = [
-        ("name", gpu.name or DASH),
-        ("UUID", gpu.uuid or DASH),
-        ("PCI", gpu.pci or DASH),
-        ("memory", f"{pair(gpu.memory_used_mib, gpu.memory_total_mib, 'MiB')}, {percent(gpu.memory_share)}"),
-        ("free", f"{whole(gpu.free_mib)} MiB"),
-        ("busy", f"{whole(gpu.utilisation)} %, memory controller {whole(gpu.memory_utilisation)} %"),
-        ("heat", f"{whole(gpu.temperature_c)} °C, memory {whole(gpu.memory_temperature_c)} °C, fan {whole(gpu.fan_percent)} %"),
-        ("power", pair(gpu.power_w, gpu.power_limit_w, "W")),
-        ("clocks", f"{pair(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz, 'MHz')}, memory {whole(gpu.memory_clock_mhz)} MHz"),
-        ("state", f"{gpu.performance_state or DASH}" + (", throttled: " + ", ".join(gpu.throttle) if gpu.throttle else "")),
-        (
-            "PCIe",
-            f"gen {pair(gpu.pcie_generation, gpu.pcie_generation_max, '')}, {pair(gpu.pcie_width, gpu.pcie_width_max, 'lanes')}",
-        ),
-        ("NVLink", f"{whole(gpu.nvlinks_up)} of {whole(gpu.nvlinks_total)} up, {whole(gpu.nvlink_errors)} errors"),
-        (
-            "ECC",
-            f"{whole(gpu.ecc_uncorrected)} uncorrected, {whole(gpu.ecc_corrected)} corrected, {whole(gpu.remapped_rows)} rows remapped",
-        ),
-    ]
-    out = facts(width, *told, column=10)
-    if gpu.error:
-        out.insert(0, line(("✗ ", E), gpu.error))
-    for mig in gpu.mig:
-        out.append(line(label(f"{'MIG':<10}"), f"{mig.name}  {gib(mig.memory_used_mib)} of {gib(mig.memory_total_mib)} GiB"))
-    for i, one in enumerate(gpu.processes):
-        mark = ("▒ ", W) if one.engine is False else label("  ")
-        words = "  ".join(part for part in (one.name, one.rank or "", one.user or "", one.container or "") if part)
-        out.append(
-            line(label(f"{'processes' if i == 0 else '':<10}"), mark, (f"{one.pid}", B), f"  {gib(one.memory_mib)} GiB  ", words)
-        )
-    return out
 
 
 class GpuDialog(ModalScreen[None]):

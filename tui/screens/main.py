@@ -35,6 +35,7 @@ from tui.widgets.facts_panes import DeploymentPane, HostPane, PastLoadsPane
 from tui.widgets.figure import NOTHING, Moment
 from tui.widgets.figures import BP, BW, QUIET, P, label, line
 from tui.widgets.gpu_panel import GpuPanel, GpuStrip
+from tui.widgets.ink import plain
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.load_panel import LoadPanel
 from tui.widgets.log_pane import LogPane
@@ -247,13 +248,13 @@ class MainScreen(Screen[None]):
         for pane, at in (("#gpus", sample.received_at if sample else None), ("#host", machine.received_at if machine else None)):
             old = self.moment.since(at)
             stamp = line((f"{age(old)} old", BW)) if old is not None and old > STALE_S else None
-            self.query_one(pane).border_subtitle = stamp
+            self._note(pane, stamp)
         bench, runs = self.query_one(BenchPane), self.query_one(RunsPane)
         bench.told_below = self.narrow
         note = None if self.narrow else bench.note() if self.tab == "bench" else runs.note() if self.tab == "runs" else None
-        self.query_one("#stage").border_subtitle = note
-        self.query_one("#phases").border_subtitle = total_words(self.shown)
-        self.query_one("#log", Pane).border_subtitle = self.query_one(LogPane).note()
+        self._note("#stage", note)
+        self._note("#phases", total_words(self.shown))
+        self._note("#log", self.query_one(LogPane).note())
 
     def _retitle(self) -> None:
         narrow = self.narrow or self.tab == "log"
@@ -276,6 +277,10 @@ class MainScreen(Screen[None]):
 
     def _title(self, pane: str, title: Content, ruled: bool) -> None:
         self.query_one(pane).border_title = line(" ", title, " ") if ruled else title
+
+    def _note(self, pane: str, note: Content | None) -> None:
+        """Write into a pane's lower border."""
+        self.query_one(pane, Pane).border_subtitle = plain(note) if note is not None and self.app.has_class("-ascii") else note
 
     # -- keys ----------------------------------------------------------------------------------------------------------------------
 
@@ -365,7 +370,7 @@ class MainScreen(Screen[None]):
         self._name_activity()
 
     def _stamp_smoke(self) -> None:
-        self.query_one("#smoke").border_subtitle = sum_line(self.smoke, self.smoking)
+        self._note("#smoke", sum_line(self.smoke, self.smoking))
 
     def action_smoke(self) -> None:
         self.post_message(SmokeRequested())

@@ -18,6 +18,7 @@ from tui.widgets.figure import Figure
 from tui.widgets.figures import (
     BE,
     BG,
+    BP,
     BW,
     QUIET,
     TRACK,
@@ -36,6 +37,7 @@ from tui.widgets.figures import (
     sparks,
     spread,
 )
+from tui.widgets.gpu_facts import gpu_facts, gpu_trends
 from tui.widgets.host_clock import host_now
 from tui.widgets.numbers import DASH, GIB, gib, percent, whole
 
@@ -199,13 +201,19 @@ class GpuPanel(Figure):
         body = self._body(sample, width, room, len(said))
         left = height - len(top) - len(body)
         gap = [""] if left > len(said) else []
-        return rows(*top, *body, *gap, *said[: max(0, left - len(gap))])
+        out: list[Content | str] = [*top, *body, *gap, *said[: max(0, left - len(gap))]]
+        if self.full and (room := height - len(out)) >= 4 and self.selected < count:
+            chosen = sample.gpus[self.selected]
+            about = [line((f"GPU {chosen.index}", BP), label("   up and down choose, enter shows it alone"))]
+            about += [*gpu_trends(self.state, self.selected, width), *gpu_facts(chosen, width)]
+            out += ["", *about[: room - 1]]
+        return rows(*out)
 
     def _body(self, sample: GpuSample, width: int, room: int, said: int) -> list[Content]:
         count = len(sample.gpus)
         if count <= room:
             each = 2 if 2 * count + 2 <= room and not self.full else 1
-            return _rows(self.state, sample, width, each, self.selected if self.full and self.has_focus else None)
+            return _rows(self.state, sample, width, each, self.selected if self.full else None)
         free = max(1, room + 1 - min(1, said))
         across = min(ceil(count / free), max(1, width // 12))
         if ceil(count / across) <= free:
@@ -263,7 +271,7 @@ def _machine_memory(state: DeploymentState, width: int) -> list[Content]:
 
 def _rows(state: DeploymentState, sample: GpuSample, width: int, each: int, selected: int | None) -> list[Content]:
     columns = columns_for(sample.gpus, width)
-    index = max(2, max(len(str(gpu.index)) for gpu in sample.gpus) + 1)
+    index = max(2, max(len(str(gpu.index)) for gpu in sample.gpus) + 1) + (1 if selected is not None else 0)
     wide = max(1, width - index - sum(column.width for column in columns))
     totals = {gpu.memory_total_mib for gpu in sample.gpus if gpu.memory_total_mib}
     head = f"of {max(totals) / GIB:.1f} GiB" if len(totals) == 1 else "GiB" if totals else ""
@@ -273,15 +281,14 @@ def _rows(state: DeploymentState, sample: GpuSample, width: int, each: int, sele
     odd = odd_ones(sample)
     for n, gpu in enumerate(sample.gpus):
         tint = BE if gpu.error or gpu.index in odd else QUIET
-        number: Part = (f"{gpu.index:<{index}}", tint)
+        mark = "▌" if selected == n else ""
+        number: Part = line((mark, BP), (f"{gpu.index:<{index - len(mark)}}", BP if mark and tint == QUIET else tint))
         if gpu.error and gpu.memory_used_mib is None:
             row = line(number, ("✗ " + short(gpu.error, width - index - 2), BE))
         else:
             total = gpu.memory_total_mib or 0
             other = others_mib(gpu) / total if total else 0.0
             row = line(number, bar(gpu.memory_share, wide, other, P), *_cells(gpu, columns))
-        if selected == n:
-            row = line(row, " " * max(0, width - row.cell_length)).stylize("reverse")
         out.append(row)
         if each == 2:
             trend = [one[n] if n < len(one) else None for one in state.trends.gpu_utilisation]
@@ -331,15 +338,18 @@ def strip(state: DeploymentState, width: int) -> Content:
     if not sample.gpus:
         return line(label("GPUs  "), (short(sample.note or "none on this host", width - 6), ""))
     odd = odd_ones(sample)
-    gap = " " if len(sample.gpus) <= 16 else ""
+    count = len(sample.gpus)
+    gap = " " if count <= 16 else ""
+    each = ceil(count / max(8, width // 3))
     parts: list[Part] = []
-    for gpu in sample.gpus:
-        share = gpu.memory_share
-        char = "✗" if gpu.error and share is None else "·" if share is None else "▁▂▃▄▅▆▇█"[min(7, round(share * 8))]
-        parts += [(char, BE if gpu.error or gpu.index in odd else QUIET if share is None else P), gap]
+    for first in range(0, count, each):
+        some = sample.gpus[first : first + each]
+        shares = [gpu.memory_share for gpu in some if gpu.memory_share is not None]
+        bad = any(gpu.error or gpu.index in odd for gpu in some)
+        char = "▁▂▃▄▅▆▇█"[min(7, round(max(shares) * 8))] if shares else "✗" if bad else "·"
+        parts += [(char, BE if bad else P if shares else QUIET), gap]
     used = sorted(gpu.memory_used_mib for gpu in sample.gpus if gpu.memory_used_mib is not None)
     judged = uniformity(sample)
-    count = len(sample.gpus)
     typical = used[len(used) // 2] if used else None
     left = line(label("GPUs  "), *parts, " ", (f"{count - len(odd)} × {gib(typical)}", B), label(" GiB  "))
     if judged.even is True:
