@@ -12,6 +12,9 @@ TAGS = (
     ("<|channel|>analysis<|message|>", "<|channel|>final<|message|>"),  # gpt-oss without its parser
 )
 
+LONE = ("</think>", "[/THINK]", "◁/think▷")
+"""Closing tags whose opening one some templates write themselves."""
+
 
 class ThinkingSplitter:
     """Splits streamed content into reasoning and answer, however the chunks cut the tags.
@@ -25,10 +28,21 @@ class ThinkingSplitter:
         self._closing: str | None = None
         self._answered = False
         self._begun = False
+        self._at_start = False
+        """Whether the answer has yet to begin after a closing tag: line ends there belong to the tag."""
+        self._last = ""
+        """The last character handed out: a tag in `backquotes` is spoken of, not used."""
 
     def feed(self, text: str) -> tuple[str, str, bool]:
         """Returns reasoning and answer of this piece, and whether all that was handed out as answer before was reasoning."""
-        text = self._held + text
+        thought, answer, moved = self._split(self._held + text)
+        if self._at_start:
+            answer = answer.lstrip("\n")
+            self._at_start = not answer
+        self._last = answer[-1:] or self._last
+        return thought, answer, moved
+
+    def _split(self, text: str) -> tuple[str, str, bool]:
         self._held = ""
         if self._answered:
             return "", text, False
@@ -46,17 +60,27 @@ class ThinkingSplitter:
         if self._closing is not None:
             before, found, after = text.partition(self._closing)
             if found:
-                self._answered = True
-                return before, after.lstrip("\n"), False
+                self._answered = self._at_start = True
+                return before, after, False
             self._held = _piece_of(text, (self._closing,))
             return text[: len(text) - len(self._held)], "", False
-        for closing in ("</think>", "[/THINK]", "◁/think▷"):
-            before, found, after = text.partition(closing)
-            if found and not before.endswith("`"):
-                self._answered = True
-                return before, after.lstrip("\n"), True
-        self._held = _piece_of(text, ("</think>", "[/THINK]", "◁/think▷"))
+        at, closing = self._unopened(text)
+        if closing:
+            self._answered = self._at_start = True
+            return text[:at], text[at + len(closing) :], True
+        self._held = _piece_of(text, LONE)
         return "", text[: len(text) - len(self._held)], False
+
+    def _unopened(self, text: str) -> tuple[int, str]:
+        """Where the first closing tag stands that is not spoken of, and which one it is ("" for none)."""
+        places = []
+        for closing in LONE:
+            at = text.find(closing)
+            while at >= 0 and (text[at - 1 : at] if at else self._last) == "`":
+                at = text.find(closing, at + 1)
+            if at >= 0:
+                places.append((at, closing))
+        return min(places, default=(-1, ""))
 
     def flush(self) -> tuple[str, str]:
         """What is still held back, as reasoning and answer: the stream has ended. The splitter stays as it is."""
