@@ -123,6 +123,7 @@ def test_eight_gpus_of_one_engine(driver: SimulatedDriver, workers: list[int], p
         gpu = found.gpus[3]
         assert (gpu.index, gpu.uuid, gpu.pci) == (3, "GPU-00000003", "00000000:13:00.0")
         assert (gpu.memory_used_mib, gpu.memory_total_mib, gpu.free_mib) == (96_733, 97_887, 1_154)
+        assert gpu.memory_still_s is not None
         assert (gpu.utilisation, gpu.temperature_c, gpu.power_w, gpu.power_limit_w) == (99, 61, 650.5, 700)
         assert (gpu.sm_clock_mhz, gpu.sm_clock_max_mhz, gpu.memory_clock_mhz) == (1785, 1980, None)
         assert (gpu.throttle, gpu.performance_state) == (("power cap",), "P0")

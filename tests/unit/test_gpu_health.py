@@ -149,6 +149,16 @@ def test_uniformity(sample: GpuSample, even: bool | None, odd: tuple[int, ...], 
         assert judged.says == says
 
 
+def test_while_it_loads_ranks_may_be_shards_apart() -> None:
+    loading = tuple(replace(gpu, memory_still_s=2.0) for gpu in ranked(40_000.0, 40_000.0, 38_500.0, 40_000.0))
+    judged = uniformity(GpuSample(loading))
+    assert (judged.even, judged.odd, judged.says) == (None, (), "4 × 38,500–40,000 MiB")
+    still = tuple(replace(gpu, memory_still_s=20.0) for gpu in loading)
+    assert uniformity(GpuSample(still)).odd == (2,)
+    broken = (*loading[:3], replace(loading[3], memory_used_mib=0.0))
+    assert uniformity(GpuSample(broken)).odd == (3,)
+
+
 def test_more_than_the_rest_names_the_process_that_holds_it() -> None:
     gpus = list(ranked(*[60_000.0] * 4))
     gpus[2] = replace(

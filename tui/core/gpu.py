@@ -40,6 +40,8 @@ class Gpu:
     pci: str = ""
     memory_used_mib: float | None = None
     memory_total_mib: float | None = None
+    memory_still_s: float | None = None
+    """How long memory has hardly changed (64 MiB), by the host's clock."""
     utilisation: float | None = None
     memory_utilisation: float | None = None
     temperature_c: float | None = None

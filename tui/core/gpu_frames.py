@@ -19,6 +19,7 @@ TEXT_LIMIT = 200
 _FLOATS = (
     "memory_used_mib",
     "memory_total_mib",
+    "memory_still_s",
     "utilisation",
     "memory_utilisation",
     "temperature_c",

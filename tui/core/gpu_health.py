@@ -19,6 +19,10 @@ TOLERANCE_MIB: Final = GIB_MIB
 TOLERANCE_SHARE: Final = 0.02
 CONTEXT_MIB: Final = 600.0
 """What another rank's CUDA context on rank 0's GPU takes at most."""
+MOVING_MIB: Final = 8 * GIB_MIB
+"""How far ranks may lie apart while a load is under way: a few shards."""
+SETTLED_S: Final = 15.0
+"""Memory that has been still for this long is compared strictly."""
 IN_USE_SHARE: Final = 0.02
 """A GPU with less of its memory in use than this holds no model."""
 BUSY_PERCENT: Final = 50.0
@@ -97,11 +101,19 @@ def _rank_zero(members: Sequence[_Member]) -> _Member:
     return min(members, key=lambda member: member.gpu.index)
 
 
-def _odd(members: Sequence[_Member]) -> list[_Member]:
-    """Those out of line with the rest. Rank 0 may hold more: other ranks open contexts on its GPU, and it keeps the sampler."""
+def _moving(members: Sequence[_Member]) -> bool:
+    """Whether memory still changes on some of them, as during a load."""
+    return any(member.gpu.memory_still_s is not None and member.gpu.memory_still_s < SETTLED_S for member in members)
+
+
+def _odd(members: Sequence[_Member], slack_mib: float = 0.0) -> list[_Member]:
+    """Those out of line with the rest, by more than the tolerance or the slack.
+
+    Rank 0 may hold more: other ranks open contexts on its GPU, and it keeps the sampler.
+    """
     zero = _rank_zero(members)
     level = median([member.held_mib for member in members if member is not zero])
-    allowed = tolerance_mib(level)
+    allowed = max(tolerance_mib(level), slack_mib)
     odd = []
     for member in members:
         extra = member.held_mib - level
@@ -138,7 +150,8 @@ def _verdict(member: _Member, rest: Sequence[_Member]) -> str:
 def uniformity(sample: GpuSample) -> Uniformity:
     """Whether the GPUs of each engine and pipeline stage hold the same memory.
 
-    `even` is None where that can't be told: one GPU, no values, or no sign of which GPUs belong together.
+    `even` is None where that can't be told: one GPU, no values, no sign of which GPUs belong together, or a load under way (then
+    `says` holds the range).
     """
     gpus = [gpu for gpu in sample.gpus if gpu.memory_used_mib is not None]
     groups = {key: members for key, members in _groups(gpus).items() if len(members) > 1}
@@ -152,8 +165,12 @@ def uniformity(sample: GpuSample) -> Uniformity:
 def _judged(groups: Sequence[tuple[tuple[int, str], list[_Member]]], sample: GpuSample) -> Uniformity:
     odd: list[int] = []
     levels, faults = [], []
+    settled = True
     for (_, stage), members in groups:
         out = _odd(members)
+        if out and _moving(members):
+            out = _odd(members, MOVING_MIB)
+            settled = False
         rest = [member for member in members if member not in out]
         missing = _missing(members)
         empty = _empty(sample.gpus) + [gpu for gpu in sample.gpus if gpu.error is not None]
@@ -171,7 +188,7 @@ def _judged(groups: Sequence[tuple[tuple[int, str], list[_Member]]], sample: Gpu
         levels.append(f"{stage} {_level(rest or members)}".strip())
     if faults:
         return Uniformity(even=False, odd=tuple(sorted(set(odd))), says="; ".join(faults))
-    return Uniformity(even=True, says=" · ".join(levels))
+    return Uniformity(even=True if settled else None, says=" · ".join(levels))
 
 
 def _unranked(gpus: Sequence[Gpu]) -> Uniformity:
@@ -195,6 +212,10 @@ def _all_alike(gpus: Sequence[Gpu]) -> Uniformity:
     odd = _odd(members)
     if not odd:
         return Uniformity(even=True, says=_level(members))
+    if _moving(members):
+        odd = _odd(members, MOVING_MIB)
+        if not odd:
+            return Uniformity(says=_level(members))
     if len(members) < 3 or len(odd) * 4 > len(members):
         return Uniformity()
     rest = [member for member in members if member not in odd]

@@ -17,6 +17,7 @@ from tui.probe.library import error_words, text
 
 MIB = 1 << 20
 
+CHANGE_MIB = 64
 OFTEN_S = 2.0  # temperature, clocks, throttling, processes
 COUNTERS_S = 10.0  # errors, the PCIe link, fan
 RARELY_S = 60.0  # limits, NVLink, remapped rows, MIG instances
@@ -87,6 +88,7 @@ class Device:
         self._due: Dict[str, float] = {}
         self._instances: List[Tuple[Any, Dict[str, Any]]] = []
         self._failed = ""
+        self._level: Optional[Tuple[int, float]] = None
 
     @property
     def address(self) -> Optional[int]:
@@ -133,7 +135,7 @@ class Device:
         try:
             if self.handle is None:
                 self._attach()
-            self._fast()
+            self._fast(now)
             if self._is_due("rarely", RARELY_S, now):
                 self._rarely()
             if self._is_due("often", OFTEN_S, now):
@@ -160,6 +162,7 @@ class Device:
         self.pids = {}
         self.handle = None
         self._due = {}
+        self._level = None
         self._instances = []
 
     def _attach(self) -> None:
@@ -179,14 +182,21 @@ class Device:
             uuid=text(uuid) if uuid is not None else None,
         )
 
-    def _fast(self) -> None:
+    def _note_change(self, used: int, now: float) -> None:
+        """How long memory has been still; a context's own jitter of a few MiB is no change."""
+        if self._level is None or abs(used - self._level[0]) >= CHANGE_MIB:
+            self._level = (used, now)
+        self.row["memory_still_s"] = round(now - self._level[1], 1)
+
+    def _fast(self, now: float) -> None:
         memory = self._ask("nvmlDeviceGetMemoryInfo", pynvml.nvmlMemory_v2)
         if memory is None and not self._failed:
             memory = self._first_memory_call()
         if memory is None:
-            self._set(memory_used_mib=None, memory_total_mib=None)
+            self._set(memory_used_mib=None, memory_total_mib=None, memory_still_s=None)
         else:
             self._set(memory_used_mib=mib(memory.used), memory_total_mib=mib(memory.total))
+            self._note_change(mib(memory.used), now)
         use = self._ask("nvmlDeviceGetUtilizationRates")
         self._set(utilisation=use.gpu if use is not None else None, memory_utilisation=use.memory if use is not None else None)
         power = self._ask("nvmlDeviceGetPowerUsage")
