@@ -81,7 +81,7 @@ def test_right_answers(name: str, answer: dict[str, Any]) -> None:
     load = read(content(name))
     now = load.last_line_at if load.last_line_at is not None else 0.0
     got = json.loads(json.dumps(document(load, judge(load, now))))
-    wrong = {}
+    wrong: dict[str, tuple[Any, Any]] = {}
     for field, path in PLACES.items():
         wanted, value = answer.get(field), dig(got, path)
         if field in answer.get("absent", ()):
