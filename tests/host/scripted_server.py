@@ -86,6 +86,8 @@ class Scripted:
         self.connections = 0
         self.open = 0
         self.metrics = b""
+        self.answer: Callable[[Exchange], object] = self.single
+        """Answers what is no stream."""
         self.idle_limit: float | None = None
         """Closes connections that were idle for so long."""
         self.lock = threading.Lock()
@@ -140,7 +142,7 @@ class Scripted:
             body, buffer = buffer[:size], buffer[size:]
             asked = json.loads(body) if body else {}
             if not asked.get("stream"):
-                self.single(Exchange(sock, head, asked, -1, count))
+                self.answer(Exchange(sock, head, asked, -1, count))
             else:
                 with self.lock:
                     number = self.served

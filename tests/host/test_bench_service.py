@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripted_server import SSE, Exchange, Scripted, scripted
+from scripted_server import SSE, Exchange, scripted
 from sshd import Sshd, alive, descendants, eventually, until
 
 from tui.core.benchmark import Plan, Point, Progress, Result, Vantage
@@ -155,12 +155,11 @@ async def test_a_closed_port_is_unreachable(tmp_path: Path) -> None:
 
 
 async def test_the_servers_refusal_is_told_in_its_words(tmp_path: Path) -> None:
-    class Picky(Scripted):
-        def single(self, exchange: Exchange) -> None:
-            exchange.plain("404 Not Found", b'{"error":{"message":"The model `x` \\u001b[31mdoes not exist."}}')
+    def picky(exchange: Exchange) -> None:
+        exchange.plain("404 Not Found", b'{"error":{"message":"The model `x` \\u001b[31mdoes not exist."}}')
 
     with scripted(good) as server:
-        server.single = Picky.single.__get__(server)  # type: ignore[method-assign]
+        server.answer = picky
         with pytest.raises(BenchmarkRefused, match="The model `x` does not exist") as caught:
             await collect(made(server.url, tmp_path), Plan(model="x", requests=1))
     assert caught.value.kind == "http_404"

@@ -31,6 +31,12 @@ class Caller:
         self._timeout_s = timeout_s
         self._connection: Optional[Connection] = None
 
+    def __enter__(self) -> "Caller":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
     def ask(self, method: str, path: str, body: Optional[Dict[str, Any]] = None) -> Tuple[int, bytes]:
         """Status and body of the reply. Raises OSError (TimeoutError) or ValueError when there was none."""
         fresh = self._connection is None or time.time() - self._connection.idle_since > 3.0

@@ -1,0 +1,166 @@
+"""Prompts of an exact length without a local tokenizer, and bodies that the server takes."""
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from scripted_server import Exchange, Scripted, scripted
+
+from tui.probe.load_ask import Caller
+from tui.probe.load_http import target_of
+from tui.probe.load_net import resolve
+from tui.probe.load_prompts import Prompts, Refused, settle_fields, settle_lengths
+
+TEMPLATE = 7
+"""Tokens that this server's chat template adds."""
+
+
+def tokens(text: str) -> list[str]:
+    """A tokenizer with words of up to five letters: longer ones are several tokens, like those of a small vocabulary."""
+    return re.findall(r" ?[A-Za-z]{1,5}|[^A-Za-z ]| ", text)
+
+
+def count(body: dict[str, Any]) -> int:
+    prompt = body.get("prompt")
+    if isinstance(prompt, list):
+        return len(prompt)
+    if isinstance(prompt, str):
+        return len(tokens(prompt))
+    return len(tokens(body["messages"][0]["content"])) + TEMPLATE
+
+
+def with_tokenizer(server: Scripted) -> Callable[[Exchange], None]:
+    original = server.single
+
+    def single(exchange: Exchange) -> None:
+        if exchange.path == "/tokenize":
+            n = count(exchange.body)
+            exchange.plain("200 OK", json.dumps({"count": n, "tokens": list(range(20, 20 + n))}).encode())
+        elif exchange.path.endswith("completions"):
+            usage = {"prompt_tokens": count(exchange.body), "completion_tokens": 1}
+            exchange.plain("200 OK", json.dumps({"choices": [{}], "usage": usage}).encode())
+        else:
+            original(exchange)
+
+    return single
+
+
+def plan(url: str, **more: Any) -> dict[str, Any]:
+    return {"url": url, "endpoint": "chat", "model": "m", "input_tokens": 300, "output_tokens": 9, "seed": "s", **more}
+
+
+def caller(url: str) -> Caller:
+    target = target_of(url)
+    return Caller(target, resolve(target), None, {}, "0")
+
+
+def bodies(fields: dict[str, Any], numbers: range) -> list[dict[str, Any]]:
+    """What the load generator would send to a server with that tokenizer."""
+    with scripted(lambda exchange: exchange.reply()) as server:
+        server.answer = with_tokenizer(server)
+        asked = plan(server.url, **fields)
+        with caller(server.url) as client:
+            taken, notes, _ = settle_fields(client, asked)
+            lengths, more = settle_lengths(client, asked, taken)
+        assert notes == []
+        assert more == []
+        prompts = Prompts(asked, lengths, taken)
+        return [json.loads(prompts.body(number)[0]) for number in numbers]
+
+
+@pytest.mark.parametrize("wanted", [20, 60, 300, 2000])
+@pytest.mark.parametrize("endpoint", ["chat", "completions"])
+def test_lengths_are_exact(endpoint: str, wanted: int) -> None:
+    made = bodies({"endpoint": endpoint, "input_tokens": wanted}, range(20))
+    assert {count(body) for body in made} == {wanted}
+    assert len({json.dumps(body) for body in made}) == 20
+
+
+def test_token_ids_are_as_many_as_asked_for() -> None:
+    made = bodies({"endpoint": "completions", "style": "tokens", "input_tokens": 64}, range(5))
+    assert {len(body["prompt"]) for body in made} == {64}
+    assert len({tuple(body["prompt"][:8]) for body in made}) == 5
+
+
+def test_a_shared_prefix_comes_on_top_and_is_the_same_for_all() -> None:
+    made = bodies({"endpoint": "completions", "input_tokens": 64, "shared_prefix": 100}, range(5))
+    assert {count(body) for body in made} == {164}
+    prefix = " ".join(made[0]["prompt"].split(" ")[:40])
+    assert all(body["prompt"].startswith(prefix) for body in made)
+    assert len({body["prompt"] for body in made}) == 5
+
+
+def test_another_run_has_other_prompts() -> None:
+    one, other = (bodies({"seed": seed}, range(1))[0]["messages"][0]["content"] for seed in ("a", "b"))
+    assert one[:30] != other[:30]
+
+
+def test_bodies_ask_for_the_whole_reply_and_usage() -> None:
+    (body,) = bodies({"extra_body": {"temperature": 0}}, range(1))
+    assert body["max_tokens"] == body["min_tokens"] == 9
+    assert body["ignore_eos"] is True
+    assert body["stream_options"] == {"include_usage": True}
+    assert body["temperature"] == 0
+
+
+def test_without_a_tokenizer_usage_calibrates_within_a_few_per_cent() -> None:
+    with scripted(lambda exchange: exchange.reply()) as server:
+        tokenizing = with_tokenizer(server)
+
+        def single(exchange: Exchange) -> None:
+            if exchange.path == "/tokenize":
+                exchange.plain("404 Not Found", b"{}")
+            else:
+                tokenizing(exchange)
+
+        server.answer = single
+        asked = plan(server.url, input_tokens=800)
+        with caller(server.url) as client:
+            lengths, notes = settle_lengths(client, asked, {})
+        prompts = Prompts(asked, lengths, {})
+        counts = [count(json.loads(prompts.body(number)[0])) for number in range(20)]
+    assert "within a few per cent" in notes[0]
+    assert abs(sum(counts) / 20 - 800) < 800 * 0.06
+
+
+def refusing(words: str) -> Callable[[Exchange], None]:
+    """A server that takes no request with that field."""
+
+    def single(exchange: Exchange) -> None:
+        if words in exchange.body:
+            exchange.plain("400 Bad Request", b'{"error":{"message":"Unrecognized request argument"}}')
+        else:
+            exchange.plain("200 OK", b'{"choices":[{}],"usage":{"prompt_tokens":4,"completion_tokens":4}}')
+
+    return single
+
+
+@pytest.mark.parametrize(
+    ("field", "kept", "words"),
+    [
+        ("min_tokens", {"max_tokens", "stream", "stream_options", "ignore_eos"}, "min_tokens is not taken"),
+        ("ignore_eos", {"max_tokens", "stream", "stream_options"}, "ignore_eos is not taken"),
+        ("max_tokens", {"max_completion_tokens", "stream", "stream_options"}, "max_tokens is taken"),
+    ],
+)
+def test_fields_that_a_server_rejects_are_left_out_and_said(field: str, kept: set[str], words: str) -> None:
+    with scripted(lambda exchange: exchange.reply()) as server:
+        server.answer = refusing(field)
+        with caller(server.url) as client:
+            fields, notes, prompt_tokens = settle_fields(client, plan(server.url))
+    assert set(fields) == kept
+    assert words in notes[0]
+    assert prompt_tokens == 4
+
+
+def test_a_server_that_takes_nothing_says_why() -> None:
+    def single(exchange: Exchange) -> None:
+        exchange.plain("404 Not Found", b'{"error":{"message":"The model `m` does not exist."}}')
+
+    with scripted(lambda exchange: exchange.reply()) as server:
+        server.answer = single
+        with caller(server.url) as client, pytest.raises(Refused, match="does not exist") as caught:
+            settle_fields(client, plan(server.url))
+    assert caught.value.kind == "http_404"
