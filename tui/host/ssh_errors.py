@@ -137,14 +137,14 @@ def explain(error: BaseException, login: Login, client: LoginClient | None, seco
         case asyncssh.DisconnectError():
             return disconnected(error, login, client)
         case OSError():
-            return _system(error, login)
+            return _system(error, login, client)
         case ValueError():
             return Refused(f"the ssh options for {login.alias} can't be used: {clean(str(error))}", "correct them in ~/.ssh/config")
         case _:
             return Unreachable(f"{where}: {clean(str(error)) or type(error).__name__}")
 
 
-def _system(error: OSError, login: Login) -> HostError:
+def _system(error: OSError, login: Login, client: LoginClient | None) -> HostError:
     where = login.place
     match _number(error):
         case errno.ECONNREFUSED:
@@ -154,12 +154,17 @@ def _system(error: OSError, login: Login) -> HostError:
         case errno.EHOSTUNREACH | errno.ENETUNREACH:
             return Unreachable(f"no route to {where}", "is the network or VPN up?")
         case errno.ECONNRESET | errno.EPIPE:
-            return _closed_early(login)
+            return _closed_early(login, client)
         case _:
             return Unreachable(f"{where}: {clean(error.strerror or str(error))}")
 
 
-def _closed_early(login: Login) -> Unreachable:
+def _closed_early(login: Login, client: LoginClient | None) -> Unreachable:
+    if client is not None and client.met:
+        return Unreachable(
+            f"{login.place} closed the connection during the key exchange",
+            "its log says why: no algorithm in common, perhaps, or this address is penalised there",
+        )
     return Unreachable(
         f"{login.place} closed the connection before the login",
         "too many logins at once (MaxStartups), or this address is blocked there (fail2ban, hosts.deny, sshd's penalties)",
@@ -176,7 +181,7 @@ def disconnected(error: asyncssh.DisconnectError, login: Login, client: LoginCli
             return Unreachable(
                 f"{login.place} closed the connection during the login", "see sshd's log on the host (LoginGraceTime?)"
             )
-        return _closed_early(login)
+        return _closed_early(login, client)
     if "oo many authentication failures" in words:
         return Refused(
             f"{login.place} refused the login: too many keys were tried",

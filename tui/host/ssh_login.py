@@ -81,6 +81,11 @@ class LoginClient(asyncssh.SSHClient):
     def connection_made(self, conn: asyncssh.SSHClientConnection) -> None:
         self._connection = conn
 
+    @property
+    def met(self) -> bool:
+        """The host has said which SSH version it speaks."""
+        return self._connection is not None and self._connection.get_extra_info("server_version") is not None
+
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.lost.done():
             self.lost.set_result(exc)

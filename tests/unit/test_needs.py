@@ -1,0 +1,21 @@
+"""Missing parts of a machine skip a test, and fail it where the machine promised to have them."""
+
+import pytest
+from needs import REQUIRED, need
+
+
+def test_what_is_there_is_no_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(REQUIRED, "1")
+    need(True, "never said")
+
+
+def test_what_is_missing_skips(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(REQUIRED, raising=False)
+    with pytest.raises(pytest.skip.Exception, match="no sshd"):
+        need(None, "no sshd")
+
+
+def test_what_was_promised_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(REQUIRED, "1")
+    with pytest.raises(pytest.fail.Exception, match="no sshd"):
+        need("", "no sshd")
