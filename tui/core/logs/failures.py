@@ -80,6 +80,8 @@ class Trouble:
     consequence: bool
     raised: Raised | None = None
     more: str = ""
+    weak: bool = False
+    """A single line of an error record: some are harmless, so that any exception goes before."""
     request: bool = False
     """Of one request only (uvicorn's "Exception in ASGI application")."""
 
@@ -153,7 +155,8 @@ class Evidence:
             trouble.settle()
         relevant = [one for one in self.troubles if self._recent(one) and not one.request and not _wordless(one)]
         first_hand = [one for one in relevant if not one.consequence and not _copy_of_wrapper(one)]
-        chosen = self._earliest(first_hand) or self._earliest(relevant)
+        strong = [one for one in first_hand if not one.weak]
+        chosen = self._earliest(strong) or self._earliest(first_hand) or self._earliest(relevant)
         if chosen is None:
             return self._without_cause()
         chosen = self._refined(chosen)
