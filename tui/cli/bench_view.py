@@ -70,10 +70,14 @@ class LiveView:
             )
 
 
+def streams(count: int) -> str:
+    return f"{count} stream" if count == 1 else f"{count} streams"
+
+
 def who(point: Point) -> str:
     """How a point is called."""
     request_rate = point.figures.get("request_rate")
-    name = f"{point.concurrency} streams" if isinstance(request_rate, str) else f"{request_rate:g} requests/s"
+    name = streams(point.concurrency) if isinstance(request_rate, str) else f"{request_rate:g} requests/s"
     return f"{name} ({point.figures['repeat']})" if point.figures.get("repeat") else name
 
 
@@ -81,7 +85,7 @@ def status(progress: Progress) -> str:
     """The live line."""
     words = [f"point {progress.point + 1}/{progress.points}"]
     if progress.concurrency:
-        words.append(f"{progress.concurrency} streams")
+        words.append(streams(progress.concurrency))
     words.append(progress.stage)
     if progress.stage != "preparing":
         done = f"{progress.done}/{progress.planned}" if progress.planned else f"{progress.done}"

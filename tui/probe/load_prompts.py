@@ -105,9 +105,10 @@ class Prompts:
         if not lengths.exact:
             return self._estimated(rng, wanted)
         if wanted < ROOM_FOR_SENTENCES:
-            return " ".join(rng.choice(words) for _ in range(max(1, wanted)))
-        parts = [rng.choice(words) for _ in range(TAG_WORDS)]
-        left = wanted - TAG_WORDS - lengths.request
+            return " ".join([words[0]] + [rng.choice(words) for _ in range(wanted - 1)])
+        # always the same first word: without a space before it, another one may be another number of tokens
+        parts = [words[0]] + [rng.choice(words) for _ in range(TAG_WORDS)]
+        left = wanted - len(parts) - lengths.request
         order = list(range(len(SENTENCES)))
         while True:
             rng.shuffle(order)
