@@ -22,11 +22,10 @@ async def shoot(
         for key in tab.split():
             await pilot.press(key)
             await pilot.pause(0.3)
-        (folder / f"{name}.svg").write_text(app.export_screenshot())
+        app.save_screenshot(f"{name}.svg", str(folder))
 
 
 async def main(folder: Path, only: str = "") -> None:
-    folder.mkdir(parents=True, exist_ok=True)
     for scene in scenes.SCENES:
         for size in SIZES:
             for theme in ("dark", "16", "light", "16-light"):

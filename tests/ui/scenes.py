@@ -168,7 +168,7 @@ def gpus(
                 ecc_uncorrected=0,
                 ecc_corrected=0,
                 processes=tuple(processes),
-            )  # fmt: skip
+            )
         )
     return GpuSample(gpus=tuple(out), source="nvml", driver="580.65.06", cuda="13.0", received_at=mono)
 

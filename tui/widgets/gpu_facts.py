@@ -15,9 +15,6 @@ def gpu_facts(gpu: Gpu, width: int) -> list[Content]:
         return f"{whole(now)} of {whole(most)} {unit}"
 
     told: list[tuple[str, Part]] = [
-        ("name", gpu.name or DASH),
-        ("UUID", gpu.uuid or DASH),
-        ("PCI", gpu.pci or DASH),
         ("memory", f"{pair(gpu.memory_used_mib, gpu.memory_total_mib, 'MiB')}, {percent(gpu.memory_share)}"),
         ("free", f"{whole(gpu.free_mib)} MiB"),
         ("busy", f"{whole(gpu.utilisation)} %, memory controller {whole(gpu.memory_utilisation)} %"),
@@ -34,6 +31,9 @@ def gpu_facts(gpu: Gpu, width: int) -> list[Content]:
             "ECC",
             f"{whole(gpu.ecc_uncorrected)} uncorrected, {whole(gpu.ecc_corrected)} corrected, {whole(gpu.remapped_rows)} remapped",
         ),
+        ("name", gpu.name or DASH),
+        ("UUID", gpu.uuid or DASH),
+        ("PCI", gpu.pci or DASH),
     ]
     out = [line(("✗ ", E), one) for one in ([gpu.error] if gpu.error else [])]
     out += facts(width, *told, column=10)

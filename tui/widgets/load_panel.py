@@ -12,6 +12,7 @@ from tui.widgets.failure import failure_view
 from tui.widgets.figure import Figure
 from tui.widgets.figures import (
     BP,
+    QUIET,
     TRACK,
     B,
     P,
@@ -286,7 +287,10 @@ def before(state: DeploymentState, width: int, height: int) -> Content:
     source = state.log.source or "looking for it"
     lines: list[Content | str] = []
     if state.connection.online:
-        lines.append(line(("No start in the log yet.", B), label("  It shows here as soon as the server writes its first line.")))
+        lines += [
+            line(("No start in the log yet.", B)),
+            *Content("It shows here as soon as the server writes its first line.").stylize(QUIET).wrap(max(8, width)),
+        ]
     else:
         lines.append(line((f"Connecting to {state.connection.host or state.target}", B)))
     lines += ["", *facts(width, ("host", state.connection.host or state.target), ("log", source), ("API", reach), column=10)]
