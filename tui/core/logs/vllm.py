@@ -1,235 +1,14 @@
-"""vLLM's table: what each message of releases 0.4 to 0.33 says about the course of a start.
-
-Messages are found by their first word and then by a pattern, so that a serving log costs one look-up a line. File names and
-line numbers move between releases and are not looked at.
-"""
+"""vLLM's table: what each message of releases 0.4 to 0.33 says about the course of a start."""
 
 import re
-from collections.abc import Callable
 
 from tui.core.logs.course import Course
 from tui.core.logs.records import Line
 from tui.core.logs.state import Phase, Serving
+from tui.core.logs.table import MESSAGES, Handler, number, says
+from tui.core.logs.vllm_start import LOGO_MODEL, LOGO_VERSION, banner
 
-Handler = Callable[[Course, "re.Match[str]", Line], None]
-Rule = tuple[re.Pattern[str], Handler]
-
-MESSAGES: dict[str, list[Rule]] = {}
-"""First word of a message -> rules in order."""
-
-
-def says(pattern: str, *words: str) -> Callable[[Handler], Handler]:
-    """Registers a handler for messages that match the pattern from their start and begin with one of the words (by default the
-    pattern's own first word)."""
-
-    def register(handler: Handler) -> Handler:
-        compiled = re.compile(pattern)
-        for word in words or (pattern.split(" ", 1)[0].replace("\\", ""),):
-            MESSAGES.setdefault(word, []).append((compiled, handler))
-        return handler
-
-    return register
-
-
-def _number(text: str) -> int:
-    return int(text.replace(",", ""))
-
-
-# -- process start and configuration ----------------------------------------------------------------------------------------------
-
-
-@says(r"vLLM API server version v?(\S+)")
-@says(r"vLLM server version v?(\S+?),? (?:serving model (.+))?$")
-def _banner(course: Course, match: re.Match[str], line: Line) -> None:
-    course.engine = "vllm"
-    course.version = match[1].rstrip(",")
-    if match.re.groups > 1 and match[2]:
-        course.model = course.model or match[2].strip()
-
-
-banner = _banner
-"""The handler of the lines that begin a start, for the reader to know."""
-
-LOGO_VERSION = re.compile(r"[\s▀-▟]*version (\d\S*)\s*$")
-LOGO_MODEL = re.compile(r"[\s▀-▟]*model {2,}(\S.*?)\s*$")
-
-_ARGUMENT = r"['\"]{}['\"]: "
-
-
-def _argument(text: str, name: str) -> str | None:
-    match = re.search(rf"'{name}': (?:'([^']*)'|\"([^\"]*)\"|([^,}}\]]+))", text)
-    return next((group for group in match.groups() if group is not None), None) if match else None
-
-
-def _outer(text: str) -> str:
-    """The arguments without nested dictionaries: a drafter's model is not the server's."""
-    inner = text[1:]
-    while (shorter := re.sub(r"\{[^{}]*\}", "", inner)) != inner:
-        inner = shorter
-    return inner
-
-
-@says(r"non-default args: (.*)")
-def _arguments(course: Course, match: re.Match[str], line: Line) -> None:
-    text = match[1]
-    course.engine = course.engine or "vllm"
-    model = _argument(_outer(text), "model") or _argument(_outer(text), "model_tag")
-    if model:
-        course.model = course.model or model
-    names = re.search(r"'served_model_name': \[([^\]]*)\]", text)
-    if names:
-        course.served_names = tuple(name.strip().strip("'\"") for name in names[1].split(",") if name.strip())
-    if _argument(text, "uvicorn_log_level") in ("warning", "error", "critical"):
-        course.server_hidden = True
-    count = _argument(text, "api_server_count")
-    if count and count.isdigit():
-        course.api_servers = max(course.api_servers, int(count))
-    local = _argument(text, "data_parallel_size_local")
-    if local and local.isdigit():
-        course.data_local = int(local)
-    size = _argument(text, "data_parallel_size")
-    if size and size.isdigit():
-        course.data = int(size)
-        course.loaders.engines_expected = max(1, course.data_local or course.data)
-    port = _argument(_outer(text), "port")
-    if port and port.isdigit():
-        course.port = int(port)
-    block = _argument(text, "block_size")
-    if block and block.isdigit():
-        course.block_size = int(block)
-    share = _argument(text, "gpu_memory_utilization")
-    if share:
-        try:
-            course.utilisation = float(share)
-        except ValueError:
-            course.utilisation = None
-
-
-@says(r"args: Namespace\((.*)")
-def _namespace(course: Course, match: re.Match[str], line: Line) -> None:
-    text = match[1]
-    model = re.search(r"\bmodel='([^']*)'", text)
-    if model:
-        course.model = course.model or model[1]
-    names = re.search(r"\bserved_model_name=\[([^\]]*)\]", text)
-    if names:
-        course.served_names = tuple(name.strip().strip("'\"") for name in names[1].split(",") if name.strip())
-    port = re.search(r"\bport=(\d+)", text)
-    if port:
-        course.port = int(port[1])
-    block = re.search(r"\bblock_size=(\d+)", text)
-    if block:
-        course.block_size = int(block[1])
-    if re.search(r"\buvicorn_log_level='(?:warning|error|critical)'", text):
-        course.server_hidden = True
-    share = re.search(r"\bgpu_memory_utilization=([\d.]+)", text)
-    if share:
-        course.utilisation = float(share[1])
-
-
-@says(r"Using max model len (\d+)")
-def _max_model_len(course: Course, match: re.Match[str], line: Line) -> None:
-    course.max_model_len = int(match[1])
-
-
-@says(r"Auto-fit max_model_len: reduced from (\d+) to (\d+)")
-def _auto_fit(course: Course, match: re.Match[str], line: Line) -> None:
-    course.max_model_len = int(match[2])
-
-
-@says(r"Started (\d+) API server process")
-def _api_servers(course: Course, match: re.Match[str], line: Line) -> None:
-    course.api_servers = int(match[1])
-
-
-@says(r"Defaulting api_server_count to data_parallel_size \((\d+)\)")
-def _default_api_servers(course: Course, match: re.Match[str], line: Line) -> None:
-    course.api_servers = int(match[1])
-
-
-@says(r"Launching (\d+) data parallel engine\(s\) in headless mode")
-def _headless(course: Course, match: re.Match[str], line: Line) -> None:
-    course.engine = course.engine or "vllm"
-    course.data_local = int(match[1])
-    course.loaders.engines_expected = max(1, course.data_local)
-    course.notes["headless"] = "headless node: no API server appears in this log, so it never says ready"
-
-
-_KEY = {
-    name: re.compile(rf"\b{name}={value}")
-    for name, value in (
-        ("model", r"'([^']*)'"),
-        ("max_seq_len", r"(\d+)"),
-        ("tensor_parallel_size", r"(\d+)"),
-        ("pipeline_parallel_size", r"(\d+)"),
-        ("data_parallel_size", r"(\d+)"),
-        ("quantization", r"'?([\w.-]+)"),
-        ("served_model_name", r"([^,\]]+|\[[^\]]*\])"),
-        ("block_size", r"(\d+)"),
-    )
-}
-
-
-@says(r"Initializing an? (?:V[01] )?LLM engine \(v([^)]+)\) with config: (.*)")
-def _engine_config(course: Course, match: re.Match[str], line: Line) -> None:
-    course.engine = "vllm"
-    course.version = course.version or match[1]
-    found = {name: key[1] for name, pattern in _KEY.items() if (key := pattern.search(match[2]))}
-    course.model = course.model or found.get("model")
-    if "max_seq_len" in found:
-        course.max_model_len = int(found["max_seq_len"])
-    if "tensor_parallel_size" in found:
-        course.tensor = int(found["tensor_parallel_size"])
-    if "pipeline_parallel_size" in found:
-        course.pipeline = int(found["pipeline_parallel_size"])
-    if "data_parallel_size" in found:
-        # Each engine's own line may say 1 although the deployment has more: the arguments and ranks know better.
-        course.data = max(course.data or 1, int(found["data_parallel_size"]))
-    elif course.data is None and _release(course.version) >= (0, 8):
-        course.data = 1
-    quantization = found.get("quantization")
-    if quantization and quantization != "None":
-        course.quantization = quantization
-    names = found.get("served_model_name")
-    if names and not course.served_names and names not in ("None",):
-        course.served_names = tuple(name.strip().strip("[]'\"") for name in names.split(",") if name.strip("[]'\" "))
-    if "block_size" in found:
-        course.block_size = int(found["block_size"])
-    course.engines_seen.add(line.speaker.key)
-    if course.engine_started_at is None:
-        course.engine_started_at = course.now
-    if course.loaders.engines_expected < (course.data_local or course.data or 1):
-        course.loaders.engines_expected = course.data_local or course.data or 1
-
-
-def _release(version: str | None) -> tuple[int, int]:
-    match = re.match(r"v?(\d+)\.(\d+)", version or "")
-    return (int(match[1]), int(match[2])) if match else (99, 0)
-
-
-@says(r"rank (\d+) in world size (\d+) is assigned as DP rank (\d+), PP rank (\d+),(?: PCP rank \d+,)? TP rank (\d+)")
-def _rank(course: Course, match: re.Match[str], line: Line) -> None:
-    dp = int(match[3])
-    if dp and (course.data or 1) <= dp:
-        course.data = dp + 1
-
-
-@says(r"world_size=(\d+) rank=(\d+)")
-def _world(course: Course, match: re.Match[str], line: Line) -> None:
-    course.engine = course.engine or "vllm"
-
-
-@says(r"Using (?:AttentionBackendEnum\.)?(.+?) (?:attention )?backend(?: on V1 engine)?(?: out of potential backends.*)?\.?$")
-def _attention(course: Course, match: re.Match[str], line: Line) -> None:
-    name = match[1]
-    loose = line.message
-    if "attention" in loose.lower() or re.match(
-        r"(?i)(flash|xformers|triton|torch.?sdpa|rocm|aiter|cutlass|mla|pallas|tree|flex|cpu)", name
-    ):
-        if re.search(r"(?i)\b(moe|linear|kernel|sampl|cache|layout|fp8|nvfp4|gemm|allreduce|all2all)\b", name):
-            return
-        course.attention_backend = name.split()[0] if name.isupper() else name
-
+__all__ = ["LOGO_MODEL", "LOGO_VERSION", "MESSAGES", "Handler", "banner"]
 
 # -- weights -----------------------------------------------------------------------------------------------------------------------
 
@@ -373,7 +152,7 @@ def _kv_tokens(course: Course, match: re.Match[str], line: Line) -> None:
     if course.was_ready:
         return
     if course.figure("kv_tokens") is None:
-        course.ranked("kv_tokens", float(_number(match[1])), line.speaker)
+        course.ranked("kv_tokens", float(number(match[1])), line.speaker)
     concurrency = _CONCURRENCY.search(line.message)
     if concurrency:
         course.ranked("max_concurrency", float(concurrency[2]), line.speaker)
@@ -386,7 +165,7 @@ def _concurrency(course: Course, match: re.Match[str], line: Line) -> None:
         return
     course.ranked("max_concurrency", float(match[2]), line.speaker)
     if course.max_model_len is None:
-        course.max_model_len = _number(match[1])
+        course.max_model_len = number(match[1])
 
 
 @says(r"# (?:(\w+) )?blocks: (\d+)(?:, # CPU blocks: (\d+))?", "#")
