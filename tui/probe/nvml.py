@@ -17,6 +17,7 @@ from tui.probe.library import error_words, text
 
 MIB = 1 << 20
 
+IDENTITY = ("index", "uuid", "name", "pci")
 CHANGE_MIB = 64
 OFTEN_S = 2.0  # temperature, clocks, throttling, processes
 COUNTERS_S = 10.0  # errors, the PCIe link, fan
@@ -90,6 +91,10 @@ class Device:
         self._failed = ""
         self._level: Optional[Tuple[int, float]] = None
 
+    def recognise(self, earlier: "Device") -> None:
+        """Takes over who it is from the same GPU before the library was started anew."""
+        self.row.update({key: earlier.row[key] for key in IDENTITY if key in earlier.row})
+
     @property
     def address(self) -> Optional[int]:
         """The library's pointer for it, to recognise it in events."""
@@ -157,7 +162,7 @@ class Device:
         return self.row
 
     def _lose(self, why: str) -> None:
-        self.row = {key: self.row[key] for key in ("index", "uuid", "name", "pci") if key in self.row}
+        self.row = {key: self.row[key] for key in IDENTITY if key in self.row}
         self.row["error"] = why
         self.pids = {}
         self.handle = None

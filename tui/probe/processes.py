@@ -43,6 +43,8 @@ def name_of(command_line: bytes) -> str:
     name = os.path.basename(first.split(" ")[0]) or first
     if _INTERPRETER.match(name):
         for place, word in enumerate(words[1:], 1):
+            if words[place - 1] in ("-X", "-W"):
+                continue
             if word == "-m" and place + 1 < len(words):
                 return ("%s -m %s" % (name, words[place + 1]))[:NAME_LIMIT]
             if word == "-c":

@@ -30,9 +30,10 @@ MACHINE_S = 1.0
 LATE_S = 2.0
 """The driver is late when a sample takes longer than this."""
 RETRY_S = 5.0
+ALL_FAILED_S = 20.0
 FAMILY_S = 5.0
 XIDS_KEPT = 32
-XID_WAIT_S = 4.0
+XID_WAIT_S = 2.0
 PCIE_S = 2.0
 ENGINE_TITLES = ("VLLM::", "vllm::", "sglang::")
 
@@ -57,6 +58,7 @@ class GpuWatch:
         self._retry_at = 0.0
         self._xids: List[Dict[str, Any]] = []
         self._xid_thread: Optional[threading.Thread] = None
+        self._answered_at = time.monotonic()
         self._pcie_turn = 0
         self._pcie_due = 0.0
 
@@ -142,6 +144,18 @@ class GpuWatch:
             self.asking = device.index
             device.sample(now)
         self.asking = None
+        if any("error" not in device.row for device in self._devices):
+            self._answered_at = now
+        elif now - self._answered_at > ALL_FAILED_S:
+            # after a reset of the GPUs the library may need to start anew, though it doesn't say so
+            self._answered_at = now
+            rows = self._with_processes(now)
+            before = self._devices
+            self._stop()
+            self._start(now)
+            for old, new in zip(before, self._devices):
+                new.recognise(old)
+            return rows
         if self._xid_thread is None:
             self._xid_thread = threading.Thread(target=self._wait_for_xids, args=(self._devices,), name="xids", daemon=True)
             self._xid_thread.start()
