@@ -20,6 +20,8 @@ from tui.core.logs.wrappers import hides_data
 from tui.core.text import clean
 
 _TAG = re.compile(r"\[(?!shutdown\])[a-z_0-9]+\] (?=\S)")
+_PRINTABLE = bytes(range(32, 127))
+_REQUESTS = ("Received request ", "Added request ")
 _SUCCESS = re.compile(r'"(?:POST|GET) /(?:v1|health|generate|invocations|score|rerank|pooling)\S* HTTP/[\d.]+" 200')
 
 
@@ -73,7 +75,8 @@ class LogReader:
         self._counts.lines += 1
         self._state = None
         place = number if number is not None else self._counts.lines
-        text = line if line.isascii() and line.isprintable() else clean(line)
+        # Cheaper than asking a pattern: what is left of an ASCII line without its printable characters.
+        text = line if line.isascii() and not line.encode().translate(None, _PRINTABLE) else clean(line)
         if self._calm and self._uneventful(text, at):
             return LogLine(text, "INFO", place, at)
         if self._unsettled_at is not None:
@@ -99,7 +102,7 @@ class LogReader:
             if end < 2 or text[end : end + 1] in ("[", " ", "") or text[0] == "{":
                 return False
             stop = text.find(" ", end)
-            if (text[end:stop] if stop > 0 else text[end:]) in vllm.MESSAGES:
+            if not text.startswith(_REQUESTS, end) and (text[end:stop] if stop > 0 else text[end:]) in vllm.MESSAGES:
                 return False
             stamp = text[start : start + 14]
             if stamp != self._stamp:
