@@ -192,8 +192,6 @@ class Benchmarks:
         vantage = plan.vantage or (Vantage.DIRECT if self._direct else Vantage.HOST)
         if vantage is Vantage.HOST and self._host is None:
             raise ValueError("the vantage 'host' needs a host: name a TARGET instead of a URL")
-        if vantage is Vantage.DIRECT and not self._direct and plan.vantage is None:
-            vantage = Vantage.HOST
         if vantage is Vantage.HOST and self._host is not None:
             try:
                 return await self._enter(self._host, vantage, plan, prompts, stack)

@@ -307,6 +307,11 @@ def summary(
     answers = [r.answer - r.start for r in done if r.answer is not None]
     if any(r.reasoning or (r.answer is not None and r.answer > r.chunks[0]) for r in done):
         figures.update(spread("first_answer", answers, percentiles))
+    if concurrency and concurrency > 1:
+        # the first requests of a closed loop are sent at once: their TTFT is that of a burst
+        later = sorted(done, key=lambda r: r.start)[concurrency:]
+        values = sorted(r.chunks[0] - r.start for r in later)
+        figures["median_ttft_after_burst_ms"] = percentile(values, 50.0) * 1000.0 if values else None
     dues = [r.start - r.due for r in records if r.due is not None and r.start]
     if dues:
         figures.update(spread("schedule_slip", dues, percentiles))
