@@ -28,7 +28,7 @@ from tui.simulator.process import simulated_host
 HERE = Path(__file__).parent
 NAME = "kimi-k2-w4"
 MID, LOW = (120, 35), (80, 24)
-SETTINGS = Settings(ui=UiSettings(theme="dark"), bench=BenchSettings(output_tokens=128, min_seconds=6.0))
+SETTINGS = Settings(ui=UiSettings(theme="dark"), bench=BenchSettings(output_tokens=128, min_seconds=4.0))
 PATIENCE_S = 600.0
 
 Room = Pilot[str | None]

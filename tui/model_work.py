@@ -1,6 +1,7 @@
 """What the control room has the model do: replies, smoke runs, benchmarks. Services do the work; the screen gets each new value."""
 
 import asyncio
+import time
 from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -9,8 +10,6 @@ from textual import on, work
 from textual.app import App
 from textual.worker import Worker
 
-from tui.core.benchmark import Plan, Point, Progress, Result
-from tui.core.chat import Conversation, Turn
 from tui.messages import (
     BenchmarkRequested,
     BenchmarkStopped,
@@ -21,11 +20,12 @@ from tui.messages import (
     SmokeStopped,
     SystemPromptChanged,
 )
-from tui.screens.dialogs import ConfirmDialog
 from tui.screens.main import MainScreen
 from tui.settings import Settings
 
 if TYPE_CHECKING:
+    from tui.core.benchmark import Plan, Point, Progress, Result
+    from tui.core.chat import Turn
     from tui.record.store import Record
     from tui.services.benchmark import Benchmarks
     from tui.services.session import Session
@@ -41,6 +41,8 @@ class ModelWork(App[str | None], inherit_bindings=False):
     _reply: "Worker[None] | None" = None
     _smoke: "Worker[None] | None" = None
     _benchmarks: "Benchmarks | None" = None
+    _benchmarked_at: float | None = None
+    """When the last benchmark ended, on the monotonic clock."""
 
     def model(self) -> str | None:
         """The model to ask: the configured one, else the first that the server lists."""
@@ -88,7 +90,7 @@ class ModelWork(App[str | None], inherit_bindings=False):
     @on(ConversationCleared)
     def _clear(self) -> None:
         self._stop_reply()
-        self.main.conversation = Conversation(system=self.main.conversation.system)
+        self.main.conversation = replace(self.main.conversation, turns=())
 
     @on(SystemPromptChanged)
     def _system(self, changed: SystemPromptChanged) -> None:
@@ -150,7 +152,7 @@ class ModelWork(App[str | None], inherit_bindings=False):
             )
         return self._benchmarks
 
-    def plan(self, kind: str) -> Plan:
+    def plan(self, kind: str) -> "Plan":
         """The plan of a key: single stream, or a sweep up to the configured top."""
         from tui.core.benchmark_plan import single_stream, sweep
 
@@ -182,10 +184,15 @@ class ModelWork(App[str | None], inherit_bindings=False):
 
     @work(group="bench")
     async def _run_benchmark(self, kind: str) -> None:
-        metrics = self.session.state.api.metrics
+        api = self.session.state.api
+        if self._benchmarked_at is not None and (api.received_at is None or api.received_at <= self._benchmarked_at):
+            api = await self.session.api.poll()  # the last poll still counts the requests of the benchmark that has just ended
+        metrics = api.metrics
         busy = metrics.running if metrics is not None else None
         if busy:
             question = f"The server works on {busy:.0f} requests of others now. A benchmark slows them down, and they distort it."
+            from tui.screens.dialogs import ConfirmDialog
+
             if not await self.push_screen_wait(ConfirmDialog("The server is busy", question, "benchmark anyway")):
                 return
         from tui.host.base import HostError
@@ -202,10 +209,13 @@ class ModelWork(App[str | None], inherit_bindings=False):
         except (BenchmarkRunning, ValueError, OSError) as error:
             main.bench_problem = str(error)
         finally:
+            self._benchmarked_at = time.monotonic()
             if self.is_running:
                 main.end_benchmark()
 
-    def _benchmark_news(self, item: Progress | Point | Result) -> None:
+    def _benchmark_news(self, item: "Progress | Point | Result") -> None:
+        from tui.core.benchmark import Point, Progress, Result
+
         main = self.main
         match item:
             case Progress():
