@@ -59,6 +59,7 @@ class Connection:
         "fd",
         "idle_since",
         "open",
+        "recvmsg",
         "sock",
         "uses",
     )
@@ -87,6 +88,8 @@ class Connection:
             self.sock.close()
             raise
         self.fd = self.sock.fileno()
+        self.recvmsg = self.sock.recvmsg if context is None else None
+        """The socket's own, where nothing needs to be decrypted: what `receive` does, for a caller in a hurry."""
 
     def advance(self) -> None:
         """Goes on with connecting after the socket became writable or readable; sets `open` at the end."""
