@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import resource
+import shlex
 import subprocess
 import tempfile
 import time
@@ -26,6 +27,11 @@ from tui.wire.metrics import summary
 
 INPUT = 128
 KEYS = ("output_throughput", "median_ttft_ms", "p99_ttft_ms", "median_tpot_ms", "median_itl_ms", "p99_itl_ms")
+
+
+def vllm_command(where: str) -> list[str]:
+    """`vllm` of a virtual environment, or a command that is it."""
+    return [str(Path(where) / "bin" / "vllm")] if Path(where).is_dir() else shlex.split(where)
 
 
 def ours(url: str, model: str, concurrency: int, requests: int, tokens: int) -> dict[str, Any]:
@@ -58,7 +64,7 @@ def theirs(url: str, model: str, concurrency: int, requests: int, tokens: int, o
     """One run of `vllm bench serve`; its CPU without that of its start (measured by `start_cost`)."""
     folder = Path(tempfile.mkdtemp())
     command = [
-        *(str(Path(options.vllm) / "bin" / "vllm"), "bench", "serve", "--backend", "openai", "--base-url", url),
+        *(*vllm_command(options.vllm), "bench", "serve", "--backend", "openai", "--base-url", url),
         *("--endpoint", "/v1/completions", "--model", model, "--tokenizer", options.tokenizer, "--dataset-name", "random"),
         *("--random-input-len", str(INPUT), "--random-output-len", str(tokens), "--num-prompts", str(requests), "--ignore-eos"),
         *("--max-concurrency", str(concurrency), "--save-result", "--result-dir", str(folder), "--result-filename", "r.json"),
@@ -131,7 +137,7 @@ def ramp(options: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("url", nargs="?")
-    parser.add_argument("--vllm", required=True, help="the virtual environment that holds `vllm`")
+    parser.add_argument("--vllm", required=True, help="the virtual environment that holds `vllm`, or the command")
     parser.add_argument("--tokenizer", required=True)
     parser.add_argument("--model", default="/models/tiny")
     parser.add_argument("--schedule", action="store_true")
