@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tui.core.smi import SMI_FIELDS, SmiReader, gpus_from_smi, smi_stream, value_of
+from tui.core.gpu_health import uniformity
+from tui.core.smi import SMI_FIELDS, SmiReader, gpus_from_smi, smi_stream, value_of, with_processes
 
 DATA = Path(__file__).parents[1] / "data" / "smi"
 HEADER = "index, uuid, pci.bus_id, name, driver_version, memory.used [MiB], memory.total [MiB], utilization.gpu [%], power.draw [W]"
@@ -131,6 +132,28 @@ def test_columns_are_told_by_the_header() -> None:
     (gpu,) = gpus_from_smi(lines, 0.0).gpus
     assert (gpu.index, gpu.name, gpu.memory_used_mib) == (4, "A100", 7.0)
     assert gpu.throttle == ("power cap", "hardware thermal slowdown")
+
+
+def test_processes_and_what_they_say_of_evenness() -> None:
+    sample = gpus_from_smi([HEADER, row(0), row(1), row(2)], 0.0)
+    apps = [
+        "gpu_uuid, pid, used_gpu_memory [MiB], process_name",
+        "GPU-00000000, 11, 96000 MiB, VLLM::Worker_TP0",
+        "GPU-00000001, 12, [N/A], VLLM::Worker_TP1",
+        "GPU-00000001, 13, 100 MiB, /usr/bin/python3",
+        "No such line",
+    ]
+    found = with_processes(sample, apps)
+    first, second, third = (gpu.processes for gpu in found.gpus)
+    assert [(one.pid, one.rank, one.memory_mib, one.engine) for one in first] == [(11, "TP0", 96000.0, True)]
+    assert [(one.name, one.memory_mib, one.engine) for one in second] == [
+        ("VLLM::Worker_TP1", None, True),
+        ("python3", 100.0, None),
+    ]
+    assert third == ()
+    assert uniformity(found).says == "2 × 96,633–96,733 MiB"
+    twice = with_processes(sample, [apps[1], apps[2].replace("TP1", "TP0")])
+    assert uniformity(twice).even is None  # two engines, and no word of who belongs to which
 
 
 def test_the_commands() -> None:

@@ -42,6 +42,7 @@ HARMLESS_THROTTLE: Final = frozenset({"power cap", "sync boost"})
 """Normal under full load: the clock that the power limit allows."""
 
 _STAGE = re.compile(r"(?:DP|PP)\d+")
+_NO_PARENT: Final = -1
 _TENSOR = re.compile(r"TP(\d+)")
 
 
@@ -71,14 +72,20 @@ def _groups(gpus: Sequence[Gpu]) -> dict[tuple[int, str], list[_Member]]:
     for gpu in gpus:
         own: dict[tuple[int, str], list[GpuProcess]] = {}
         for process in gpu.processes:
-            if process.engine is not False and process.rank is not None and process.parent is not None:
-                own.setdefault((process.parent, " ".join(_STAGE.findall(process.rank))), []).append(process)
+            if process.engine is not False and process.rank is not None:
+                parent = process.parent if process.parent is not None else _NO_PARENT
+                own.setdefault((parent, " ".join(_STAGE.findall(process.rank))), []).append(process)
         for key, processes in own.items():
             pids = {process.pid for process in processes}
             others = sum(process.memory_mib or 0.0 for process in gpu.processes if process.pid not in pids)
             held = (gpu.memory_used_mib or 0.0) - others
             found.setdefault(key, []).append(_Member(gpu, max(held, 0.0), processes[0].rank))
-    return found
+    return {key: members for key, members in found.items() if key[0] != _NO_PARENT or _one_engine(members)}
+
+
+def _one_engine(members: Sequence[_Member]) -> bool:
+    """Without parents (nvidia-smi tells none) workers are one engine's if each rank is there once."""
+    return len({member.rank for member in members}) == len(members)
 
 
 def _missing(members: Sequence[_Member]) -> list[int]:

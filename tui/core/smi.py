@@ -7,9 +7,11 @@ know; without a header they are the ones that were asked for.
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
-from tui.core.gpu import Gpu, GpuSample
+from tui.core.gpu import Gpu, GpuProcess, GpuSample
+from tui.core.gpu_frames import TEXT_LIMIT, rank_of
 from tui.core.gpu_health import THROTTLE_WORDS
 from tui.core.text import clean
 
@@ -43,6 +45,10 @@ SMI_FIELDS: Final = (
 )
 SMI_QUERY: Final = ("nvidia-smi", "--query-gpu=" + ",".join(SMI_FIELDS), "--format=csv")
 """One sample; every driver since 450 knows these columns (newer ones print some under other names)."""
+
+
+SMI_APPS: Final = ("nvidia-smi", "--query-compute-apps=gpu_uuid,pid,used_memory,process_name", "--format=csv")
+"""Who computes on which GPU: its lines go to `with_processes`."""
 
 
 def smi_stream(milliseconds: int) -> tuple[str, ...]:
@@ -248,3 +254,18 @@ def gpus_from_smi(lines: Iterable[str], received_at: float, fields: Sequence[str
         last = reader.feed(line, received_at) or last
     rest = reader.flush(received_at)
     return rest if rest.gpus or last is None else last
+
+
+def with_processes(sample: GpuSample, lines: Iterable[str]) -> GpuSample:
+    """The sample with the processes that SMI_APPS printed; lines that are no rows are passed over. nvidia-smi tells no parents and
+    no owners, and often no memory."""
+    found: dict[str, list[GpuProcess]] = {}
+    for line in lines:
+        cells = clean(line).split(", ", 3)
+        if len(cells) != 4 or not cells[1].strip().isdigit():
+            continue
+        uuid, pid, memory, name = (cell.strip() for cell in cells)
+        name = (name.rpartition("/")[2] if name.startswith("/") else name)[:TEXT_LIMIT]
+        engine = True if name.startswith(("VLLM::", "sglang::")) else None
+        found.setdefault(uuid, []).append(GpuProcess(int(pid), name, value_of(memory), engine, rank_of(name)))
+    return replace(sample, gpus=tuple(replace(gpu, processes=tuple(found.get(gpu.uuid, ()))) for gpu in sample.gpus))

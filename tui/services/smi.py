@@ -2,11 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tui.core.gpu import GpuSample
-from tui.core.smi import SMI_QUERY, gpus_from_smi
+from tui.core.smi import SMI_APPS, SMI_QUERY, gpus_from_smi, with_processes
 from tui.host.base import Host, HostError, Unreachable
 
 EVERY_S = 2.0
@@ -19,18 +19,16 @@ async def sample_smi(host: Host, sampled: Callable[[GpuSample], None], *, note: 
     Raises Unreachable.
     """
     ends = time.monotonic() + seconds
+    last = GpuSample()
     while True:
         try:
-            done = await host.run(SMI_QUERY, timeout=TIMEOUT_S)
-            lines = done.stdout.decode("utf-8", "replace").splitlines()
-            sample = gpus_from_smi(lines, time.monotonic())
-            sampled(replace(sample, note=note))
+            last = gpus_from_smi(await _lines(host, SMI_QUERY), time.monotonic())
+            if last.gpus:
+                last = with_processes(last, await _lines(host, SMI_APPS))
+            sampled(replace(last, note=f"{last.note}; {note}" if last.note else note))
         except TimeoutError:
-            sampled(
-                GpuSample(
-                    note=f"nvidia-smi has not answered for {TIMEOUT_S:.0f} s; {note}", received_at=time.monotonic(), late=True
-                )
-            )
+            why = f"nvidia-smi has not answered for {TIMEOUT_S:.0f} s; {note}"
+            sampled(replace(last, note=why, received_at=time.monotonic(), late=True))
         except Unreachable:
             raise
         except (HostError, ValueError) as error:
@@ -38,3 +36,8 @@ async def sample_smi(host: Host, sampled: Callable[[GpuSample], None], *, note: 
         if time.monotonic() + EVERY_S > ends:
             return
         await asyncio.sleep(EVERY_S)
+
+
+async def _lines(host: Host, command: Sequence[str]) -> list[str]:
+    done = await host.run(command, timeout=TIMEOUT_S)
+    return done.stdout.decode("utf-8", "replace").splitlines()

@@ -289,11 +289,12 @@ def main(words: Sequence[str]) -> int:
                 print("Invalid combination of input arguments. Please run 'nvidia-smi -h' for help.\n")
                 print(f"Option {word} is not recognized.")
                 return 2
-    names = [ALIASES.get(name.strip(), name.strip()) for name in (asked or "").split(",")]
+    names = [name.strip() for name in (asked or "").split(",")]
     if mode == "query" and "csv" not in options:
         print('"--format=" argument is missing. Please run "nvidia-smi -h" for more information.')
         return 2
     if kind == "--query-gpu":
+        names = [ALIASES.get(name, name) for name in names]
         for name in names:
             if name not in FIELDS:
                 print(f'Field "{name}" is not a valid field to query.\n')

@@ -1,0 +1,41 @@
+"""A host without Python: nvidia-smi is asked instead, through a real shell of this machine."""
+
+from pathlib import Path
+
+import pytest
+
+from tui.core.gpu import GpuSample
+from tui.host.local import LocalHost
+from tui.services.smi import sample_smi
+from tui.simulator.nvml import build, scenario
+
+
+@pytest.mark.skipif(Path("/usr/bin/nvidia-smi").exists(), reason="this machine has an nvidia-smi of its own")
+@pytest.mark.parametrize("broken", [False, True])
+async def test_samples_with_processes_and_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: bool) -> None:
+    build.install_smi(tmp_path)
+    gpu = {"uuid": "GPU-1", "name": "H100", "memory_used_mib": 90_000, "memory_total_mib": 97_887}
+    rows = [
+        {
+            **gpu,
+            "index": rank,
+            "uuid": f"GPU-{rank}",
+            "processes": [{"pid": 10 + rank, "name": f"VLLM::Worker_TP{rank}", "memory_mib": 1}],
+        }
+        for rank in range(2)
+    ]
+    scenario.write(tmp_path / "scenario", rows, init="driver not loaded" if broken else 0)
+    monkeypatch.setenv(scenario.VARIABLE, str(tmp_path / "scenario"))
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    seen: list[GpuSample] = []
+    async with LocalHost() as host:
+        await host.connect()
+        await sample_smi(host, seen.append, note="no Python there", seconds=0.0)
+    (found,) = seen
+    if broken:
+        assert found.source == "none"
+        assert (found.note or "").startswith("NVIDIA-SMI has failed")
+        assert (found.note or "").endswith("; no Python there")
+    else:
+        assert (found.source, found.note) == ("nvidia-smi", "no Python there")
+        assert [[process.rank for process in one.processes] for one in found.gpus] == [["TP0"], ["TP1"]]
