@@ -100,8 +100,10 @@ def _from_stamp(line: str) -> Unwrapped | None:
     return Unwrapped(rest, _seconds(match))
 
 
-def _seconds(match: re.Match[str]) -> float:
+def _seconds(match: re.Match[str]) -> float | None:
     year, month, day, hour, minute, second, fraction, zone = match.groups()[:8]
+    if not (int(year) >= 1 and 1 <= int(month) <= 12):
+        return None  # it only looks like a time
     seconds = float(timegm((int(year), int(month), int(day), int(hour), int(minute), int(second), 0, 0, 0)))
     if fraction:
         seconds += int(fraction) / 10 ** len(fraction)
