@@ -386,6 +386,28 @@ def test_every_request_failing_gives_up() -> None:
     assert 10 < len(outcome.records) < 20
 
 
+def test_a_server_that_closes_after_each_reply_gets_new_connections() -> None:
+    def script(exchange: Exchange) -> str:
+        exchange.send(SSE.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+        exchange.token("x", "length")
+        exchange.usage(1)
+        exchange.done()
+        return "close"
+
+    outcome = run(script, {"concurrency": 2, "requests": 6})
+    assert [r.state for r in outcome.records] == [COMPLETED] * 6
+    figures = summary(outcome.records, outcome.begin, outcome.end, concurrency=2)
+    assert figures["connections"] == 6
+    assert figures["retried"] == 0
+
+
+def test_a_staggered_start_is_no_burst() -> None:
+    outcome = run(slow, {"concurrency": 4, "requests": 4, "stagger_s": 0.4})
+    starts = sorted(r.start for r in outcome.records)
+    assert [r.state for r in outcome.records] == [COMPLETED] * 4
+    assert starts[-1] - starts[0] > 0.25
+
+
 def test_a_unix_socket(tmp_path: Path) -> None:
     with scripted(good, unix=str(tmp_path / "api.sock")) as server:
         outcome = load(server.url, {"concurrency": 2, "requests": 4})
