@@ -178,16 +178,23 @@ async def test_unreachable_is_tried_again(tmp_path: Path, unused_tcp_port: int) 
         assert host.connects == 3
 
 
-async def test_without_python_the_api_still_tells(tmp_path: Path, server: Replay) -> None:
+async def test_without_python_the_log_and_the_api_still_tell(tmp_path: Path, server: Replay) -> None:
+    log = tmp_path / "vllm.log"
     host = Cuttable()
     host.without_python = True
     server.answers = dict(UP)
-    async with session_on(host, tmp_path / "log", server.url) as session:
+    async with session_on(host, log, server.url) as session:
         state = await until(session, lambda s: s.api.ready and s.gpus and s.log.problem)
         assert status_of(state) == Status.READY
         assert state.gpus is not None
         assert "no python3" in (state.gpus.note or "")
-        assert "no python3" in (state.log.problem or "")
+        assert "vllm.log" in (state.log.problem or "")
+        log.write_text("one\ntw")
+        await until(session, lambda s: len(s.log.lines) == 1 and s.log.problem is None)
+        with log.open("a") as file:
+            file.write("o\nthree\n")
+        state = await until(session, lambda s: len(s.log.lines) == 3)
+        assert [line.text for line in state.log.lines] == ["one", "two", "three"]
 
 
 async def test_a_role_that_dies_is_started_again(tmp_path: Path, unused_tcp_port: int) -> None:

@@ -6,7 +6,8 @@ matter), `tail` (last lines that are always sent), `become` (words before a comm
 
     source    what is followed (`path`, `inode`, `size`), or `why` it can't be now; it goes on trying
     start     what follows begins at the last start of a server; `quiet`: the same lines again, more completely, for the reader only
-    lines     `lines` as they stand there; `wall` and `mono` of the host where they are live; `first` number; `resume`
+    lines     `lines` as they stand there; `wall` and `mono` of the host where they are live, else when the last was `written`;
+              `first` number; `resume`
     skipped   `count` lines were left out, because they came faster than they can be sent, or are of no weight
     rotated, truncated
     caught_up what there was at attach has been sent; what comes now is live
@@ -106,6 +107,7 @@ class FileFollower:
         status = os.fstat(self._fd)
         self._inode = status.st_ino
         self._why = None
+        self._out.written = status.st_mtime
         self._out.source(self._path, inode=status.st_ino, size=status.st_size, mtime=status.st_mtime)
 
     def _close(self) -> None:

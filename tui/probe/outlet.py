@@ -19,6 +19,8 @@ class Outlet:
 
     def __init__(self, link: Link) -> None:
         self._link = link
+        self.written: Optional[float] = None
+        """When the last line of the past was written, as far as known; the time of reading where it is not."""
 
     def lines(
         self,
@@ -31,7 +33,8 @@ class Outlet:
     ) -> None:
         """`resume` is the place after the last of them; `first` the number of the first line in its source, where it is known.
 
-        Live lines carry the host's clocks of this moment; those of the past have none, or their source's own in `stamps`.
+        Live lines carry the host's clocks of this moment; those of the past when the last of them was `written`, or their source's
+        own times in `stamps`.
         """
         at = 0
         while at < len(lines):
@@ -44,6 +47,8 @@ class Outlet:
             if live:
                 frame["wall"] = time.time()
                 frame["mono"] = time.monotonic()
+            else:
+                frame["written"] = time.time() if self.written is None else self.written
             if first is not None:
                 frame["first"] = first + at
             if stamps is not None:

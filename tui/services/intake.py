@@ -50,7 +50,7 @@ class LogIntake:
                 yield LogSourceChanged(self.source, clean(f"{frame.get('what', '')}: {frame.get('why', '')}"))
 
     async def _read(self, frame: Mapping[str, Any]) -> AsyncIterator[Event]:
-        wall = frame.get("wall")
+        wall = frame.get("wall", frame.get("written"))
         at = float(wall) if isinstance(wall, int | float) else None
         first = frame.get("first")
         number = int(first) if isinstance(first, int) else None

@@ -20,6 +20,7 @@ from tui.record.store import RecordError
 from tui.services.found import Server, best_server, servers_from_frame
 from tui.services.intake import LogIntake
 from tui.services.smi import sample_smi
+from tui.services.tail import tail_frames
 from tui.settings import Deployment
 from tui.wire.frames import FIND, FOLLOW, WATCH
 
@@ -31,11 +32,21 @@ API_DOWN_S = 2.0
 TAIL_LINES = 400
 FIND_EVERY_S = 5.0
 SMI_AGAIN_S = 300.0
+TAIL_S = 120.0
+"""How long a file is followed without the probe before the probe is tried again."""
 GAVE_UP_S = 5.0
 """A role that ran longer than this before it ended is started again at once; a shorter one after a growing pause."""
 
 DEFAULT_API = Deployment().api
 LOG_KINDS = ("file", "journal", "docker", "compose", "kubectl", "tmux", "command")
+
+
+class NoProbe(Exception):
+    """The probe can't even start; one that ended is only started again."""
+
+    def __init__(self, error: ProbeFailed) -> None:
+        super().__init__(error.cause)
+        self.error = error
 
 
 class Watch:
@@ -170,6 +181,8 @@ class Watch:
                     await self._follow_once(source)
             except Unreachable:
                 await asyncio.sleep(1.0)
+            except NoProbe as failed:
+                await self._follow_without_probe(failed.error)
             except HostError as error:
                 name = self._intake.source if self._intake else self._engine.log
                 self._session.publish(LogSourceChanged(name, f"{error.cause} — {error.advice}" if error.advice else error.cause))
@@ -206,9 +219,12 @@ class Watch:
                 await self._find_once()
             except Unreachable:
                 await asyncio.sleep(1.0)
-            except ProbeFailed:
-                self._session.signs.process_alive = None  # the sampler says why nothing runs there
+            except ProbeFailed as error:
+                self._session.signs.process_alive = None
                 self._looked.set()
+                if self._engine.log == "auto":
+                    why = f"{error.cause}: name the log in the configuration (log = …)"
+                    self._session.publish(LogSourceChanged("auto", why))
             attempt = 0 if time.monotonic() - began > GAVE_UP_S else attempt + 1
             if attempt:
                 await asyncio.sleep(retry_delay_s(attempt, 0.5))
@@ -246,7 +262,10 @@ class Watch:
         intake = self._intake
         async for event in intake.drain():
             self._session.publish(event)
-        stream = await self._session.host.start_probe(FOLLOW, self._follow_arguments(source, intake))
+        try:
+            stream = await self._session.host.start_probe(FOLLOW, self._follow_arguments(source, intake))
+        except ProbeFailed as error:
+            raise NoProbe(error) from None
         try:
             async for frame in stream:
                 self._see_clock(frame)
@@ -256,6 +275,26 @@ class Watch:
                     self._session.publish(event)
         finally:
             await stream.close()
+
+    async def _follow_without_probe(self, error: ProbeFailed) -> None:
+        """A file can be followed with the host's own `tail`; of anything else the reason is shown."""
+        kind, _, path = self._engine.log.partition(":")
+        if kind not in LOG_KINDS:
+            kind, path = "file", self._engine.log
+        why = f"{error.cause} — {error.advice}" if error.advice else error.cause
+        if kind != "file":
+            self._session.publish(LogSourceChanged(self._engine.log, why))
+            await asyncio.sleep(TAIL_S / 10)
+            return
+        if self._intake is None:
+            self._intake = LogIntake(self._engine.log)
+        try:
+            frames = tail_frames(self._session.host, path, self._intake.resume, seconds=TAIL_S)
+            async for frame in frames:
+                async for event in self._intake.take(frame):
+                    self._session.publish(event)
+        except (HostError, TimeoutError) as failed:
+            self._session.publish(LogSourceChanged(self._engine.log, f"{failed}; {why}"))
 
     def _follow_arguments(self, source: str, intake: LogIntake) -> dict[str, Any]:
         kind, _, name = source.partition(":")
