@@ -12,7 +12,7 @@ from tui.core.text import clean
 from tui.messages import CompareRequested, ReportRequested, RunOpened
 from tui.record.store import Run
 from tui.widgets.bench_pane import BenchPane
-from tui.widgets.bench_view import how
+from tui.widgets.bench_view import how, remarks
 from tui.widgets.runs_pane import RunsPane
 from tui.widgets.runs_view import Compared
 from tui.widgets.smoke_panel import SmokePanel, SmokeStrip, sum_line
@@ -127,6 +127,12 @@ async def test_what_is_not_known_is_a_dash_and_what_went_wrong_is_said() -> None
         assert "and 1 more" in shown
         assert next(line for line in shown.splitlines() if line.startswith("TTFT p99 ms")).split()[-1] == "—"
         assert next(line for line in shown.splitlines() if line.startswith("failed")).split()[-1] == "12"
+
+
+def test_warnings_of_one_kind_share_a_line() -> None:
+    short = ["too short for its p99: 4 requests, 368 are needed", "3 requests of others were served meanwhile"]
+    told = [one.plain for one in remarks(None, [Point(at, {"warnings": short[: 1 + (at == 2)]}) for at in (1, 2, 4, 8)], None)]
+    assert told == ["▲ 1 to 8: too short for its p99", "▲ 2: 3 requests of others were served meanwhile"]
 
 
 def test_how_it_was_measured() -> None:

@@ -1,5 +1,6 @@
 """What the benchmark pane draws, as pure functions of its values and its size."""
 
+import re
 from collections.abc import Sequence
 
 from textual.content import Content
@@ -167,7 +168,22 @@ def remarks(result: Result | None, points: Sequence[Point], problem: str | None)
             out.append(
                 line(("✗ ", BE), (f"{point.concurrency}: ", B), clean(str(examples[0].get("message") or examples[0].get("kind"))))
             )
+    return [*out, *_warnings(points)]
+
+
+def _warnings(points: Sequence[Point]) -> list[Content]:
+    """The points' warnings, those of one kind in one line: `▲ 1, 2, 4: too short for its p99`."""
+    at: dict[str, list[int]] = {}
+    first: dict[str, str] = {}
+    for point in points:
         warnings = point.figures.get("warnings")
-        if isinstance(warnings, list):
-            out += [line(("▲ ", W), (f"{point.concurrency}: ", B), clean(str(one))) for one in warnings]
+        for one in warnings if isinstance(warnings, list) else ():
+            words = clean(str(one))
+            kind = re.sub(r"\d[\d,.]*\s*", "", words.partition(":")[0]).strip() or words
+            at.setdefault(kind, []).append(point.concurrency)
+            first.setdefault(kind, words)
+    out = []
+    for kind, where in at.items():
+        shown = ", ".join(map(str, where)) if len(where) < 4 else f"{where[0]} to {where[-1]}"
+        out.append(line(("▲ ", W), (f"{shown}: ", B), first[kind] if len(where) == 1 else kind))
     return out
