@@ -179,7 +179,7 @@ def _warnings(points: Sequence[Point]) -> list[Content]:
         warnings = point.figures.get("warnings")
         for one in warnings if isinstance(warnings, list) else ():
             words = clean(str(one))
-            kind = re.sub(r"\d[\d,.]*\s*", "", words.partition(":")[0]).strip() or words
+            kind = re.sub(r"\b\d[\d,.]*\s+", "", words.partition(":")[0]).strip() or words
             at.setdefault(kind, []).append(point.concurrency)
             first.setdefault(kind, words)
     out = []
