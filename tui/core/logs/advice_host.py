@@ -58,6 +58,8 @@ def driver(text: str, course: Course, chosen: Verdictless) -> str:
 
 
 def kernel_image(text: str, course: Course, chosen: Verdictless) -> str:
+    if "HIP error" in text or "hipError" in text:
+        return "This build has no code for the GPU's architecture (rocminfo names it): use a vLLM or PyTorch built for it."
     arch = find(r"(sm_\d+)", text)
     return (
         f"This PyTorch or kernel has no code for the GPU{f' ({arch[1]})' if arch else ''}: use a build for a newer CUDA (12.8 or "

@@ -19,7 +19,8 @@ RECENT_LINES = 4000
 KEPT = 400
 
 PLAIN = re.compile(
-    r"killed by the OOM killer|Memory access fault by GPU|CUDA error|HIP error|NCCL WARN|NCCL error|collective operation timeout"
+    r"killed by the OOM killer|memory pressure|died, exit code: -9|Memory access fault by GPU|CUDA error|HIP error|NCCL WARN"
+    r"|NCCL error|collective operation timeout"
     r"|terminate called after"
     r"|  what\(\):"
     r"|No space left on device|Bus error|oom-kill|Out of memory: Killed|Killed process|^Killed$|OOMKilled|slurmstepd"
@@ -45,7 +46,8 @@ HINT = re.compile(
 """Warnings that may explain an exception much later."""
 
 FATAL = re.compile(
-    r"^Bus error|core dumped\)|exited with code 137|"
+    r"^Bus error|core dumped\)|exited with code 137|error while attempting to bind on address"
+    r"|died, exit code: (?!-?15\b|0\b|None)|"
     r"EngineCore failed to start|EngineCore encountered a fatal error|EngineCore hit an exception|Engine core initialization failed"
     r"|Engine process failed to start|WorkerProc failed to start|WorkerProc hit an exception|AsyncLLM output_handler failed"
     r"|EngineDeadError"
@@ -252,6 +254,7 @@ def _wordless(trouble: Trouble) -> bool:
     return raised is not None and raised.covered and not raised.text and not raised.more
 
 
+_RAYLET_HEAD = re.compile(r"^\(raylet[^)]*\) (?:\[[^\]]*\] \(raylet\) [\w.]+:\d+: )?")
 _NCCL_HEAD = re.compile(r"^.*?(?=NCCL WARN)")
 _TORCH_HEAD = re.compile(r"^(?:\[rank(\d+)\]:)?\s?\[[EWF]\d{4} [^\]]*\]\s*(?:\[[^\]]*\]\s*)*")
 
@@ -260,6 +263,7 @@ def _cause(trouble: Trouble) -> str:
     text = " ".join(trouble.text.split())
     if text == "Killed":
         text = "Killed: the shell saw SIGKILL end the server, most likely by the host's out-of-memory killer"
+    text = _RAYLET_HEAD.sub("", text)
     if "NCCL WARN" in text:
         text = _NCCL_HEAD.sub("", text)
     head = _TORCH_HEAD.match(text)

@@ -80,7 +80,7 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         (
             "host_oom_or_killed",
             r"exit code:? -9|exitcode=-9|[Ee]xit(?:ed with)? code 137|\b137\b.*[Kk]illed|OOM ?[Kk]illed|oom-kill"
-            r"|Out of memory: Killed process|low on memory"
+            r"|Out of memory: Killed process|low on memory|memory pressure"
             r"|MemoryError|Cannot allocate memory|DefaultCPUAllocator|can't allocate memory|\[Errno 12\]|std::bad_alloc"
             r"|killed by (?:the )?(?:OOM|signal 9|SIGKILL)|signal SIGKILL|SIGKILL|OutOfMemoryError.*[Rr]ay|node running low"
             r"|^Killed$",
@@ -238,7 +238,8 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ),
         (
             "bad_argument",
-            r"error: (?:unrecognized arguments?|argument|the following arguments|invalid|ambiguous)|vllm.*: error:"
+            r"Cannot assign requested address"
+            r"|error: (?:unrecognized arguments?|argument|the following arguments|invalid|ambiguous)|vllm.*: error:"
             r"|validation errors? for \w+"
             r"|must be divisible by|divisible by tensor|invalid (?:int|float|choice)|unexpected keyword argument"
             r"|Invalid (?:value|argument|option)"

@@ -292,7 +292,6 @@ def _shm_wait(course: Course, match: re.Match[str], line: Line) -> None:
 @says(r"\[shutdown\] API server: ", "[shutdown]")
 @says(r"Shutdown initiated", "Shutdown")
 @says(r"Received signal (?:2|15|SIGINT|SIGTERM)", "Received")
-@says(r"(?:Terminating|Killing) local vLLM worker processes", "Terminating", "Killing")
 @says(r"Gracefully stopping", "Gracefully")
 @says(r"Shutting down(?: FastAPI HTTP server)?\.?$", "Shutting")
 @says(r"Finished server process", "Finished")
