@@ -1,7 +1,7 @@
 """The load generator's reader of HTTP responses, cut anywhere."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tui.probe.load_http import Response, head_of, target_of
@@ -30,6 +30,7 @@ RESPONSES = {
 
 
 @pytest.mark.parametrize("name", RESPONSES)
+@settings(deadline=None)
 @given(data=st.data())
 def test_any_cut_gives_the_same_body(name: str, data: st.DataObject) -> None:
     whole, body, keep = RESPONSES[name]

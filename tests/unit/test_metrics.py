@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tui.wire.metrics import COMPLETED, FAILED, INCOMPLETE, Record, detail, percentile, quantile_interval, spread, summary
@@ -35,6 +35,7 @@ def test_percentile(values: list[float], p: float, expected: float) -> None:
     assert percentile(values, p) == pytest.approx(expected, abs=1e-12)
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0, 1e3), min_size=2, max_size=300))
 def test_percentiles_are_those_of_the_standard_library(values: list[float]) -> None:
     ordered = sorted(values)

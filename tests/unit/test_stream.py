@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tui.wire.stream import EventDecoder, error_of, token_of
@@ -41,6 +41,7 @@ def test_payloads(data: bytes, payloads: list[bytes]) -> None:
     assert decode(data, list(range(1, len(data)))) == payloads
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), min_size=1), max_size=5),
     st.sampled_from([b"\n", b"\r\n", b"\r"]),

@@ -99,9 +99,11 @@ class Response:
             # nearly every piece of a token stream is exactly one chunk
             line = data.find(b"\r\n")
             if 0 < line < 9:
-                size = _size(data[:line])
-                end = line + 2 + size
-                if size and len(data) == end + 2:
+                try:
+                    end = line + 2 + int(data[:line], 16)
+                except ValueError:  # an extension, or garbage: the slow way knows
+                    end = -2
+                if end > line + 2 and len(data) == end + 2:
                     return data[line + 2 : end]
         if self._tail:
             data = self._tail + data
