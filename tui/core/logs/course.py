@@ -42,6 +42,7 @@ class Course:
         self.notes: dict[str, str] = {}
         self.banner = False
         self.banner_speaker = ""
+        self.main_pid: int | None = None
         self.api_servers = 1
         self.startups = 0
         self.serving_soon = False

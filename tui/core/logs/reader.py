@@ -20,6 +20,7 @@ from tui.core.logs.wrappers import hides_data
 from tui.core.text import clean
 
 _TAG = re.compile(r"\[(?!shutdown\])[a-z_0-9]+\] (?=\S)")
+_MAIN = frozenset(("APIServer", "MainProcess"))
 _PRINTABLE = bytes(range(32, 127))
 _REQUESTS = ("Received request ", "Added request ")
 _SUCCESS = re.compile(r'"(?:POST|GET) /(?:v1|health|generate|invocations|score|rerank|pooling)\S* HTTP/[\d.]+" 200')
@@ -155,6 +156,8 @@ class LogReader:
     # -- one line
 
     def _take(self, line: Line, at: float | None, place: int) -> None:
+        if line.speaker.name in _MAIN or line.uvicorn:
+            self._main_speaks(line)
         course = self._course
         stamp = line.at
         before = self._now
@@ -188,6 +191,17 @@ class LogReader:
             if level is None and not line.head and message and self._bare(line, message):
                 return
             self._troubles.read(line, message, place, self._now)
+
+    def _main_speaks(self, line: Line) -> None:
+        """Another main process than the one that stopped or failed has begun a start whose banner the log level may hide."""
+        course = self._course
+        pid = line.speaker.pid if line.speaker.name in _MAIN else None
+        if course.phase in (Phase.STOPPED, Phase.FAILED):
+            begun = line.uvicorn and line.message.startswith("Started server process")
+            if begun or (pid is not None and course.main_pid is not None and pid != course.main_pid):
+                self._new_start(line)
+        if pid is not None and self._course.main_pid is None:
+            self._course.main_pid = pid
 
     def _arrived(self, line: Line, at: float) -> None:
         """Learns how far the log's clock is from the clock of arrival, and dates lines that carry no time themselves."""
