@@ -57,8 +57,9 @@ class ShippedProbe:
         self.seen: list[dict[str, Any]] = []
         self._write(opening({"role": role, **(arguments or {})}))
         self._done = threading.Event()
-        threading.Thread(target=self._read, daemon=True).start()
-        threading.Thread(target=self._beat, daemon=True).start()
+        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._read, self._beat)]
+        for thread in self._threads:
+            thread.start()
 
     def __enter__(self) -> Self:
         return self
@@ -121,6 +122,7 @@ class ShippedProbe:
             self.process.wait()
             raise
         finally:
-            until(lambda: self._frames.empty() or self._frames.get() is None, 5.0)
+            for thread in self._threads:
+                thread.join(5.0)
             self.process.stdout.close()
             self.process.stderr.close()
