@@ -13,6 +13,7 @@ from rich.text import Text
 from tui.core.benchmark import Plan, Point, Progress, Result
 from tui.core.benchmark_report import MEANINGS, drift
 from tui.core.benchmark_soak import soak_words
+from tui.wire.metrics import P99_SAMPLES
 
 DASH = "—"
 
@@ -157,7 +158,13 @@ def report(result: Result, saved: tuple[str, ...]) -> None:
             example = next((e["message"] for e in point.figures["error_examples"] if e["kind"] == kind), "")
             line(console, f"✗ {who(point)}: {count} × {kind}: {example}", "red")
         for warning in point.figures.get("warnings") or ():
-            line(console, f"▲ {who(point)}: {warning}", "yellow")
+            if not warning.startswith("too short"):
+                line(console, f"▲ {who(point)}: {warning}", "yellow")
+    short = [
+        f"{who(point)} had {point.figures['completed']:,}" for point in result.points if not point.figures.get("p99_supported")
+    ]
+    if short:
+        line(console, f"▲ too short for a p99, which needs {P99_SAMPLES} requests: " + ", ".join(short), "yellow")
     changed = drift(result)
     if changed is not None:
         line(
