@@ -59,7 +59,7 @@ DETAIL_KEYS = "input_lens output_lens start_times ttfts itls generated_texts err
 
 def test_saved_files_have_vllms_names_and_shapes(tmp_path: Path) -> None:
     with scripted(good) as server:
-        target = ("--base-url", server.url, "--concurrency", "2", *SHORT)
+        target = ("--base-url", server.url, "--concurrency", "2", *SHORT, "--header", "X-Key=hush")
         done = bench(tmp_path, *target, "--save", str(tmp_path / "out"), "--save-detailed", "--csv", str(tmp_path / "points.csv"))
     assert done.returncode == 0, done.stderr
     (saved,) = (tmp_path / "out").iterdir()
@@ -68,6 +68,8 @@ def test_saved_files_have_vllms_names_and_shapes(tmp_path: Path) -> None:
     assert set(VLLM_KEYS.split()) <= set(found)
     assert set(DETAIL_KEYS.split()) <= set(found)
     assert found["output_lens"] == [3] * 4
+    for file in tmp_path.rglob("*"):
+        assert file.is_dir() or b"hush" not in file.read_bytes(), file
     assert len(found["itls"][0]) == 2
     assert len((tmp_path / "points.csv").read_text().splitlines()) == 2
     assert "TTFT: first token-bearing chunk" in done.stdout.replace("\n", " ")

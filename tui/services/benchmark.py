@@ -242,7 +242,6 @@ class Benchmarks:
         path = self._state / f"{stamp}-{name}.json"
         kept = replace(result, path=str(path))
         fields = asdict(kept)
-        fields["plan"]["headers"] = sorted(result.plan.headers)  # their values may be secret
         fields["schema"] = 1
         try:
             self._state.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -287,7 +286,8 @@ class _Run:
             endpoint="/v1/chat/completions" if self.plan.endpoint == "chat" else "/v1/completions",
             model=self._model,
             vantage=self._vantage,
-            plan=self.plan,
+            # the values of headers may be secret: a result is shown and kept
+            plan=replace(self.plan, headers=dict.fromkeys(self.plan.headers, "…")),
             points=tuple(self.points),
             deviations=(*BASE_DEVIATIONS, *self.notes),
             stopped=self.stopped,
