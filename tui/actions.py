@@ -46,10 +46,10 @@ def _tab(number: int, name: str, title: str, tells: str) -> Action:
 
 
 ACTIONS: tuple[Action, ...] = (
-    _tab(1, "load", "Load", "How the start goes: time until ready, shards, phases, verdict, failure"),
+    _tab(1, "load", "Load", "How the start goes: time left, shards, phases, verdict"),
     _tab(2, "chat", "Chat", "Talk to the model"),
     _tab(3, "bench", "Bench", "Benchmarks: single stream and concurrency sweep"),
-    _tab(4, "gpus", "GPUs", "All GPUs with all their figures; enter shows one in detail"),
+    _tab(4, "gpus", "GPUs", "All GPUs with all their figures; enter shows one alone"),
     _tab(5, "log", "Log", "The server's log over the whole screen"),
     _tab(6, "runs", "Runs", "The record: loads, smoke runs, benchmarks; compare two"),
     Action(

@@ -12,12 +12,10 @@ from textual.screen import Screen
 
 from tui import themes
 from tui.actions import ACTIONS, Action
-from tui.core.chat import Conversation
-from tui.messages import GpuOpened, TextCopied
+from tui.messages import GpuOpened, ScreenFurnished, TextCopied
 from tui.model_work import ModelWork
 from tui.record_work import RecordWork
 from tui.screens.asking import Asked, ScreenAsker
-from tui.screens.dialogs import GpuDialog, HelpDialog, PickerDialog
 from tui.screens.main import MainScreen
 from tui.settings import Settings
 from tui.widgets.failure import title
@@ -60,7 +58,7 @@ class ControlRoom(ModelWork, RecordWork, inherit_bindings=False):
         for theme in themes.THEMES:
             self.register_theme(theme)
         self.theme = themes.choose(self.settings.ui.theme, self.console.color_system, os.environ)
-        self.main = MainScreen(dict(self.settings.keys), Conversation(system=self.settings.ui.system_prompt))
+        self.main = MainScreen(dict(self.settings.keys), self.settings.ui.system_prompt)
 
     def get_default_screen(self) -> Screen[None]:
         return self.main
@@ -73,7 +71,8 @@ class ControlRoom(ModelWork, RecordWork, inherit_bindings=False):
         self.set_class(self.settings.ui.ascii or encoding not in ("utf8", "utf16"), "-ascii")
         self.set_keymap(dict(self.settings.keys))
 
-    def on_ready(self) -> None:
+    @on(ScreenFurnished)
+    def _begin(self) -> None:
         """The first paint is done: now questions may be asked, and states shown."""
         if self.asker is not None:
             self.asker.bind(self)
@@ -107,6 +106,8 @@ class ControlRoom(ModelWork, RecordWork, inherit_bindings=False):
         self.session.retry()
 
     def action_help(self) -> None:
+        from tui.screens.dialogs import HelpDialog
+
         self.push_screen(HelpDialog(dict(self.settings.keys)))
 
     def action_commands(self) -> None:
@@ -130,6 +131,8 @@ class ControlRoom(ModelWork, RecordWork, inherit_bindings=False):
 
     @work(group="ask")
     async def action_deployments(self) -> None:
+        from tui.screens.dialogs import PickerDialog
+
         known = tuple((name, one.engines[0].host) for name, one in self.settings.deployments.items())
         chosen = await self.push_screen_wait(PickerDialog(known, self.session.name))
         if chosen is not None and chosen != self.session.name:
@@ -150,6 +153,8 @@ class ControlRoom(ModelWork, RecordWork, inherit_bindings=False):
         sample = self.main.shown.gpus
         gpu = next((gpu for gpu in sample.gpus if gpu.index == opened.index), None) if sample else None
         if gpu is not None:
+            from tui.screens.dialogs import GpuDialog
+
             self.push_screen(GpuDialog(gpu))
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:

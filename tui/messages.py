@@ -17,6 +17,11 @@ from textual.message import Message
 
 
 @dataclass
+class ScreenFurnished(Message):
+    """The main screen is painted and has all its parts: now there is somewhere to show what comes."""
+
+
+@dataclass
 class PromptSubmitted(Message):
     """The user sent a prompt to the model."""
 

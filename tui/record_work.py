@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 from textual import on, work
 from textual.app import App
 
-from tui.core.benchmark import Result
 from tui.messages import CompareRequested, ReportRequested, RunOpened, RunsShown
 from tui.screens.main import MainScreen
-from tui.widgets.runs_view import Compared
 
 if TYPE_CHECKING:
+    from tui.core.benchmark import Result
     from tui.record.store import Record, Run
     from tui.services.session import Session
 
@@ -68,6 +67,8 @@ class RecordWork(App[str | None], inherit_bindings=False):
             return
         one, two = self._benchmark(before), self._benchmark(after)
         if one is not None and two is not None:
+            from tui.widgets.runs_view import Compared
+
             self.main.compared = Compared(before, after, one, two)
 
     @on(ReportRequested)
@@ -91,7 +92,7 @@ class RecordWork(App[str | None], inherit_bindings=False):
         else:
             self.notify(f"Report written to {path}", markup=False)
 
-    def _benchmark(self, run: "Run") -> Result | None:
+    def _benchmark(self, run: "Run") -> "Result | None":
         """The benchmark in a run; None where it is none, or can't be read (which is said)."""
         if run.kind != "benchmark":
             return None

@@ -7,8 +7,6 @@ from textual.app import App
 from textual.message import Message
 from textual.screen import ModalScreen
 
-from tui.screens.dialogs import HostKeyDialog, SecretDialog
-
 
 @dataclass
 class Asked(Message):
@@ -44,9 +42,13 @@ class ScreenAsker:
 
     async def trust_host_key(self, host: str, key_type: str, fingerprint: str) -> bool:
         """Whether the user accepts the unknown key."""
+        from tui.screens.dialogs import HostKeyDialog
+
         return bool(await self._ask(HostKeyDialog(host, key_type, fingerprint)))
 
     async def secret(self, host: str, prompt: str, echo: bool) -> str | None:
         """What the user typed; None cancels the login."""
+        from tui.screens.dialogs import SecretDialog
+
         answer = await self._ask(SecretDialog(host, prompt, echo))
         return answer if isinstance(answer, str) else None

@@ -1,7 +1,7 @@
 """The main screen: the machine on the left, what happens on the right, the log below. It holds the values that its widgets show."""
 
 import time
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
@@ -10,43 +10,41 @@ from textual.content import Content
 from textual.events import Resize
 from textual.reactive import var
 from textual.screen import Screen
-from textual.widgets import ContentSwitcher, Input, TextArea
+from textual.widgets import ContentSwitcher
 
-from tui.actions import TABS, Action, bindings, in_footer, types_text
-from tui.core.benchmark import Plan, Point, Progress, Result
-from tui.core.chat import Conversation
+from tui.actions import ACTIONS, TABS, Action, bindings, in_footer, types_text
 from tui.core.connection import Link
 from tui.core.deployment import DeploymentState
 from tui.core.logs.state import Phase
-from tui.core.smoke import SmokeRun
 from tui.messages import (
     BenchmarkRequested,
     BenchmarkStopped,
     GenerationStopped,
     ReportRequested,
     RunsShown,
+    ScreenFurnished,
     SmokeRequested,
     SmokeStopped,
 )
-from tui.widgets.banner import Banner
-from tui.widgets.bench_pane import BenchPane
-from tui.widgets.chat_pane import ChatPane, why_not
-from tui.widgets.facts_panes import DeploymentPane, HostPane, PastLoadsPane
 from tui.widgets.figure import NOTHING, Moment
 from tui.widgets.figures import BP, BW, QUIET, P, label, line
-from tui.widgets.gpu_panel import GpuPanel, GpuStrip
+from tui.widgets.gpu_panel import GpuPanel
 from tui.widgets.ink import plain
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.load_panel import LoadPanel
-from tui.widgets.log_pane import LogPane
 from tui.widgets.numbers import age
 from tui.widgets.phases import Phases, total_words
-from tui.widgets.runs_pane import RunsPane
-from tui.widgets.runs_view import Compared, StoredRun
-from tui.widgets.serving import Serving, ServingStrip
-from tui.widgets.smoke_panel import SmokePanel, sum_line
 from tui.widgets.status import FAILED, LOADING, READY, StatusLine, word
-from tui.widgets.tiny import Tiny
+
+if TYPE_CHECKING:
+    from tui.core.benchmark import Plan, Point, Progress, Result
+    from tui.core.chat import Conversation
+    from tui.core.smoke import SmokeRun
+    from tui.widgets.bench_pane import BenchPane
+    from tui.widgets.chat_pane import ChatPane
+    from tui.widgets.log_pane import LogPane
+    from tui.widgets.runs_pane import RunsPane
+    from tui.widgets.runs_view import Compared, StoredRun
 
 TITLES = {"load": "Load", "chat": "Chat", "bench": "Bench", "gpus": "GPUs", "log": "Log", "runs": "Runs"}
 NARROW, SHORT, WIDE, HIGH = 110, 32, 180, 50
@@ -74,86 +72,53 @@ class MainScreen(Screen[None]):
     activity: var[str] = var("", init=False)
 
     # chat
-    conversation: var[Conversation] = var(Conversation(), init=False)
+    conversation: "var[Conversation]" = var(None, init=False)  # type: ignore[arg-type]
     streaming: var[bool] = var(False, init=False)
     model: var[str | None] = var(None, init=False)
     api_ready: var[bool] = var(False, init=False)
     why_not_ready: var[str] = var("", init=False)
     # smoke
-    smoke: var[SmokeRun | None] = var(None, init=False)
+    smoke: "var[SmokeRun | None]" = var(None, init=False)
     smoking: var[bool] = var(False, init=False)
     # benchmarks
     benching: var[bool] = var(False, init=False)
-    plan: var[Plan | None] = var(None, init=False)
-    progress: var[Progress | None] = var(None, init=False)
-    points: var[tuple[Point, ...]] = var((), init=False)
-    result: var[Result | None] = var(None, init=False)
-    previous: var[Result | None] = var(None, init=False)
+    plan: "var[Plan | None]" = var(None, init=False)
+    progress: "var[Progress | None]" = var(None, init=False)
+    points: "var[tuple[Point, ...]]" = var((), init=False)
+    result: "var[Result | None]" = var(None, init=False)
+    previous: "var[Result | None]" = var(None, init=False)
     """What the benchmark on the screen is compared with."""
     bench_problem: var[str | None] = var(None, init=False)
     # record
-    runs: var[tuple[StoredRun, ...]] = var((), init=False)
-    opened: var[StoredRun | None] = var(None, init=False)
-    opened_result: var[Result | None] = var(None, init=False)
-    compared: var[Compared | None] = var(None, init=False)
+    runs: "var[tuple[StoredRun, ...]]" = var((), init=False)
+    opened: "var[StoredRun | None]" = var(None, init=False)
+    opened_result: "var[Result | None]" = var(None, init=False)
+    compared: "var[Compared | None]" = var(None, init=False)
 
-    def __init__(self, own_keys: dict[str, str] | None = None, conversation: Conversation | None = None) -> None:
+    chat: "ChatPane"
+    bench: "BenchPane"
+    record: "RunsPane"
+    log_pane: "LogPane"
+
+    def __init__(self, own_keys: dict[str, str] | None = None, system_prompt: str = "") -> None:
         super().__init__()
         self.own_keys = own_keys or {}
-        self.set_reactive(MainScreen.conversation, conversation or Conversation())
+        self.system_prompt = system_prompt
+        self.furnished = False
+        """Whether all parts are there: what the first paint did not need comes right after it."""
 
     def compose(self) -> ComposeResult:
         mine = MainScreen
         yield StatusLine(id="status").data_bind(state=mine.shown, moment=mine.moment, activity=mine.activity, tab=mine.tab)
-        yield Banner(id="banner").data_bind(state=mine.shown, moment=mine.moment)
-        yield Tiny(id="tiny").data_bind(state=mine.shown, moment=mine.moment)
         with Horizontal(id="body"):
             with Vertical(id="machine"):
                 with Pane(id="gpus"):
                     yield GpuPanel(id="gpu-bars").data_bind(state=mine.shown, moment=mine.moment)
                 with Pane(id="phases"):
                     yield Phases().data_bind(state=mine.shown, moment=mine.moment)
-                with Pane(id="serving"):
-                    yield Serving().data_bind(state=mine.shown)
-                with Pane(id="smoke"):
-                    yield SmokePanel().data_bind(run=mine.smoke, running=mine.smoking)
-                with Pane(id="host"):
-                    yield HostPane().data_bind(state=mine.shown)
-            with Vertical(id="right"):
-                with Pane(id="stage"):
-                    yield GpuStrip(id="strip").data_bind(state=mine.shown)
-                    yield ServingStrip(id="serving-strip").data_bind(state=mine.shown)
-                    with ContentSwitcher(initial="tab-load"):
-                        yield LoadPanel(id="tab-load").data_bind(state=mine.shown, moment=mine.moment)
-                        yield ChatPane(id="tab-chat").data_bind(
-                            conversation=mine.conversation,
-                            streaming=mine.streaming,
-                            model=mine.model,
-                            ready=mine.api_ready,
-                            reason=mine.why_not_ready,
-                            smoke=mine.smoke,
-                            smoking=mine.smoking,
-                        )
-                        yield BenchPane(id="tab-bench").data_bind(
-                            points=mine.points,
-                            progress=mine.progress,
-                            plan=mine.plan,
-                            result=mine.result,
-                            running=mine.benching,
-                            problem=mine.bench_problem,
-                            previous=mine.previous,
-                        )
-                        yield RunsPane(id="tab-runs").data_bind(
-                            runs=mine.runs, opened=mine.opened, result=mine.opened_result, compared=mine.compared
-                        )
-                        yield GpuPanel(full=True, id="tab-gpus").data_bind(state=mine.shown, moment=mine.moment)
-                with Horizontal(id="more"):
-                    with Pane(id="deployment"):
-                        yield DeploymentPane().data_bind(state=mine.shown)
-                    with Pane(id="past"):
-                        yield PastLoadsPane().data_bind(state=mine.shown)
-        with Pane(id="log"):
-            yield LogPane().data_bind(state=mine.state)
+            with Vertical(id="right"), Pane(id="stage"), ContentSwitcher(initial="tab-load"):
+                yield LoadPanel(id="tab-load").data_bind(state=mine.shown, moment=mine.moment)
+        yield Pane(id="log")
         keys = KeyBar(id="keys")
         keys.own = self.own_keys
         yield keys
@@ -164,12 +129,31 @@ class MainScreen(Screen[None]):
         self._was = ""
         self._arrange()
         self._retitle()
+        self.moment = Moment(time.time(), time.monotonic())
+        self.call_after_refresh(self._furnish)
+
+    async def _furnish(self) -> None:
+        from tui.core.chat import Conversation
+        from tui.screens.furniture import furnish
+
+        self.set_reactive(MainScreen.conversation, Conversation(system=self.system_prompt))
+        await furnish(self)
+        self.furnished = True
+        self.shown = self.state
+        self._arrange()
+        self._retitle()
         self._tick()
         self.set_interval(TICK_S, self._tick)
+        self.post_message(ScreenFurnished())
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return self.furnished or action not in {one.action.partition("(")[0] for one in ACTIONS if one.bound}
 
     # -- values --------------------------------------------------------------------------------------------------------------------
 
     def watch_state(self, before: DeploymentState, after: DeploymentState) -> None:
+        if not self.furnished:
+            return
         # a change of state is shown at once, figures wait for the next tick
         if word(before) != word(after) or before.gpus is None or before.connection.link is not after.connection.link:
             self.shown = after
@@ -179,6 +163,8 @@ class MainScreen(Screen[None]):
         if now != self._was:
             self._became(self._was, now)
             self._was = now
+        from tui.widgets.chat_pane import why_not
+
         self.api_ready = self.shown.api.ready
         self.why_not_ready = why_not(self.shown)
         self._arrange()
@@ -193,6 +179,7 @@ class MainScreen(Screen[None]):
         """What opens by itself, as long as the user chose nothing."""
         offline = self.shown.connection.link in (Link.LOST, Link.UNREACHABLE, Link.REFUSED)
         self.set_class(offline, "-offline")
+        self.set_class(offline and (self.shown.gpus is not None or self.shown.load is not None), "-stale")
         if self._chose:
             return
         if now == READY:
@@ -200,7 +187,7 @@ class MainScreen(Screen[None]):
         elif now in (LOADING, FAILED):
             self.open_tab("load")
         if now == FAILED:
-            self.call_after_refresh(self.query_one(LogPane).jump_to_cause)
+            self.call_after_refresh(self.log_pane.jump_to_cause)
 
     # -- layout --------------------------------------------------------------------------------------------------------------------
 
@@ -229,7 +216,8 @@ class MainScreen(Screen[None]):
         if load.narrow != self.narrow:
             load.narrow = self.narrow
             load.refresh()
-        self.query_one(LogPane).set_brief(width < NARROW)
+        if self.furnished:
+            self.log_pane.set_brief(width < NARROW)
         self._size_gpus(served)
         self._set_keys()
 
@@ -249,12 +237,12 @@ class MainScreen(Screen[None]):
             old = self.moment.since(at)
             stamp = line((f"{age(old)} old", BW)) if old is not None and old > STALE_S else None
             self._note(pane, stamp)
-        bench, runs = self.query_one(BenchPane), self.query_one(RunsPane)
+        bench, runs = self.bench, self.record
         bench.told_below = self.narrow
         note = None if self.narrow else bench.note() if self.tab == "bench" else runs.note() if self.tab == "runs" else None
         self._note("#stage", note)
         self._note("#phases", total_words(self.shown))
-        self._note("#log", self.query_one(LogPane).note())
+        self._note("#log", self.log_pane.note())
 
     def _retitle(self) -> None:
         narrow = self.narrow or self.tab == "log"
@@ -276,7 +264,8 @@ class MainScreen(Screen[None]):
             self._title(pane, line(label(title)), self.narrow)
 
     def _title(self, pane: str, title: Content, ruled: bool) -> None:
-        self.query_one(pane).border_title = line(" ", title, " ") if ruled else title
+        for one in self.query(pane):
+            one.border_title = line(" ", title, " ") if ruled else title
 
     def _note(self, pane: str, note: Content | None) -> None:
         """Write into a pane's lower border."""
@@ -287,7 +276,7 @@ class MainScreen(Screen[None]):
     @property
     def typing(self) -> bool:
         """Whether keys go into a text."""
-        return isinstance(self.focused, Input | TextArea)
+        return hasattr(self.focused, "cursor_blink")  # an Input or a TextArea, which need not be imported yet
 
     def can(self, action: Action) -> bool:
         """Whether the action would do anything now."""
@@ -296,7 +285,7 @@ class MainScreen(Screen[None]):
             case "typing":
                 return self.typing
             case "leave":
-                return self.typing or bool(self.activity) or self.query_one(LogPane).sought != ""
+                return self.typing or bool(self.activity) or (self.furnished and self.log_pane.sought != "")
             case "failed":
                 return state.load is not None and state.load.failure is not None
             case "offline":
@@ -328,7 +317,7 @@ class MainScreen(Screen[None]):
 
     # -- what runs -----------------------------------------------------------------------------------------------------------------
 
-    def begin_benchmark(self, plan: Plan) -> None:
+    def begin_benchmark(self, plan: "Plan") -> None:
         """A benchmark starts: what stood on the tab becomes what it is compared with."""
         self.previous = self.result or self.previous
         self.plan, self.points, self.result, self.progress, self.bench_problem = plan, (), None, None, None
@@ -370,6 +359,8 @@ class MainScreen(Screen[None]):
         self._name_activity()
 
     def _stamp_smoke(self) -> None:
+        from tui.widgets.smoke_panel import sum_line
+
         self._note("#smoke", sum_line(self.smoke, self.smoking))
 
     def action_smoke(self) -> None:
@@ -389,27 +380,27 @@ class MainScreen(Screen[None]):
     def action_compare(self) -> None:
         if self.tab != "runs":
             self.action_show("runs")
-        self.query_one(RunsPane).compare()
+        self.record.compare()
 
     def action_export(self) -> None:
         if self.tab == "runs":
-            self.query_one(RunsPane).export()
+            self.record.export()
         else:
             self.post_message(ReportRequested())
 
     def action_thoughts(self) -> None:
-        self.query_one(ChatPane).toggle_thoughts()
+        self.chat.toggle_thoughts()
 
     def action_new_chat(self) -> None:
         self.action_show("chat")
-        self.query_one(ChatPane).clear_conversation()
+        self.chat.clear_conversation()
 
     def action_system_prompt(self) -> None:
         self.action_show("chat")
-        self.query_one(ChatPane).edit_system()
+        self.chat.edit_system()
 
     def action_copy_reply(self) -> None:
-        self.query_one(ChatPane).copy_reply()
+        self.chat.copy_reply()
 
     # -- tabs ----------------------------------------------------------------------------------------------------------------------
 
@@ -441,7 +432,7 @@ class MainScreen(Screen[None]):
             self.post_message(RunsShown())
 
     def action_leave(self) -> None:
-        log = self.query_one(LogPane)
+        log = self.log_pane
         if log.has_class("-finding") or log.sought:
             log.stop_finding(keep=False)
         elif self.typing:
@@ -452,17 +443,17 @@ class MainScreen(Screen[None]):
     def action_find(self) -> None:
         if not self.query_one("#log").display:
             self.open_tab("log")
-        self.query_one(LogPane).start_finding()
+        self.log_pane.start_finding()
 
     def action_follow(self) -> None:
-        log = self.query_one(LogPane)
+        log = self.log_pane
         log.follow = not log.follow
 
     def action_log_there(self) -> None:
         if self.narrow or not self.query_one("#log").display:
             self._chose = True
             self.open_tab("log")
-        if not self.query_one(LogPane).jump_to_cause():
+        if not self.log_pane.jump_to_cause():
             self.notify("That line is no longer among the lines kept.", markup=False)
 
     def action_zoom(self) -> None:

@@ -32,7 +32,7 @@ class Banner(Figure):
             Link.LOST: f"Link lost {age(ago)} ago" if ago is not None else "Link lost",
             Link.UNREACHABLE: f"{host} can't be reached",
             Link.REFUSED: f"{host} refused the login"
-            if "key" not in (link.cause or "").casefold()
+            if "host key" not in (link.cause or "").casefold()
             else f"The key of {host} was refused",
             Link.CONNECTING: f"Connecting to {host}, try {link.attempt}",
         }.get(link.link, "")

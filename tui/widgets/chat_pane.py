@@ -136,6 +136,9 @@ class ChatPane(Vertical):
 
     async def watch_conversation(self, before: Conversation, after: Conversation) -> None:
         """Gives each view its turn; a conversation that is another one is drawn anew."""
+        if not before.turns and not after.turns:
+            self._show_system()
+            return
         from tui.widgets.turn_view import TurnView  # with Markdown: not before there is a turn to show
 
         turns = self.query_one(Turns)

@@ -7,10 +7,11 @@ from textual.content import Content
 from tui.core.deployment import DeploymentState
 from tui.core.logs.state import Failure, LoadState, Phase
 from tui.widgets.figures import BE, BW, B, E, label, line, meter, rows, short
-from tui.widgets.gpu_panel import others_mib
 from tui.widgets.numbers import clock, gib, whole
 from tui.widgets.phases import NAMES
 
+WORTH_MIB = 1024.0
+"""Memory of another process that is worth a word."""
 TITLES = {
     "cuda_oom": "CUDA out of memory",
     "host_oom_or_killed": "Killed: the host ran out of memory, or someone ended it",
@@ -102,10 +103,12 @@ def _because(state: DeploymentState, failure: Failure) -> list[Content]:
         return []
     out = []
     for gpu in state.gpus.gpus:
-        if other := others_mib(gpu):
-            out.append(line(f"GPU {gpu.index} holds ", (f"{gib(other)} GiB", BW), " of another process:"))
-            foreign = [one for one in gpu.processes if one.engine is False]
+        # the engine is gone: who still holds memory is not it, whether or not that could be told before
+        foreign = [one for one in gpu.processes if one.engine is not True and (one.memory_mib or 0) > WORTH_MIB]
+        if foreign:
             foreign.sort(key=lambda one: -(one.memory_mib or 0))
+            held = sum(one.memory_mib or 0 for one in foreign)
+            out.append(line(f"GPU {gpu.index} holds ", (f"{gib(held)} GiB", BW), " of another process:"))
             out += [line((f"pid {one.pid}", B), f" {one.name}", label(f"  {one.user}" if one.user else "")) for one in foreign[:2]]
     return out
 

@@ -275,6 +275,19 @@ def reason(state: DeploymentState, width: int) -> list[Content]:
     return out
 
 
+def _no_link(state: DeploymentState, width: int) -> list[Content | str]:
+    """Connecting; or why there is no connection, and what to do, in full."""
+    link = state.connection
+    host = link.host or state.target
+    if not link.cause:
+        return [line((f"Connecting to {host}", B))]
+    out: list[Content | str] = [line((f"No connection to {host}", B)), ""]
+    for name, text in (("because", link.cause), ("next", link.advice)):
+        wrapped = Content(text or "").wrap(max(8, width - 10)) if text else []
+        out += [line(label(f"{name if i == 0 else '':<10}"), one) for i, one in enumerate(wrapped)]
+    return out
+
+
 def before(state: DeploymentState, width: int, height: int) -> Content:
     """Nothing has started yet: what is watched, and what would make it start to show."""
     reach = {
@@ -292,7 +305,7 @@ def before(state: DeploymentState, width: int, height: int) -> Content:
             *Content("It shows here as soon as the server writes its first line.").stylize(QUIET).wrap(max(8, width)),
         ]
     else:
-        lines.append(line((f"Connecting to {state.connection.host or state.target}", B)))
+        lines += _no_link(state, width)
     lines += ["", *facts(width, ("host", state.connection.host or state.target), ("log", source), ("API", reach), column=10)]
     if state.log.problem:
         lines += [

@@ -14,8 +14,8 @@ from tui.core.deployment import LogLine
 PREFIX = re.compile(
     r"(?P<who>\((?:[^()]|\([^()]*\))*? ?pid=\d+\)\s*|\[[^\]]{0,80}\]\s*)?"
     r"(?:(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL|WARN|FATAL)\b:?\s+)?"
-    r"(?P<when>\d{2,4}-\d{2}(?:-\d{2})?[ T]\d{2}:\d{2}:\d{2}(?:[.,]\d+)?\s*)?"
-    r"(?P<where>\[[\w./-]+\.py:\d+\]\s*)?"
+    r"(?P<when>\d{2,4}-\d{2}(?:-\d{2})?[ T]\d{2}:\d{2}:\d{2}(?:[.,]\d+)? ?)?"
+    r"(?P<where>\[[\w./-]+\.py:\d+\] ?)?"
 )
 PROGRESS = re.compile(r"\b\d+/\d+\b")
 PROCESS = re.compile(r"\((?:VLLM::)?(?:Worker_)?(\w+?)(?: pid=\d+)?\)")
@@ -73,6 +73,7 @@ class LogView(ScrollView, can_focus=True):
         self._cause: int | None = None
         self._longest = 0
         self._follow = True
+        self._goal: int | None = None
         self.brief = False
 
     @property
@@ -99,14 +100,20 @@ class LogView(ScrollView, can_focus=True):
         self.refresh()
 
     def on_resize(self) -> None:
-        if self._follow:
+        if self._goal is not None:
+            self.call_after_refresh(self.jump_to, self._goal)
+        elif self._follow:
             self.call_after_refresh(self.scroll_end, animate=False, x_axis=False)
 
     def jump_to(self, number: int) -> bool:
-        """Bring the line with that number into the middle; False where it is not among the lines kept."""
+        """Bring the line with that number into the middle; False where it is not among the lines kept.
+
+        Before there is a size to know the middle of, it waits for one.
+        """
         for index, one in enumerate(self._lines):
             if one.number == number:
                 self._follow = False
+                self._goal = None if self.size.height else number
                 self.scroll_to(y=max(0, index - self.size.height // 2), animate=False, immediate=True)
                 return True
         return False

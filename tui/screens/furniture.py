@@ -1,0 +1,70 @@
+"""The parts of the main screen that its first paint can do without: importing and mounting them takes longer than the rest."""
+
+from textual.containers import Horizontal
+from textual.widget import Widget
+from textual.widgets import ContentSwitcher
+
+from tui.screens.main import MainScreen, Pane
+from tui.widgets.banner import Banner
+from tui.widgets.bench_pane import BenchPane
+from tui.widgets.chat_pane import ChatPane
+from tui.widgets.facts_panes import DeploymentPane, HostPane, PastLoadsPane
+from tui.widgets.gpu_panel import GpuPanel, GpuStrip
+from tui.widgets.log_pane import LogPane
+from tui.widgets.runs_pane import RunsPane
+from tui.widgets.serving import Serving, ServingStrip
+from tui.widgets.smoke_panel import SmokePanel
+from tui.widgets.tiny import Tiny
+
+
+async def furnish(screen: MainScreen) -> None:
+    """Mounts everything that the first paint left out, bound to the screen's values."""
+    mine = MainScreen
+    screen.chat = ChatPane(id="tab-chat").data_bind(
+        conversation=mine.conversation,
+        streaming=mine.streaming,
+        model=mine.model,
+        ready=mine.api_ready,
+        reason=mine.why_not_ready,
+    )
+    screen.bench = BenchPane(id="tab-bench").data_bind(
+        points=mine.points,
+        progress=mine.progress,
+        plan=mine.plan,
+        result=mine.result,
+        running=mine.benching,
+        problem=mine.bench_problem,
+        previous=mine.previous,
+    )
+    screen.record = RunsPane(id="tab-runs").data_bind(
+        runs=mine.runs, opened=mine.opened, result=mine.opened_result, compared=mine.compared
+    )
+    screen.log_pane = LogPane().data_bind(state=mine.state)
+    gpus = GpuPanel(full=True, id="tab-gpus").data_bind(state=mine.shown, moment=mine.moment)
+    tabs: list[Widget] = [screen.chat, screen.bench, screen.record, gpus]
+    for tab in tabs:
+        tab.display = False
+    await screen.mount(
+        Banner(id="banner").data_bind(state=mine.shown, moment=mine.moment),
+        Tiny(id="tiny").data_bind(state=mine.shown, moment=mine.moment),
+        after="#status",
+    )
+    await screen.query_one("#log").mount(screen.log_pane)
+    await screen.query_one("#stage").mount(
+        GpuStrip(id="strip").data_bind(state=mine.shown),
+        ServingStrip(id="serving-strip").data_bind(state=mine.shown),
+        before=screen.query_one(ContentSwitcher),
+    )
+    await screen.query_one(ContentSwitcher).mount(*tabs)
+    await screen.query_one("#machine").mount(
+        Pane(Serving().data_bind(state=mine.shown), id="serving"),
+        Pane(SmokePanel().data_bind(run=mine.smoke, running=mine.smoking), id="smoke"),
+        Pane(HostPane().data_bind(state=mine.shown), id="host"),
+    )
+    await screen.query_one("#right").mount(
+        Horizontal(
+            Pane(DeploymentPane().data_bind(state=mine.shown), id="deployment"),
+            Pane(PastLoadsPane().data_bind(state=mine.shown), id="past"),
+            id="more",
+        )
+    )
