@@ -71,6 +71,15 @@ def test_eta_of_the_shards_with_nothing_to_compare() -> None:
     assert outlook.reason == "34.0 s a shard, steady"
 
 
+def test_bytes_are_a_second_opinion() -> None:
+    load, now = loading(14)
+    load = replace(load, checkpoint_gib=547.0)
+    steps = 50 * 34.0
+    by_bytes = 547.0 * 50 / 64 / 0.3
+    assert judge(load, now, signs=SignsOfLife(read_gib_s=0.3)).shards_eta_s == pytest.approx((steps + by_bytes) / 2, rel=0.01)
+    assert judge(load, now, signs=SignsOfLife(read_gib_s=3.0)).shards_eta_s == pytest.approx(steps, rel=0.01), "eight ranks read it"
+
+
 def test_history_tells_slow_and_the_whole_start() -> None:
     load, now = loading(14)
     outlook = judge(load, now, (PAST,))

@@ -49,7 +49,6 @@ class Course:
         self.server_hidden = False
         self.stopping = False
         self.stalls: list[tuple[float | None, str, int]] = []
-        self.bars_hidden = False
         self.kv_headroom: float | None = None
         self.utilisation: float | None = None
         self.port: int | None = None

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
 
+from tui.core.logs.phrases import against, pace, steadiness, unit, words, words_of
 from tui.core.logs.state import Loader, LoadState, Outlook, PastLoad, Phase, SignsOfLife, Verdict
 
 RECENT_STEPS = 8
@@ -51,17 +52,6 @@ _ORDER = (
     Phase.CAPTURING,
     Phase.WARMING_UP,
 )
-_WORDS: dict[Phase, str] = {
-    Phase.STARTING: "starting: imports and configuration",
-    Phase.DOWNLOADING: "downloading weights",
-    Phase.LOADING: "loading weights",
-    Phase.POST_LOADING: "processing weights after the load; silent for minutes on large quantised models",
-    Phase.COMPILING: "compiling; silent for up to 5 minutes",
-    Phase.PROFILING: "profiling memory",
-    Phase.KV_CACHE: "allocating the KV cache",
-    Phase.CAPTURING: "capturing CUDA graphs",
-    Phase.WARMING_UP: "warming up kernels; often 1 to 2 minutes without a line",
-}
 
 
 def typical_step(loader: Loader) -> float | None:
@@ -109,7 +99,7 @@ def judge(
         return _serving(outlook, load, signs)
     if not load.lines:
         return replace(outlook, reason="nothing in the log yet")
-    outlook = _estimated(outlook, load, now, past, expect_s_per_shard)
+    outlook = _estimated(outlook, load, now, past, signs, expect_s_per_shard)
     outlook = replace(outlook, ends=_ending(outlook, load, now, ready_timeout_s, ends_at, ends_by))
     return _compared(outlook, load, now, past, signs, expect_s_per_shard)
 
@@ -128,15 +118,15 @@ def _elapsed(load: LoadState, now: float) -> float | None:
 def _serving(outlook: Outlook, load: LoadState, signs: SignsOfLife) -> Outlook:
     running = signs.requests_running
     if running and signs.tokens_s is not None and signs.tokens_s >= HUNG_S:
-        reason = f"{running:.0f} requests are running and no token has come for {_words(signs.tokens_s)}"
+        reason = f"{running:.0f} requests are running and no token has come for {words(signs.tokens_s)}"
         return replace(outlook, verdict=Verdict.HUNG, reason=reason)
     if load.failure is not None and load.failure.kind == "hang" and not (signs.tokens_s is not None and signs.tokens_s < HUNG_S):
         return replace(outlook, verdict=Verdict.HUNG, reason=load.failure.cause)
     if outlook.ready_s is not None and outlook.usual_s is not None:
         behind = outlook.ready_s - outlook.usual_s
-        reason = f"ready after {_words(outlook.ready_s)}, {_against(behind)}"
+        reason = f"ready after {words(outlook.ready_s)}, {against(behind)}"
         return replace(outlook, verdict=Verdict.DONE, reason=reason, behind_s=behind)
-    reason = f"ready after {_words(outlook.ready_s)}" if outlook.ready_s is not None else "ready"
+    reason = f"ready after {words(outlook.ready_s)}" if outlook.ready_s is not None else "ready"
     return replace(outlook, verdict=Verdict.DONE, reason=reason)
 
 
@@ -144,9 +134,15 @@ def _serving(outlook: Outlook, load: LoadState, signs: SignsOfLife) -> Outlook:
 
 
 def _estimated(
-    outlook: Outlook, load: LoadState, now: float, past: Sequence[PastLoad], expect_s_per_shard: float | None
+    outlook: Outlook,
+    load: LoadState,
+    now: float,
+    past: Sequence[PastLoad],
+    signs: SignsOfLife,
+    expect_s_per_shard: float | None,
 ) -> Outlook:
     shards, error = _shards_left(load, now, outlook.s_per_shard, past, expect_s_per_shard)
+    shards = _with_bytes(shards, load, signs)
     ready: float | None = None
     if past and load.started_at is not None:
         after = _after_phase(load, now, past)
@@ -196,6 +192,19 @@ def _shards_left(
     steps = bar.step_seconds[1:][-2 * RECENT_STEPS :]
     spread = median(abs(one - step) for one in steps) if steps else step
     return eta, spread * left**0.5 + 0.05 * eta
+
+
+def _with_bytes(eta: float | None, load: LoadState, signs: SignsOfLife) -> float | None:
+    """Blends in what the bytes say: shards differ in size, and the last is often small.
+
+    Several ranks may read the same files, and a page cache spares reads: where bytes and steps disagree by more than twice, the
+    bytes are of something else.
+    """
+    bar = load.shards
+    if not eta or bar is None or not load.checkpoint_gib or not signs.read_gib_s:
+        return eta
+    by_bytes = load.checkpoint_gib * (1 - bar.done / bar.total) / signs.read_gib_s
+    return (eta + by_bytes) / 2 if 0.5 <= by_bytes / eta <= 2 else eta
 
 
 def _usual_step(past: Sequence[PastLoad]) -> float | None:
@@ -252,7 +261,7 @@ def _ending(
     if left is None:
         return ""
     if ends_at is not None and now + left > ends_at:
-        return f"ETA {_words(left)}, but {ends_by or 'a time limit'} ends it in {_words(max(0.0, ends_at - now))}"
+        return f"ETA {words(left)}, but {ends_by or 'a time limit'} ends it in {words(max(0.0, ends_at - now))}"
     began = load.engine_started_at
     if load.engine != "vllm" or began is None:
         return ""
@@ -264,10 +273,10 @@ def _ending(
     if spent + left <= limit or spent > limit:
         return ""  # in time; or the limit has passed and it lives, so it is another one
     if known:
-        return f"ETA {_words(left)}, but VLLM_ENGINE_READY_TIMEOUT_S={limit:.0f} ends it in {_words(limit - spent)}"
+        return f"ETA {words(left)}, but VLLM_ENGINE_READY_TIMEOUT_S={limit:.0f} ends it in {words(limit - spent)}"
     return (
-        f"ETA {_words(left)}, but unless VLLM_ENGINE_READY_TIMEOUT_S was raised, its default of {limit:.0f} s ends it in "
-        f"{_words(limit - spent)}"
+        f"ETA {words(left)}, but unless VLLM_ENGINE_READY_TIMEOUT_S was raised, its default of {limit:.0f} s ends it in "
+        f"{words(limit - spent)}"
     )
 
 
@@ -292,25 +301,25 @@ def _compared(
         return replace(outlook, verdict=Verdict.STALLED, reason=stalled)
     step = outlook.s_per_shard
     usual_step = expect_s_per_shard if expect_s_per_shard is not None else _usual_step(past)
-    pace = f"{_pace(step)} a {_unit(load.shards)}" if step is not None and load.shards is not None else ""
+    speed = f"{pace(step)} a {unit(load.shards)}" if step is not None and load.shards is not None else ""
     in_shards = load.phase is Phase.LOADING and load.shards is not None and load.shards.done < load.shards.total
     if in_shards and step is not None and usual_step is not None:
         if step > usual_step * SLOW_SHARE:
-            return replace(outlook, verdict=Verdict.SLOW, reason=f"{pace}, usually {_pace(usual_step)}")
+            return replace(outlook, verdict=Verdict.SLOW, reason=f"{speed}, usually {pace(usual_step)}")
         if outlook.behind_s is None or outlook.usual_s is None or outlook.behind_s <= _tolerance(outlook.usual_s):
-            tail = f", {_against(outlook.behind_s)}" if outlook.behind_s is not None else ""
-            return replace(outlook, verdict=Verdict.ON_TIME, reason=f"{pace}, usually {_pace(usual_step)}{tail}")
+            tail = f", {against(outlook.behind_s)}" if outlook.behind_s is not None else ""
+            return replace(outlook, verdict=Verdict.ON_TIME, reason=f"{speed}, usually {pace(usual_step)}{tail}")
     if outlook.usual_s is not None and load.started_at is not None:
         behind = outlook.behind_s if outlook.behind_s is not None else (now - load.started_at) - outlook.usual_s
         if behind > _tolerance(outlook.usual_s):
             return replace(
-                outlook, verdict=Verdict.SLOW, behind_s=behind, reason=f"usually {_words(outlook.usual_s)}; {_against(behind)}"
+                outlook, verdict=Verdict.SLOW, behind_s=behind, reason=f"usually {words(outlook.usual_s)}; {against(behind)}"
             )
-        reason = f"usually {_words(outlook.usual_s)}; {_against(behind)}" if outlook.behind_s is not None else _words_of(load)
+        reason = f"usually {words(outlook.usual_s)}; {against(behind)}" if outlook.behind_s is not None else words_of(load)
         return replace(outlook, verdict=Verdict.ON_TIME, reason=reason)
     if in_shards and step is not None and load.shards is not None:
-        return replace(outlook, verdict=Verdict.PROGRESSING, reason=f"{pace}, {_steadiness(load.shards, step)}")
-    return replace(outlook, verdict=Verdict.PROGRESSING, reason=_words_of(load))
+        return replace(outlook, verdict=Verdict.PROGRESSING, reason=f"{speed}, {steadiness(load.shards, step)}")
+    return replace(outlook, verdict=Verdict.PROGRESSING, reason=words_of(load))
 
 
 def _tolerance(usual: float) -> float:
@@ -345,8 +354,8 @@ def _stalled(
     what = (
         f"shard {int(bar.done) + 1} of {int(bar.total)}" if steps_known and bar is not None else load.phase.value.replace("_", " ")
     )
-    usual_words = f"; a step takes {_pace(outlook.s_per_shard)}" if steps_known and outlook.s_per_shard is not None else ""
-    return f"no sign of life for {_words(still)} in {what}{usual_words}{_looked_at(signs)}"
+    usual_words = f"; a step takes {pace(outlook.s_per_shard)}" if steps_known and outlook.s_per_shard is not None else ""
+    return f"no sign of life for {words(still)} in {what}{usual_words}{_looked_at(signs)}"
 
 
 def _stall_limit(bar: Loader, step: float | None, expect: float | None, past: Sequence[PastLoad]) -> float:
@@ -381,48 +390,3 @@ def _looked_at(signs: SignsOfLife) -> str:
         if since is not None
     ]
     return f"; {', '.join(seen)} still" if seen else ""
-
-
-# -- words -------------------------------------------------------------------------------------------------------------------------
-
-
-def _words_of(load: LoadState) -> str:
-    if load.phase is Phase.CAPTURING and load.capture is not None:
-        return f"capturing CUDA graphs, {load.capture.done:.0f} of {load.capture.total:.0f}"
-    if load.phase is Phase.LOADING and load.shards is None:
-        return "loading begins; a download shows nothing here"
-    return _WORDS.get(load.phase, load.phase.value)
-
-
-def _steadiness(bar: Loader, step: float) -> str:
-    steps = bar.step_seconds[1:][-RECENT_STEPS:]
-    if len(steps) < 3:
-        return "first steps"
-    spread = median(abs(one - step) for one in steps)
-    return "steady" if spread <= 0.25 * step else "uneven"
-
-
-def _unit(bar: Loader | None) -> str:
-    return {"tensors": "tensor", "bytes": "byte"}.get(bar.unit, "shard") if bar else "shard"
-
-
-def _pace(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds:.2f} s"
-
-
-def _words(seconds: float | None) -> str:
-    """Seconds as a person says them: 45 s, 12 min, 1 h 05 min."""
-    if seconds is None:
-        return "—"
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
-
-
-def _against(behind: float | None) -> str:
-    if behind is None:
-        return ""
-    if abs(behind) < 10:
-        return "as usual"
-    return f"{_words(abs(behind))} {'behind' if behind > 0 else 'ahead of'} the usual"

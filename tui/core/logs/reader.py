@@ -354,7 +354,9 @@ class LogReader:
     def _bare(self, line: Line, message: str) -> bool:
         """A line without a head: the table knows some where logging is switched off. True where it hides what it held."""
         if hides_data(message):
-            self._course.bars_hidden = True
+            self._course.notes["blobs"] = (
+                "journalctl hides the progress bars as blob data: read the journal with -o json (or -a) to see them"
+            )
             return True
         if message[0] in " \t":
             return False

@@ -13,7 +13,6 @@ START_MARKERS: tuple[str, ...] = (
     r"vLLM server version ",
     r"[\u2580-\u259f ]  version \d+\.\d+",
     r"server_args=ServerArgs\(",
-    r"Initializing an? (?:V[01] )?LLM engine \(v",
 )
 """Regexes of lines that begin a server's start: a follower looks for the last of them to attach fast."""
 

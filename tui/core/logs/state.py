@@ -165,6 +165,8 @@ class SignsOfLife:
     """Since the API's token counters last moved while requests run."""
     requests_running: float | None = None
     process_alive: bool | None = None
+    read_gib_s: float | None = None
+    """What the engine's processes read at the moment, where it can be told: with the checkpoint's size a second estimate."""
 
 
 @dataclass(frozen=True, slots=True)
