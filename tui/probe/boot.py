@@ -88,6 +88,10 @@ def opening(arguments: Dict[str, Any]) -> bytes:
     """
     if not isinstance(arguments.get("role"), str):
         raise ValueError("the arguments of a probe must name its role")
+    return opening_with(arguments, bundle(arguments["role"] == WATCH))
+
+
+def opening_with(arguments: Dict[str, Any], code: bytes) -> bytes:
+    """The same with a zip that is at hand."""
     words = json.dumps(arguments, separators=(",", ":")).encode("ascii")
-    code = bundle(arguments["role"] == WATCH)
     return b"%d\n%b%d %d\n%b%b" % (len(LOADER), LOADER, len(words), len(code), words, code)

@@ -14,6 +14,7 @@ Python 3.8: this runs on the GPU host.
 import time
 from typing import Any, Dict, List, Optional
 
+from tui.probe.become import Become
 from tui.probe.leash import Link
 from tui.probe.listening import listeners_of, reached_by
 from tui.probe.outputs import Outputs
@@ -26,6 +27,8 @@ ANEW_S = 60.0
 def play(arguments: Dict[str, Any], link: Link) -> None:
     """Looks once, or until the client ends it."""
     every = arguments.get("every")
+    become = Become(arguments, link)
+    become.take_over()
     table = Table()
     last: Optional[List[Dict[str, Any]]] = None
     pids: Optional[List[int]] = None
@@ -39,7 +42,7 @@ def play(arguments: Dict[str, Any], link: Link) -> None:
         # What a young server listens on and writes to settles while it starts.
         if found != pids or last is None or any(server["listens"] is not True for server in last):
             pids = found
-            outputs = Outputs(link, [str(word) for word in arguments.get("become") or ()])
+            outputs = Outputs(link, become)
             servers = sorted((describe(pid, table, outputs) for pid in found), key=lambda one: one["started_at"] or 0.0)
             if servers != last:
                 last = servers

@@ -22,6 +22,7 @@ import time
 import zlib
 from typing import Any, Callable, Dict, List, Optional
 
+from tui.probe.become import Become
 from tui.probe.chosen import Chosen
 from tui.probe.leash import Link
 from tui.probe.lines import LineCutter
@@ -72,7 +73,7 @@ class FileFollower:
             [str(source) for source in arguments.get("important") or ()], [str(text) for text in arguments.get("noise") or ()]
         )
         self._tail = int(arguments.get("tail", 400))
-        self._become = list(arguments.get("become") or ())
+        self._become = Become(arguments, link)
         self._fd = -1
         self._inode = 0
         self._cutter = LineCutter()
@@ -122,8 +123,9 @@ class FileFollower:
             # What comes into being later is new from its first byte.
             self._absent = self._absent or self._place is None
             text = "there is no such file yet; waiting for it"
-        elif error.errno == errno.EACCES:
-            text = "no permission to read it as %s (set `become`, or chmod)" % _user()
+        elif error.errno in (errno.EACCES, errno.EPERM):
+            self._become.take_over(**{"from": self._place})
+            text = "no permission to read it as %s: %s" % (_user(), self._become.advice())
         if text != self._why:
             self._why = text
             self._out.source(self._path, why=text)

@@ -38,7 +38,8 @@ class Link:
         self._writing = threading.Lock()
         self._children: Set[int] = set()
         self._die_with_parent = _parent_death_signal()
-        self._output = os.dup(1)
+        self.output = os.dup(1)
+        """The descriptor that leads to the client, for a process that takes this one's place."""
         # what prints by accident must not tear a frame apart
         os.dup2(2, 1)
         self.wake_fd, self._waker = os.pipe()
@@ -59,7 +60,7 @@ class Link:
         with self._writing:
             try:
                 while data:
-                    data = data[os.write(self._output, data) :]
+                    data = data[os.write(self.output, data) :]
             except OSError:  # nobody reads any more
                 self.end(0)
 
@@ -85,7 +86,7 @@ class Link:
 
     def outlet_blocked(self) -> bool:
         """Whether the client takes nothing at the moment: a role that can skip should."""
-        return not select.select([], [self._output], [], 0)[1]
+        return not select.select([], [self.output], [], 0)[1]
 
     # -- children ------------------------------------------------------------------------------------------------------------------
 
@@ -106,6 +107,15 @@ class Link:
         """To be called when a child ended by itself: what it left in its group ends too."""
         _kill_group(child.pid)
         self._children.discard(child.pid)
+
+    def abandon(self, child: "subprocess.Popen[bytes]") -> None:
+        """Ends a child that may belong to another user by now: what can't be killed is not waited for."""
+        _kill_group(child.pid)
+        self._children.discard(child.pid)
+        for pipe in (child.stdin, child.stdout, child.stderr):
+            if pipe is not None:
+                pipe.close()
+        child.poll()
 
     # -- the end -------------------------------------------------------------------------------------------------------------------
 

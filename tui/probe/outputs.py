@@ -7,12 +7,13 @@ import os
 import re
 import stat
 import subprocess
-from typing import Dict, List, NamedTuple, Optional, Sequence
+from typing import Dict, List, NamedTuple, Optional
 
+from tui.probe.become import Become, environment
 from tui.probe.leash import Link
 from tui.probe.processes import read
 from tui.probe.servers import command_line
-from tui.probe.sources import environment, which
+from tui.probe.sources import which
 
 Output = NamedTuple("Output", [("source", Optional[str]), ("why", Optional[str])])
 
@@ -23,11 +24,11 @@ _PIPE = re.compile(r"pipe:\[\d+\]")
 
 
 class Outputs:
-    """Looks at descriptors 1 and 2 of processes. `become` are the words before a command that may see more."""
+    """Looks at descriptors 1 and 2 of processes."""
 
-    def __init__(self, link: Link, become: Sequence[str] = ()) -> None:
+    def __init__(self, link: Link, become: Become) -> None:
         self._link = link
-        self._become = list(become)
+        self._become = become
         self._panes: Optional[Dict[str, str]] = None
 
     def of(self, pid: int) -> Output:
@@ -40,7 +41,7 @@ class Outputs:
             unit = self._unit(pid)
             if unit is not None:
                 return Output(unit, None)
-            return Output(None, "not allowed to see where the output of process %d goes: set `become`, or name `log`" % pid)
+            return Output(None, "not allowed to see where the output of process %d goes: %s" % (pid, self._become.advice()))
         found = [self._destination(pid, number, links[number]) for number in (2, 1)]
         for output in found:
             if output.source is not None:
@@ -55,11 +56,7 @@ class Outputs:
         try:
             return {number: os.readlink("/proc/%d/fd/%d" % (pid, number)) for number in (1, 2)}
         except OSError:
-            if not self._become:
-                return None
-        out = self._ask([*self._become, "readlink", "/proc/%d/fd/1" % pid, "/proc/%d/fd/2" % pid])
-        words = out.splitlines() if out else []
-        return {1: words[0], 2: words[1]} if len(words) == 2 else None
+            return None
 
     def _destination(self, pid: int, number: int, target: str) -> Output:
         if target == "/dev/null":
@@ -102,10 +99,15 @@ class Outputs:
         return Output(None, "its output goes to the terminal %s, which can't be read: start it in tmux or with a log file" % target)
 
     def _tmux(self) -> Dict[str, str]:
-        """Terminal -> pane, of the user's own tmux server."""
+        """Terminal -> pane, of the user's own tmux server and of the others that may be asked."""
         if self._panes is None:
-            out = self._ask(["tmux", "list-panes", "-a", "-F", "#{pane_tty} #{pane_id}"]) if which("tmux") else None
-            self._panes = {line.split()[0]: line.split()[1] for line in (out or "").splitlines() if len(line.split()) == 2}
+            self._panes = {}
+            for socket in ("", *others_tmux()) if which("tmux") else ():
+                server = ["-S", socket] if socket else []
+                out = self._ask(["tmux", *server, "list-panes", "-a", "-F", "#{pane_tty} #{pane_id}"])
+                for words in (line.split() for line in (out or "").splitlines()):
+                    if len(words) == 2:
+                        self._panes.setdefault(words[0], "%s:%s" % (socket, words[1]) if socket else words[1])
         return self._panes
 
     def _container(self, pid: int) -> Optional[Output]:
@@ -176,3 +178,19 @@ class Outputs:
             return None
         self._link.reaped(child)
         return out.decode("utf-8", "replace") if child.returncode == 0 else None
+
+
+def others_tmux() -> List[str]:
+    """The sockets of other users' tmux servers that may be used."""
+    own = "/tmp/tmux-%d" % os.geteuid()
+    try:
+        folders = [entry.path for entry in os.scandir("/tmp") if entry.name.startswith("tmux-") and entry.path != own]
+    except OSError:
+        return []
+    found = []
+    for folder in sorted(folders):
+        try:
+            found += [entry.path for entry in os.scandir(folder) if os.access(entry.path, os.W_OK)]
+        except OSError:
+            continue
+    return found

@@ -1,4 +1,5 @@
-"""The source "tmux:TARGET": a pane's history and screen, read again and again; nothing is attached or piped to it.
+"""The source "tmux:TARGET", or "tmux:/path/of/socket:TARGET" for another user's server: a pane's history and screen, read again and
+again; nothing is attached or piped to it.
 
 Python 3.8: this runs on the GPU host.
 """
@@ -7,10 +8,11 @@ import subprocess
 import zlib
 from typing import Any, Dict, List, Optional
 
+from tui.probe.become import Become, denied, environment
 from tui.probe.leash import Link
 from tui.probe.outlet import Digest, Outlet
 from tui.probe.scan import LineFilter
-from tui.probe.sources import LAST_LINES, environment, overlap
+from tui.probe.sources import LAST_LINES, overlap
 
 EVERY_S = 1.0
 HISTORY = 20000
@@ -25,8 +27,11 @@ class PaneFollower:
     def __init__(self, arguments: Dict[str, Any], link: Link) -> None:
         self._link = link
         self._out = Outlet(link)
-        self._target = str(arguments.get("name", ""))
-        self._become = [str(word) for word in arguments.get("become") or ()]
+        self._name = str(arguments.get("name", ""))
+        socket, _, target = self._name.partition(":") if self._name.startswith("/") else ("", "", self._name)
+        self._server = ["-S", socket] if socket else []
+        self._target = target
+        self._become = Become(arguments, link)
         self._tail = int(arguments.get("tail", 400))
         self._starts = LineFilter([str(text) for text in arguments.get("start_markers") or ()])
         self._important = LineFilter([str(text) for text in arguments.get("important") or ()])
@@ -57,7 +62,7 @@ class PaneFollower:
 
     def _capture(self, history: int) -> Optional[List[str]]:
         """The pane's lines, without the empty ones at the end; None where it can't be read."""
-        argv = [*self._become, "tmux", "capture-pane", "-p", "-J", "-t", self._target, "-S", "-%d" % history]
+        argv = ["tmux", *self._server, "capture-pane", "-p", "-J", "-t", self._target, "-S", "-%d" % history]
         try:
             child = self._link.spawn(
                 argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
@@ -73,7 +78,11 @@ class PaneFollower:
             return None
         self._link.reaped(child)
         if child.returncode:
-            self._say(errors.decode("utf-8", "replace").strip() or "tmux failed")
+            why = errors.decode("utf-8", "replace").strip() or "tmux failed"
+            if denied(why):
+                self._become.take_over(**{"from": self._place() if self._known else None})
+                why = "%s (%s)" % (why, self._become.advice())
+            self._say(why)
             return None
         self._say(None)
         return [line.rstrip() for line in out.decode("utf-8", "replace").rstrip("\n ").split("\n")]
@@ -82,7 +91,7 @@ class PaneFollower:
         if why != self._why or not self._said:
             self._said = True
             self._why = why
-            self._out.source("tmux:" + self._target, why=why)
+            self._out.source("tmux:" + self._name, why=why)
 
     def _tell_past(self, lines: List[str]) -> None:
         digest = Digest(self._tail, self._starts.matches, self._important.matches)

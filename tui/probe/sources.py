@@ -13,6 +13,7 @@ import subprocess
 import zlib
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+from tui.probe.become import Become, denied, environment
 from tui.probe.leash import Link
 from tui.probe.lines import LONGEST, LineCutter
 from tui.probe.outlet import Digest, Outlet
@@ -28,7 +29,6 @@ LAST_LINES = 64
 LONGEST_RECORD = 1 << 20
 """Bytes of a record; journald tells a line that is no text as a list of numbers."""
 JOURNAL_LINES = 50000
-WHERE = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/snap/bin:/opt/bin"
 _STAMP = re.compile(rb"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(Z|[+-]\d\d:?\d\d) ?")
 
 Item = NamedTuple("Item", [("text", str), ("stamp", Optional[float]), ("token", Any)])
@@ -62,7 +62,6 @@ class Source:
         self.name = str(arguments.get("name", ""))
         self.place: Dict[str, Any] = dict(arguments.get("from") or {})
         self._link = link
-        self._become = [str(word) for word in arguments.get("become") or ()]
 
     def argv(self) -> List[str]:
         """The command that tells what came after `place`, or everything since the last start. Raises Problem."""
@@ -84,7 +83,7 @@ class Source:
         """What a short command prints; None where it fails."""
         try:
             child = self._link.spawn(
-                self._become + list(argv),
+                list(argv),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -247,7 +246,7 @@ class ChildFollower:
         self._source = source
         self._link = link
         self._out = Outlet(link)
-        self._become = [str(word) for word in arguments.get("become") or ()]
+        self._become = Become(arguments, link)
         self._label = "%s:%s" % (arguments["source"], source.name)
         self._tail = int(arguments.get("tail", 400))
         self._starts = LineFilter([str(text) for text in arguments.get("start_markers") or ()])
@@ -259,6 +258,8 @@ class ChildFollower:
 
     def run(self) -> None:
         """For ever."""
+        if isinstance(self._source, Journal) and not self._source.name.startswith("user/"):
+            self._become.take_over()  # without rights it shows nothing of the system's units, and says so in passing at most
         while True:
             try:
                 why = self._run_once()
@@ -267,8 +268,16 @@ class ChildFollower:
             except OSError as error:
                 why = "%s: %s" % (error.filename or "the command", os.strerror(error.errno or 0))
             self._caught_up()
-            self._say(why)
+            self._say(self._explained(why))
             self._link.request(AGAIN_S)
+
+    def _explained(self, why: Optional[str]) -> Optional[str]:
+        """The reason with what would give the missing right; with `become`, this process may end here, and another goes on."""
+        if why is None or not denied(why):
+            return why
+        if not isinstance(self._source, Kubectl):  # its rights are the cluster's, and lie in the user's own files
+            self._become.take_over(**{"from": self._source.place or None})
+        return "%s (%s)" % (why, self._become.advice())
 
     def _say(self, why: Optional[str]) -> None:
         if why != self._why or not self._told:
@@ -283,7 +292,7 @@ class ChildFollower:
 
     def _run_once(self) -> Optional[str]:
         """Follows one child to its end; says why it ended."""
-        argv = self._become + self._source.argv()
+        argv = self._source.argv()
         child = self._link.spawn(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment()
         )
@@ -326,8 +335,10 @@ class ChildFollower:
                     behind.append(item)
             if ended:
                 break
-        if self._problem is None or digest.count or behind:
-            self._say(None)
+        # A command that complains and goes on says nothing more, maybe for ever.
+        silent = self._problem is not None and not digest.count and not behind
+        if not (silent and ended):
+            self._say(self._explained(self._problem) if silent else None)
         if fresh:
             chosen = [item for _, _, item in digest.chosen()]
             if chosen:
@@ -409,12 +420,6 @@ def which(program: str) -> Optional[str]:
     import shutil
 
     return shutil.which(program, path=environment()["PATH"])
-
-
-def environment() -> Dict[str, str]:
-    """The probe's environment with every usual folder in PATH, and messages in English."""
-    path = os.environ.get("PATH", "")
-    return dict(os.environ, PATH=path + ":" + WHERE if path else WHERE, LC_ALL="C.UTF-8", SYSTEMD_COLORS="0")
 
 
 def _nanoseconds(match: Any) -> int:

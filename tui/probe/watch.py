@@ -1,6 +1,7 @@
 """Role "watch": the host's GPUs and the machine, sampled on and on.
 
-    arguments  {"hz": 2.0, "pids": [roots of the engine's processes] or null, "paths": [files whose disk matters]}
+    arguments  {"hz": 2.0, "pids": [roots of the engine's processes] or null, "paths": [files whose disk matters],
+                "become": words before a command that may see more of other users' processes}
     requests   {"do": "set", "hz": …, "pids": …, "paths": …}   any of them
 
     {"f": "gpus", "wall", "mono", "source": "nvml"|"none", "driver", "cuda", "note", "late", "gpus": [row…],
@@ -21,6 +22,7 @@ from typing import Any, Dict, List, Optional
 from pynvml import NVMLError
 
 from tui.probe import library, nvml
+from tui.probe.become import Become
 from tui.probe.leash import Link
 from tui.probe.machine import Machine
 from tui.probe.processes import Processes, bytes_read, name_of, wall_and_mono
@@ -219,6 +221,7 @@ class GpuWatch:
 
 
 def play(arguments: Dict[str, Any], link: Link) -> None:
+    Become(arguments, link).take_over()
     gpus = GpuWatch(link, _hz(arguments.get("hz")), _pids(arguments.get("pids")))
     processes = Processes()
     if gpus.pids is not None:
