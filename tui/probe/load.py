@@ -41,6 +41,15 @@ BUSY = 0.85
 LATE_S = 0.02
 """A client that reads so late at its 99th percentile can't keep up: kernel stamps stay right, but its requests start late."""
 
+EVENT_S = 15e-6
+"""CPU seconds of a token event, the kernel's share included."""
+
+ONE_CARRIES = 0.6
+"""A process that needs less of its core carries a load alone."""
+
+HALF = 0.5
+"""How busy each of several processes should be at most."""
+
 RECORDS_AT_ONCE = 512
 
 
@@ -187,7 +196,6 @@ class _Point:
         request = self._request
         order = dict(request["order"])
         workers = int(request.get("workers") or 0)
-        busy: List[float] = []
         if request.get("warmup", True):
             streams = int(order.get("concurrency") or min(order.get("gate") or 16, 16))
             warm = {
@@ -197,10 +205,10 @@ class _Point:
                 "stall_s": order.get("stall_s", 120.0),
             }
             tokens = min(WARM_UP_TOKENS, int(self._share.plan["output_tokens"]))
-            _, busy = self._carry(warm, max(1, workers), number, tokens, "warm-up")
+            outcome, _ = self._carry(warm, max(1, workers), number, tokens, "warm-up")
+            workers = workers or self._workers(outcome.records)
             number += 2 * streams
-        if not workers:
-            workers = self._workers(max(busy) if busy else 0.0)
+        workers = max(1, workers)
         _, before = metrics_lines(self._caller)
         if self._desk.look():
             self._send_nothing(before)
@@ -257,12 +265,14 @@ class _Point:
 
         return carry(share, workers, self._link.spawn, stopping=self._desk.look, tick=tick, wake_fd=self._link.wake_fd)
 
-    def _workers(self, busy: float) -> int:
-        """How many processes the measured run needs, from how busy one was in the warm-up."""
+    def _workers(self, records: List[Any]) -> int:
+        """How many processes the measured run needs, from the gaps between tokens in the warm-up and what a token costs."""
         most = int(self._share.plan.get("max_workers") or max(1, min(8, _cpus() - 1)))
-        if busy < 0.6:
+        gaps = sorted(b - a for r in records for a, b in zip(r.chunks, r.chunks[1:]))
+        if not gaps:
             return 1
-        return max(1, min(most, 1 + int(busy / 0.3)))
+        demand = len(records) / max(percentile(gaps, 50.0), 1e-5) * EVENT_S
+        return 1 if demand < ONE_CARRIES else min(most, 1 + int(demand / HALF))
 
     @staticmethod
     def _client(outcome: Any, busy: List[float], figures: Dict[str, Any]) -> Dict[str, Any]:
