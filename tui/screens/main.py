@@ -9,7 +9,6 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.events import Resize
 from textual.reactive import var
-from textual.screen import Screen
 from textual.widgets import ContentSwitcher
 
 from tui.actions import ACTIONS, TABS, Action, bindings, in_footer, types_text
@@ -18,14 +17,12 @@ from tui.core.deployment import DeploymentState
 from tui.core.logs.state import Phase
 from tui.messages import (
     BenchmarkRequested,
-    BenchmarkStopped,
-    GenerationStopped,
     ReportRequested,
     RunsShown,
     ScreenFurnished,
     SmokeRequested,
-    SmokeStopped,
 )
+from tui.screens.work import WorkScreen
 from tui.widgets.figure import NOTHING, Moment
 from tui.widgets.figures import BP, BW, QUIET, P, label, line
 from tui.widgets.gpu_panel import GpuPanel
@@ -37,14 +34,11 @@ from tui.widgets.phases import Phases, total_words
 from tui.widgets.status import FAILED, LOADING, READY, StatusLine, word
 
 if TYPE_CHECKING:
-    from tui.core.benchmark import Plan, Point, Progress, Result
-    from tui.core.chat import Conversation
-    from tui.core.smoke import SmokeRun
+    from tui.core.benchmark import Plan
     from tui.widgets.bench_pane import BenchPane
     from tui.widgets.chat_pane import ChatPane
     from tui.widgets.log_pane import LogPane
     from tui.widgets.runs_pane import RunsPane
-    from tui.widgets.runs_view import Compared, StoredRun
 
 TITLES = {"load": "Load", "chat": "Chat", "bench": "Bench", "gpus": "GPUs", "log": "Log", "runs": "Runs"}
 NARROW, SHORT, WIDE, HIGH = 110, 32, 180, 50
@@ -58,7 +52,7 @@ class Pane(Vertical):
     """A part of the screen with its title in its border; the number before the title is its key."""
 
 
-class MainScreen(Screen[None]):
+class MainScreen(WorkScreen):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings()]
 
     AUTO_FOCUS = ""
@@ -69,31 +63,6 @@ class MainScreen(Screen[None]):
     """What the figures show: twice a second at most, so that they can be read."""
     moment: var[Moment] = var(Moment, init=False)
     tab: var[str] = var("load", init=False)
-    activity: var[str] = var("", init=False)
-
-    # chat
-    conversation: "var[Conversation]" = var(None, init=False)  # type: ignore[arg-type]
-    streaming: var[bool] = var(False, init=False)
-    model: var[str | None] = var(None, init=False)
-    api_ready: var[bool] = var(False, init=False)
-    why_not_ready: var[str] = var("", init=False)
-    # smoke
-    smoke: "var[SmokeRun | None]" = var(None, init=False)
-    smoking: var[bool] = var(False, init=False)
-    # benchmarks
-    benching: var[bool] = var(False, init=False)
-    plan: "var[Plan | None]" = var(None, init=False)
-    progress: "var[Progress | None]" = var(None, init=False)
-    points: "var[tuple[Point, ...]]" = var((), init=False)
-    result: "var[Result | None]" = var(None, init=False)
-    previous: "var[Result | None]" = var(None, init=False)
-    """What the benchmark on the screen is compared with."""
-    bench_problem: var[str | None] = var(None, init=False)
-    # record
-    runs: "var[tuple[StoredRun, ...]]" = var((), init=False)
-    opened: "var[StoredRun | None]" = var(None, init=False)
-    opened_result: "var[Result | None]" = var(None, init=False)
-    compared: "var[Compared | None]" = var(None, init=False)
 
     chat: "ChatPane"
     bench: "BenchPane"
@@ -231,7 +200,9 @@ class MainScreen(Screen[None]):
         self.query_one("#gpus").styles.height = max(7, min(need, room))
 
     def _stamp_ages(self) -> None:
-        """Panes whose sample is old say how old."""
+        """Panes whose sample is old say how old, others what they come to."""
+        from tui.widgets.smoke_panel import sum_line
+
         sample, machine = self.shown.gpus, self.shown.machine
         for pane, at in (("#gpus", sample.received_at if sample else None), ("#host", machine.received_at if machine else None)):
             old = self.moment.since(at)
@@ -242,6 +213,7 @@ class MainScreen(Screen[None]):
         note = None if self.narrow else bench.note() if self.tab == "bench" else runs.note() if self.tab == "runs" else None
         self._note("#stage", note)
         self._note("#phases", total_words(self.shown))
+        self._note("#smoke", sum_line(self.smoke, self.smoking))
         self._note("#log", self.log_pane.note())
 
     def _retitle(self) -> None:
@@ -318,64 +290,16 @@ class MainScreen(Screen[None]):
     # -- what runs -----------------------------------------------------------------------------------------------------------------
 
     def begin_benchmark(self, plan: "Plan") -> None:
-        """A benchmark starts: what stood on the tab becomes what it is compared with."""
-        self.previous = self.result or self.previous
-        self.plan, self.points, self.result, self.progress, self.bench_problem = plan, (), None, None, None
-        self.benching = True
+        """A benchmark starts: its tab opens."""
+        super().begin_benchmark(plan)
         self._chose = True
         self.open_tab("bench")
-
-    def end_benchmark(self) -> None:
-        """It is over, whatever came of it."""
-        self.benching, self.progress = False, None
-
-    def _name_activity(self) -> None:
-        doing = []
-        if self.benching:
-            progress = self.progress
-            kind = self.plan.kind if self.plan else "benchmark"
-            doing.append(f"◐ {kind} {progress.point + 1} of {progress.points}" if progress and progress.points > 1 else f"◐ {kind}")
-        if self.smoking:
-            doing.append(f"◐ smoke {len(self.smoke.results) + 1} of {self.smoke.planned}" if self.smoke else "◐ smoke")
-        if self.streaming:
-            doing.append("◐ reply")
-        self.activity = "  ".join(doing)
-
-    def watch_streaming(self) -> None:
-        self._name_activity()
-
-    def watch_smoking(self) -> None:
-        self._name_activity()
-        self._stamp_smoke()
-
-    def watch_smoke(self) -> None:
-        self._name_activity()
-        self._stamp_smoke()
-
-    def watch_benching(self) -> None:
-        self._name_activity()
-
-    def watch_progress(self) -> None:
-        self._name_activity()
-
-    def _stamp_smoke(self) -> None:
-        from tui.widgets.smoke_panel import sum_line
-
-        self._note("#smoke", sum_line(self.smoke, self.smoking))
 
     def action_smoke(self) -> None:
         self.post_message(SmokeRequested())
 
     def action_bench(self, kind: str) -> None:
         self.post_message(BenchmarkRequested(kind))
-
-    def action_stop(self) -> None:
-        if self.streaming:
-            self.post_message(GenerationStopped())
-        if self.smoking:
-            self.post_message(SmokeStopped())
-        if self.benching:
-            self.post_message(BenchmarkStopped())
 
     def action_compare(self) -> None:
         if self.tab != "runs":

@@ -1,0 +1,89 @@
+"""What the model is at work on, as the screen's values: the chat, the smoke run, the benchmark, and the record of them."""
+
+from typing import TYPE_CHECKING
+
+from textual.reactive import var
+from textual.screen import Screen
+
+from tui.messages import BenchmarkStopped, GenerationStopped, SmokeStopped
+
+if TYPE_CHECKING:
+    from tui.core.benchmark import Plan, Point, Progress, Result
+    from tui.core.chat import Conversation
+    from tui.core.smoke import SmokeRun
+    from tui.widgets.runs_view import Compared, StoredRun
+
+
+class WorkScreen(Screen[None]):
+    """Holds the values that the app's workers assign, and names what runs in `activity`."""
+
+    activity: var[str] = var("", init=False)
+    """What runs, for the status line: `◐ sweep 8 of 9`."""
+    # chat
+    conversation: "var[Conversation]" = var(None, init=False)  # type: ignore[arg-type]
+    streaming: var[bool] = var(False, init=False)
+    model: var[str | None] = var(None, init=False)
+    api_ready: var[bool] = var(False, init=False)
+    why_not_ready: var[str] = var("", init=False)
+    # smoke
+    smoke: "var[SmokeRun | None]" = var(None, init=False)
+    smoking: var[bool] = var(False, init=False)
+    # benchmarks
+    benching: var[bool] = var(False, init=False)
+    plan: "var[Plan | None]" = var(None, init=False)
+    progress: "var[Progress | None]" = var(None, init=False)
+    points: "var[tuple[Point, ...]]" = var((), init=False)
+    result: "var[Result | None]" = var(None, init=False)
+    previous: "var[Result | None]" = var(None, init=False)
+    """What the benchmark on the screen is compared with."""
+    bench_problem: var[str | None] = var(None, init=False)
+    # record
+    runs: "var[tuple[StoredRun, ...]]" = var((), init=False)
+    opened: "var[StoredRun | None]" = var(None, init=False)
+    opened_result: "var[Result | None]" = var(None, init=False)
+    compared: "var[Compared | None]" = var(None, init=False)
+
+    def begin_benchmark(self, plan: "Plan") -> None:
+        """A benchmark starts: what stood on the tab becomes what it is compared with."""
+        self.previous = self.result or self.previous
+        self.plan, self.points, self.result, self.progress, self.bench_problem = plan, (), None, None, None
+        self.benching = True
+
+    def end_benchmark(self) -> None:
+        """It is over, whatever came of it."""
+        self.benching, self.progress = False, None
+
+    def _name_activity(self) -> None:
+        doing = []
+        if self.benching:
+            progress = self.progress
+            kind = self.plan.kind if self.plan else "benchmark"
+            doing.append(f"◐ {kind} {progress.point + 1} of {progress.points}" if progress and progress.points > 1 else f"◐ {kind}")
+        if self.smoking:
+            doing.append(f"◐ smoke {len(self.smoke.results) + 1} of {self.smoke.planned}" if self.smoke else "◐ smoke")
+        if self.streaming:
+            doing.append("◐ reply")
+        self.activity = "  ".join(doing)
+
+    def watch_streaming(self) -> None:
+        self._name_activity()
+
+    def watch_smoking(self) -> None:
+        self._name_activity()
+
+    def watch_smoke(self) -> None:
+        self._name_activity()
+
+    def watch_benching(self) -> None:
+        self._name_activity()
+
+    def watch_progress(self) -> None:
+        self._name_activity()
+
+    def action_stop(self) -> None:
+        if self.streaming:
+            self.post_message(GenerationStopped())
+        if self.smoking:
+            self.post_message(SmokeStopped())
+        if self.benching:
+            self.post_message(BenchmarkStopped())
