@@ -365,6 +365,13 @@ STARTS: Table = {
     ),
 }
 
+
+def waits(log: Log, count: int) -> Log:
+    for _ in range(count):
+        log.say(ENGINE, "No available shared memory broadcast block found in 60 seconds. This typically happens when …", step=60)
+    return log
+
+
 # -- stops and requests ------------------------------------------------------------------------------------------------------------
 
 STOPS: Table = {
@@ -408,6 +415,19 @@ STOPS: Table = {
         ),
         {"phase": "ready", "kind": None},
     ),
+    "a long step is no hang": (
+        lambda: waits(up(), 3).say(
+            API,
+            "Engine 000: Avg prompt throughput: 9.0 tokens/s, Avg generation throughput: 5.0 tokens/s, "
+            "Running: 1 reqs, Waiting: 0 reqs, GPU KV cache usage: 0.1%",
+        ),
+        {"phase": "ready", "kind": None},
+    ),
+    "answers after waits": (
+        lambda: waits(up(), 3).raw('INFO:     1.2.3.4:5 - "POST /v1/chat/completions HTTP/1.1" 200 OK'),
+        {"phase": "ready", "kind": None},
+    ),
+    "waits while compiling": (lambda: waits(Log().starts().loads(), 5), {"phase": "kv_cache", "kind": None}),
     "harmless thread": (
         lambda: Log().starts().raises("ConnectionError: no route", said="Exception in thread Thread-1 (_report_usage_worker):"),
         {"phase": "starting", "kind": None},
@@ -739,6 +759,71 @@ FAILURES: Table = {
         "ready",
         "execute_model timed out",
         process="EngineCore",
+    ),
+    "V0: rank 0 ends after its workers": failing(
+        lambda: (
+            old("0.6.3")
+            .say("", "Starting to load model org/m...")
+            .say("", "Worker VllmWorkerProcess pid 77 died, exit code: -15", "ERROR")
+            .say("", "Killing local vLLM worker processes")
+            .raises("torch." + OIL, said="Process SpawnProcess-1:")
+            .raises("RuntimeError: Engine process failed to start. See stack trace for the root cause.")
+        ),
+        "cuda_oom",
+        "loading",
+        "1.96 GiB",
+    ),
+    "V0: a worker was killed": failing(
+        lambda: (
+            old("0.6.3")
+            .say("", "Starting to load model org/m...")
+            .raw(bar(3, 30))
+            .say("", "Worker VllmWorkerProcess pid 134 died, exit code: -9", "ERROR")
+            .say("", "Killing local vLLM worker processes")
+        ),
+        "host_oom_or_killed",
+        "loading",
+        "killed",
+    ),
+    "Ray's memory monitor": failing(
+        lambda: (
+            begun()
+            .raw(
+                "(raylet, ip=10.0.16.95) [2025-04-25 14:53:14,201 E 12 12] (raylet) node_manager.cc:3069: 1 Workers (tasks / actors) killed "
+                "due to memory pressure (OOM), 0 Workers crashed due to other reasons at node (ID: abc, IP: 10.0.16.95)."
+            )
+            .fails(
+                ENGINE,
+                "EngineCore failed to start.",
+                "ray.exceptions.ActorDiedError: The actor died unexpectedly.",
+            )
+        ),
+        "host_oom_or_killed",
+        "loading",
+        "1 Workers (tasks / actors) killed due to memory pressure",
+    ),
+    "the port is taken at the end": failing(
+        lambda: (
+            old("0.5.5")
+            .say("", "Loading model weights took 13.4966 GB")
+            .raw("ERROR:    [Errno 98] error while attempting to bind on address ('0.0.0.0', 8000): address already in use")
+        ),
+        "port_in_use",
+        "profiling",
+        "address already in use",
+    ),
+    "a crash loop shows the last start": failing(
+        lambda: (
+            worker_fails("OSError: [Errno 28] No space left on device")
+            .starts()
+            .say("Worker_TP0 pid=99", "Starting to load model org/m...")
+            .fails("Worker_TP0 pid=99", "WorkerProc failed to start.", "torch." + OIL)
+            .gives_up()
+        ),
+        "cuda_oom",
+        "loading",
+        "1.96 GiB",
+        restarts=1,
     ),
     "V0 hang": failing(
         lambda: (

@@ -87,7 +87,7 @@ class LogReader:
             read = self._feed_parts(parts, text, at, place)
         else:
             read = LogLine(text, self._read(text, at, place), place, at)
-        self._calm = self._course.phase is Phase.READY and not self._troubles.busy
+        self._calm = self._course.phase is Phase.READY and not self._troubles.busy and not self._course.stalls
         return read
 
     def _uneventful(self, text: str, at: float | None) -> bool:
@@ -182,6 +182,8 @@ class LogReader:
             if line.uvicorn and message[-6:] == "200 OK":
                 if course.phase is not Phase.READY and _SUCCESS.search(message):
                     self._served()
+                elif course.stalls and '"POST' in message:
+                    course.stalls.clear()
                 return
             if self._head_line(line, message):
                 return

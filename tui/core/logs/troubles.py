@@ -62,6 +62,8 @@ class Troubles:
                 key, head = f"{NOBODY.key}|bare", ""
                 self._fatal_if(place, message)
             mine, raised = self._tracebacks.feed(key, speaker, message, place, self._now, head)
+            if mine and line.level is None:
+                line.level = "ERROR"  # for the eye: a bare traceback has no level of its own
             if mine and self._course.engine is None and "File " in message:
                 self._course.engine = "vllm" if "vllm" in message else "sglang" if "/sglang/" in message else None
             if raised is not None:

@@ -274,6 +274,8 @@ def _stats(course: Course, match: re.Match[str], line: Line) -> None:
         float(hits[1]) / 100 if hits else None,
         course.now,
     )
+    if float(stats[2]) > 0:
+        course.stalls.clear()  # tokens flow: the waits were for a long step, not for a hung worker
     if course.phase is not Phase.READY:
         course.engine = course.engine or "vllm"
         course.become_ready(course.now)
