@@ -35,6 +35,7 @@ READY = LoadState(phase=Phase.READY, ready=True, was_ready=True, lines=20)
 FAILED = LoadState(phase=Phase.FAILED, lines=20, failure=Failure("cuda_oom", Phase.LOADING, "CUDA out of memory"))
 STOPPED = LoadState(phase=Phase.STOPPED, lines=20)
 ALIVE = SignsOfLife(process_alive=True)
+GONE = SignsOfLife(process_alive=False)
 
 
 @pytest.mark.parametrize(
@@ -49,6 +50,8 @@ ALIVE = SignsOfLife(process_alive=True)
         (READY, CLOSED, SignsOfLife(), Status.STOPPED, 7, "nothing listens"),
         (READY, CLOSED, ALIVE, Status.LOADING, 3, "nothing listens"),
         (READY, SICK, ALIVE, Status.FAILED, 4, "/health answers 503"),
+        (READY, CLOSED, GONE, Status.FAILED, 4, "process is gone"),
+        (LOADING, CLOSED, GONE, Status.FAILED, 4, "process is gone"),
         (FAILED, CLOSED, SignsOfLife(), Status.FAILED, 4, None),
         (FAILED, UP, ALIVE, Status.READY, 0, "the log says failed, but the API answers"),
         (STOPPED, CLOSED, SignsOfLife(), Status.STOPPED, 7, None),
@@ -175,6 +178,16 @@ def test_restarts_that_a_supervisor_makes_good() -> None:
     assert wait.look(replace(ONLINE, load=FAILED), 1, True) is Outcome.GOES_ON
     assert wait.look(replace(ONLINE, load=replace(LOADING, restarts=1)), 10, True) is Outcome.GOES_ON
     assert wait.look(replace(ONLINE, load=replace(FAILED, restarts=1)), 20, True) is Outcome.FAILED
+
+
+def test_a_process_that_vanishes_without_a_word() -> None:
+    wait = waiting(grace_s=60)
+    assert wait.look(replace(ONLINE, load=LOADING, signs=ALIVE, server_pid=7), 0, True) is Outcome.GOES_ON
+    gone = replace(ONLINE, load=LOADING, signs=GONE)
+    assert wait.look(gone, 10, True) is Outcome.GOES_ON
+    assert wait.look(gone, 69, True) is Outcome.GOES_ON
+    assert wait.look(gone, 71, True) is Outcome.FAILED
+    assert "process is gone" in wait.why
 
 
 def test_new_does_not_take_the_old_server_for_the_new_one() -> None:

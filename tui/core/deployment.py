@@ -203,9 +203,16 @@ def status_of(state: DeploymentState) -> str:
         return Status.FAILED
     if load.phase is Phase.STOPPED:
         return Status.STOPPED
+    if _gone(state):
+        return Status.FAILED
     if load.ready or load.phase is Phase.READY:
         return _after_ready(state)
     return Status.LOADING
+
+
+def _gone(state: DeploymentState) -> bool:
+    """Whether a process that was seen is there no more, and the log never said that it ended: what SIGKILL leaves."""
+    return state.signs.process_alive is False and state.server_pid is None and state.api.reach is not Reach.UP
 
 
 def _after_ready(state: DeploymentState) -> str:
@@ -285,6 +292,8 @@ def conflict_of(state: DeploymentState) -> str | None:
         return f"an engine without its server still holds GPU memory: kill {pids}"
     if load is None or not load.lines or api.reach is Reach.UNKNOWN or not state.connection.online:
         return None
+    if _gone(state) and load.phase not in (Phase.FAILED, Phase.STOPPED):
+        return "the server's process is gone and its log does not say why: was it killed (dmesg, the supervisor's own log)?"
     if api.ready and not load.ready:
         if load.phase in (Phase.FAILED, Phase.STOPPED):
             return f"the log says {load.phase}, but the API answers: an older server still runs, or the log is another server's"

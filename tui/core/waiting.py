@@ -119,7 +119,9 @@ class Waiting:
 
     def _ended(self, state: DeploymentState, now: float) -> Outcome:
         load = state.load
-        if load is None or load.phase not in (Phase.FAILED, Phase.STOPPED):
+        told = load is not None and load.phase in (Phase.FAILED, Phase.STOPPED)
+        # A process that was seen and is no more has ended as well, whatever its log says.
+        if load is None or not (told or (state.signs.process_alive is False and state.server_pid is None)):
             self._ended_at = None
             return Outcome.GOES_ON
         if self._ended_at is None:
@@ -128,9 +130,11 @@ class Waiting:
         gone_for = now - max(self._alive_at if self._alive_at is not None else self.began, self._ended_at)
         if load.failure is not None:
             why = load.failure.cause
+        elif not told:
+            why = "its process is gone, and its log does not say why"
         else:
             why = "it was stopped in order" if load.phase is Phase.STOPPED else "its log ends in a failure"
-        patient = self._old_end or (self.rules.new and not self._renewed) or self._failures <= self.rules.restarts
+        patient = not told or self._old_end or (self.rules.new and not self._renewed) or self._failures <= self.rules.restarts
         if patient and (gone_for < self.rules.grace_s or state.server_pid is not None):
             return Outcome.GOES_ON
         self.why = why

@@ -61,7 +61,9 @@ class ApiClient:
         ca_file: str | None = None,
     ) -> None:
         self.base_url = base_url.rstrip("/").removesuffix("/v1")
-        self._secrets = tuple(value for value in (api_key, *(headers or {}).values()) if value and len(value) >= 4)
+        # Of the headers, what is long enough to be a secret: "true" is none.
+        own_headers = [value for value in (headers or {}).values() if len(value) >= 8]
+        self._secrets = tuple(value for value in (api_key, *own_headers) if value and len(value) >= 4)
         own = {"Accept-Encoding": "identity", "User-Agent": "readyroom"}
         if api_key:
             own["Authorization"] = f"Bearer {api_key}"
