@@ -22,7 +22,7 @@ from tui.core.text import clean
 _TAG = re.compile(r"\[(?!shutdown\])[a-z_0-9]+\] (?=\S)")
 _MAIN = frozenset(("APIServer", "MainProcess"))
 _PRINTABLE = bytes(range(32, 127))
-_REQUESTS = ("Received request ", "Added request ")
+_REQUESTS = ("Received request ", "Added request ", "Finished request ", "Aborted request")
 _SUCCESS = re.compile(r'"(?:POST|GET) /(?:v1|health|generate|invocations|score|rerank|pooling)\S* HTTP/[\d.]+" 200')
 
 

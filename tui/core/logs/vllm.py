@@ -68,6 +68,14 @@ def _weights_took(course: Course, match: re.Match[str], line: Line) -> None:
         course.enter(Phase.POST_LOADING, course.now)
 
 
+@says(r"Deserialized (\S+) in ([\d.]+)s", "Deserialized")
+def _deserialized(course: Course, match: re.Match[str], line: Line) -> None:
+    """Tensorizer draws no bar."""
+    course.ranked("load_s", float(match[2]), line.speaker)
+    if not line.speaker.rank:
+        course.enter(Phase.POST_LOADING, course.now)
+
+
 @says(r"Loading model weights took ([\d.]+) ?(?:GiB|GB)")
 @says(r"Model loading took ([\d.]+) ?(?:GiB|GB)(?: memory)?(?: and ([\d.]+) seconds)?")
 def _model_took(course: Course, match: re.Match[str], line: Line) -> None:
@@ -90,8 +98,8 @@ def _model_took(course: Course, match: re.Match[str], line: Line) -> None:
 @says(r"Dynamo bytecode transform time")
 @says(r"Compiling a graph for")
 @says(r"Cache the graph of")
-@says(r"Directly load (?:the compiled graph|AOT compilation)")
-@says(r"saved AOT compiled function")
+@says(r"Directly (?:load|lookup) (?:the (?:compiled )?graph|AOT compilation)")
+@says(r"sav(?:ed|ing) AOT compiled function", "saved", "saving")
 @says(r"Warming up model for the compilation")
 def _compiling(course: Course, match: re.Match[str], line: Line) -> None:
     if _leads(course, line):
@@ -196,7 +204,10 @@ def _captured(course: Course, match: re.Match[str], line: Line) -> None:
         course.enter(Phase.WARMING_UP, course.now)
 
 
-@says(r"JIT kernel warmup starting")
+@says(r"JIT kernel warmup (?:starting|finished)")
+@says(r"Warmed (?:up )?")
+@says(r"Autotuning FlashInfer")
+@says(r"Running FlashInfer autotune")
 @says(r"Skipping CUDA graph capture")
 @says(r"Warming up (?!model for the compilation|done)", "Warming")
 def _warming(course: Course, match: re.Match[str], line: Line) -> None:
@@ -295,6 +306,8 @@ def _shm_wait(course: Course, match: re.Match[str], line: Line) -> None:
 @says(r"Shutdown initiated", "Shutdown")
 @says(r"Received signal (?:2|15|SIGINT|SIGTERM)", "Received")
 @says(r"Gracefully stopping", "Gracefully")
+@says(r"vLLM ZMQ RPC Server was interrupted", "vLLM")
+@says(r"DPSupervisor received \S+, shutting down", "DPSupervisor")
 @says(r"Shutting down(?: FastAPI HTTP server)?\.?$", "Shutting")
 @says(r"Finished server process", "Finished")
 @says(r"Application shutdown complete", "Application")

@@ -111,16 +111,18 @@ def _api_servers(course: Course, match: re.Match[str], line: Line) -> None:
     course.api_servers = int(match[1])
 
 
-@says(r"Defaulting api_server_count to data_parallel_size \((\d+)\)")
+@says(r"Defaulting api_server_count to data_parallel_size(?:_local)? \((\d+)\)")
 def _default_api_servers(course: Course, match: re.Match[str], line: Line) -> None:
     course.api_servers = int(match[1])
 
 
-@says(r"Launching (\d+) data parallel engine\(s\) in headless mode")
+@says(r"Launching (?:(\d+) data parallel engine\(s\) in|vLLM \(v([^)]+)\)) headless")
 def _headless(course: Course, match: re.Match[str], line: Line) -> None:
     course.engine = course.engine or "vllm"
-    course.data_local = int(match[1])
-    course.loaders.engines_expected = max(1, course.data_local)
+    if match[1]:
+        course.data_local = int(match[1])
+        course.loaders.engines_expected = max(1, course.data_local)
+    course.version = course.version or match[2]
     course.notes["headless"] = "headless node: no API server appears in this log, so it never says ready"
 
 
