@@ -96,8 +96,9 @@ class MainScreen(WorkScreen):
         self._chose = False
         """Whether the user chose a tab: from then on none opens by itself."""
         self._was = ""
+        self._arranged: object = None
+        self._noted: dict[str, Content | None] = {}
         self._arrange()
-        self._retitle()
         self.moment = Moment(time.time(), time.monotonic())
         self.call_after_refresh(self._furnish)
 
@@ -110,7 +111,6 @@ class MainScreen(WorkScreen):
         self.furnished = True
         self.shown = self.state
         self._arrange()
-        self._retitle()
         self._tick()
         self.set_interval(TICK_S, self._tick)
         self.post_message(ScreenFurnished())
@@ -137,7 +137,6 @@ class MainScreen(WorkScreen):
         self.api_ready = self.shown.api.ready
         self.why_not_ready = why_not(self.shown)
         self._arrange()
-        self._retitle()
 
     def _tick(self) -> None:
         self.moment = Moment(time.time(), time.monotonic(), not self.moment.beat)
@@ -167,9 +166,20 @@ class MainScreen(WorkScreen):
 
     def on_resize(self, event: Resize) -> None:
         self._arrange()
-        self._retitle()
 
     def _arrange(self) -> None:
+        """Layout, titles and keys; classes and titles are touched only when what they follow from has changed."""
+        self._set_keys()
+        sample = self.shown.gpus
+        count = len(sample.gpus) if sample else 0
+        cause = (self.size, self.tab, self.furnished, count, word(self.shown) == READY)
+        if cause == self._arranged:
+            return
+        self._arranged = cause
+        self._lay_out()
+        self._retitle()
+
+    def _lay_out(self) -> None:
         width, height = self.size
         tiny = width < TINY[0] or height < TINY[1]
         self.set_class(tiny, "-tiny")
@@ -188,7 +198,6 @@ class MainScreen(WorkScreen):
         if self.furnished:
             self.log_pane.set_brief(width < NARROW)
         self._size_gpus(served)
-        self._set_keys()
 
     def _size_gpus(self, served: bool) -> None:
         """As high as the GPUs there are need, as long as the pane below keeps its rows."""
@@ -240,7 +249,11 @@ class MainScreen(WorkScreen):
             one.border_title = line(" ", title, " ") if ruled else title
 
     def _note(self, pane: str, note: Content | None) -> None:
-        """Write into a pane's lower border."""
+        """Write into a pane's lower border, when it is something new."""
+        before = self._noted.get(pane)
+        if note is before or (note is not None and before is not None and note.is_same(before)):
+            return
+        self._noted[pane] = note
         self.query_one(pane, Pane).border_subtitle = plain(note) if note is not None and self.app.has_class("-ascii") else note
 
     # -- keys ----------------------------------------------------------------------------------------------------------------------
@@ -337,7 +350,6 @@ class MainScreen(WorkScreen):
         if tab != "log":
             switcher.current = f"tab-{tab}" if self.query(f"#tab-{tab}") else None
         self._arrange()
-        self._retitle()
         # at once, not as `focus()` does it: a key that follows must not be typed into a prompt that is hidden again
         home = {
             "gpus": "#tab-gpus",

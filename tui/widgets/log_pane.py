@@ -9,7 +9,7 @@ from textual.widgets import Input
 from tui.core.deployment import LOG_LINES, DeploymentState, LogLine
 from tui.widgets.figure import NOTHING, Figure
 from tui.widgets.figures import BW, QUIET, B, W, label, line, rows
-from tui.widgets.log_view import LogView, bare
+from tui.widgets.log_view import LogView, bare, poll
 from tui.widgets.numbers import whole
 
 
@@ -52,6 +52,7 @@ class LogPane(Vertical):
         self._held_at = 0
         self._kept: tuple[LogLine, ...] = ()
         self._seen = 0
+        self._polls = 0
         self._held = 0
         self.watch(self.query_one(LogView), "scroll_y", self._scrolled, init=False)
         self.show()
@@ -65,10 +66,9 @@ class LogPane(Vertical):
         if follow:
             self.show()
             self.query_one(LogView).scroll_end(animate=False, immediate=True, x_axis=False)
-        self.retitle()
 
     def watch_sought(self) -> None:
-        self._kept, self._seen, self._held = (), 0, 0
+        self._kept, self._seen, self._held, self._polls = (), 0, 0, 0
         self.show(force=True)
 
     def set_brief(self, brief: bool) -> None:
@@ -88,18 +88,21 @@ class LogPane(Vertical):
             load = self.state.load
             cause = load.failure.line if load and load.failure else None
             view.show_lines(self._lines(), follow=self.follow, cause=cause)
-        self.retitle()
 
     def _lines(self) -> tuple[LogLine, ...]:
         """What of the tail is shown: not the bare prefixes that progress bars leave behind, and only what holds the text sought."""
         tail = self.state.log
         new = tail.seen - self._seen
         if new < 0 or len(tail.lines) < min(LOG_LINES, self._held + new):  # the log starts over
-            self._kept, new = (), len(tail.lines)
+            self._kept, new, self._polls = (), len(tail.lines), 0
         self._seen, self._held = tail.seen, len(tail.lines)
         fresh = tail.lines[len(tail.lines) - min(len(tail.lines), new) :]
         needle = self.sought.casefold()
-        found = tuple(one for one in fresh if not bare(one.text) and (not needle or needle in one.text.casefold()))
+        found = tuple(
+            one for one in fresh if (needle in one.text.casefold() if needle else not bare(one.text) and not poll(one.text))
+        )
+        if not needle:
+            self._polls += sum(poll(one.text) for one in fresh)
         if found:
             self._kept = (self._kept + found)[-LOG_LINES:]
         return self._kept
@@ -119,16 +122,13 @@ class LogPane(Vertical):
             parts.append(line(("▲ ", W), tail.problem))
         if tail.skipped:
             parts.append(line((whole(tail.skipped), BW), label(" lines skipped")))
+        if self._polls and not self.sought:
+            parts.append(line(label(f"{self._polls:,} health checks not shown")))
         if self.sought:
             parts.append(line(label("only "), (self.sought, B)))
         if not self.follow:
             parts.append(line(("paused", BW), label(f", {tail.seen - self._held_at:,} new")))
         return Content("  ·  ").stylize(QUIET).join(parts) if parts else Content("")
-
-    def retitle(self) -> None:
-        """Write the note into the border of the pane around."""
-        if self.parent is not None and self.is_mounted:
-            self.border_subtitle = self.note()
 
     def start_finding(self) -> None:
         """Open the line to type a filter in."""

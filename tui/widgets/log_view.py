@@ -17,6 +17,7 @@ PREFIX = re.compile(
     r"(?P<when>\d{2,4}-\d{2}(?:-\d{2})?[ T]\d{2}:\d{2}:\d{2}(?:[.,]\d+)? ?)?"
     r"(?P<where>\[[\w./-]+\.py:\d+\] ?)?"
 )
+POLL = re.compile(r'"GET /(?:health|metrics|ping|version|v1/models)/? HTTP/[\d.]+" 200')
 PROGRESS = re.compile(r"\b\d+/\d+\b")
 PROCESS = re.compile(r"\((?:VLLM::)?(?:Worker_)?(\w+?)(?: pid=\d+)?\)")
 LEVELS = {"ERROR": "error", "CRITICAL": "error", "FATAL": "error", "WARNING": "warning", "WARN": "warning"}
@@ -30,6 +31,11 @@ def bare(text: str) -> bool:
         and text.rstrip().endswith(")")
         and PREFIX.fullmatch(text.rstrip() + " ") is not None
     )
+
+
+def poll(text: str) -> bool:
+    """Whether a line is the access log of a health check: a screen that asks each second would drown in its own questions."""
+    return '"GET /' in text and POLL.search(text) is not None
 
 
 def parts_of(text: str, brief: bool) -> tuple[str, str, str]:
@@ -56,7 +62,7 @@ class LogView(ScrollView, can_focus=True):
 
     DEFAULT_CSS = """
     LogView {
-        background: $background; scrollbar-size: 1 1; scrollbar-size-horizontal: 0;
+        background: $background; overflow-y: scroll; scrollbar-size: 1 1; scrollbar-size-horizontal: 0;
         scrollbar-color: $rule; scrollbar-background: $background;
         & > .log--quiet { color: $foreground-muted; }
         & > .log--error { color: $error; }
@@ -94,7 +100,9 @@ class LogView(ScrollView, can_focus=True):
             else max(self._longest, *(len(one.text) for one in fresh), 0),
         )
         self._lines, self._cause, self._follow = lines, cause, follow
-        self.virtual_size = Size(self._longest, len(lines))
+        # assigning it would lay out the whole screen, with every batch of lines; only the scroll bar has to know
+        self.set_reactive(LogView.virtual_size, Size(self._longest, len(lines)))
+        self.vertical_scrollbar.window_virtual_size = len(lines)
         if follow:
             self.scroll_end(animate=False, immediate=True, x_axis=False)
         self.refresh()
