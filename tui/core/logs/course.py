@@ -41,6 +41,8 @@ class Course:
         self.serving: Serving | None = None
         self.notes: dict[str, str] = {}
         self.banner = False
+        self.start_seen = False
+        """Does the log hold the start itself? One that begins in the midst tells no time of it."""
         self.banner_speaker = ""
         self.main_pid: int | None = None
         self.api_servers = 1

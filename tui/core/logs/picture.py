@@ -48,7 +48,7 @@ def picture(course: Course, counts: Counts, failure: Failure | None, last_line_a
         init_engine_s=course.figure("init_engine_s"),
         engine_started_at=course.engine_started_at,
         capture=course.capture(),
-        started_at=course.started_at,
+        started_at=course.started_at if course.start_seen or course.phase is Phase.STARTING else None,
         ready_at=course.ready_at,
         last_line_at=last_line_at,
         phases=course.phases(),

@@ -288,6 +288,7 @@ class LogReader:
         if version:
             self._start_seen(line)
             self._course.engine = "vllm"
+            self._course.start_seen = True
             self._course.version = version[1]
             return
         model = vllm.LOGO_MODEL.match(message)
@@ -323,6 +324,7 @@ class LogReader:
         self._course = Course()
         self._course.now = self._now
         self._course.started_at = self._now
+        self._course.start_seen = True
         self._troubles = Troubles(self._course)
 
     # -- bars

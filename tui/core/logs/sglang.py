@@ -104,6 +104,7 @@ def _prefill(course: Course, match: re.Match[str], line: Line) -> None:
 
 @says("server_args=", r"server_args=(?:ServerArgs\()?(.*)")
 def _arguments(course: Course, match: re.Match[str], line: Line) -> None:
+    course.start_seen = True
     found = {name: key[1].strip("'\"") for name, pattern in _ARGUMENTS.items() if (key := pattern.search(match[1]))}
     course.model = course.model or found.get("model_path")
     if "served_model_name" in found:
@@ -123,6 +124,7 @@ def _arguments(course: Course, match: re.Match[str], line: Line) -> None:
 
 @says("Load weight begin", r"Load weight begin")
 def _load_begins(course: Course, match: re.Match[str], line: Line) -> None:
+    course.start_seen = True
     if _leads(line) or course.phase is Phase.STARTING:
         if course.loaders.main is not None:
             course.loaders.drafter_announced = True

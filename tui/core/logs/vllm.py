@@ -17,6 +17,7 @@ __all__ = ["LOGO_MODEL", "LOGO_VERSION", "MESSAGES", "Handler", "banner"]
 @says(r"Loading weights with BitsAndBytes quantization()", "Loading")
 @says(r"(?:Starting to load model|Loading model from scratch)(?: (.+?))?(?:\.\.\.)?$", "Starting")
 def _load_begins(course: Course, match: re.Match[str], line: Line) -> None:
+    course.start_seen = True
     course.engine = course.engine or "vllm"
     if match[1]:
         course.model = course.model or match[1]

@@ -10,6 +10,7 @@ from tui.core.logs.table import says
 @says(r"vLLM API server version v?(\S+)")
 @says(r"vLLM server version v?(\S+?),? (?:serving model (.+))?$")
 def _banner(course: Course, match: re.Match[str], line: Line) -> None:
+    course.start_seen = True
     course.engine = "vllm"
     course.version = match[1].rstrip(",")
     if match.re.groups > 1 and match[2]:
@@ -40,6 +41,7 @@ def _outer(text: str) -> str:
 
 @says(r"non-default args: (.*)")
 def _arguments(course: Course, match: re.Match[str], line: Line) -> None:
+    course.start_seen = True
     text = match[1]
     course.engine = course.engine or "vllm"
     model = _argument(_outer(text), "model") or _argument(_outer(text), "model_tag")
@@ -76,6 +78,7 @@ def _arguments(course: Course, match: re.Match[str], line: Line) -> None:
 
 @says(r"args: Namespace\((.*)")
 def _namespace(course: Course, match: re.Match[str], line: Line) -> None:
+    course.start_seen = True
     text = match[1]
     model = re.search(r"\bmodel='([^']*)'", text)
     if model:
@@ -98,6 +101,7 @@ def _namespace(course: Course, match: re.Match[str], line: Line) -> None:
 
 @says(r"Using max model len (\d+)")
 def _max_model_len(course: Course, match: re.Match[str], line: Line) -> None:
+    course.start_seen = True
     course.max_model_len = int(match[1])
 
 
@@ -118,6 +122,7 @@ def _default_api_servers(course: Course, match: re.Match[str], line: Line) -> No
 
 @says(r"Launching (?:(\d+) data parallel engine\(s\) in|vLLM \(v([^)]+)\)) headless")
 def _headless(course: Course, match: re.Match[str], line: Line) -> None:
+    course.start_seen = True
     course.engine = course.engine or "vllm"
     if match[1]:
         course.data_local = int(match[1])
@@ -143,6 +148,7 @@ _KEY = {
 
 @says(r"Initializing an? (?:V[01] )?LLM engine \(v([^)]+)\) with config: (.*)")
 def _engine_config(course: Course, match: re.Match[str], line: Line) -> None:
+    course.start_seen = True
     course.engine = "vllm"
     course.version = course.version or match[1]
     found = {name: key[1] for name, pattern in _KEY.items() if (key := pattern.search(match[2]))}
