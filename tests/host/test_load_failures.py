@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from scripted_server import SSE, Exchange, scripted, until
 
-from tui.probe.load_loop import Outcome
+from tui.probe.load_order import Outcome
 from tui.probe.load_prompts import _unknown
 from tui.probe.load_workers import Share, first_address
 from tui.wire.metrics import COMPLETED, FAILED, INCOMPLETE, summary

@@ -4,25 +4,22 @@ Nothing else runs in its process (the leash's threads sleep). It costs about ten
 it read and how busy it was, so that a figure which the client itself limited can be told from one that the server did. Python 3.8.
 """
 
-import contextlib
 import heapq
 import select
 import time
 from array import array
 from collections import deque
-from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
-from tui.probe.load_net import ANCILLARY, READ, TIMESPEC, Address, Connection, has_kernel_stamps, kind_of
+from tui.probe.load_bodies import Bodies
+from tui.probe.load_net import ANCILLARY, READ, TIMESPEC, Connection, has_kernel_stamps, kind_of
+from tui.probe.load_order import Body, Endpoint, Health, Order, Outcome
+from tui.probe.load_pool import IN, OUT, SPARE, ConnectFailed, Opening, Pool
 from tui.probe.load_stream import Failure, Stream
 from tui.wire.metrics import Record
 
-IDLE_LIMIT_S = 3.0
-"""A connection that was idle for longer is not used again: servers close theirs after 5 s (uvicorn) and more."""
-
 STALE_S = 1.0
 """A connection that was closed while idle says so at once; a server that closes later has failed the request."""
-
-AHEAD_BYTES = 64 << 20
 
 MANY = 64
 FEW = 8
@@ -31,74 +28,6 @@ PAUSE_S = 0.0005
 stamped them, and a turn for each would double the CPU that a token costs."""
 
 TICK_S = 0.25
-SPARE_S = 2.0
-"""Spare connections of an open loop are renewed after this time."""
-
-IN = select.EPOLLIN if hasattr(select, "EPOLLIN") else 1
-OUT = select.EPOLLOUT if hasattr(select, "EPOLLOUT") else 4
-
-
-class Endpoint(NamedTuple):
-    """Where requests go."""
-
-    addresses: Sequence[Address]
-    context: Any
-    name: str
-    head: bytes
-    endpoint: str
-
-
-class Order(NamedTuple):
-    """What one loop has to do. Exactly one of `concurrency` (closed loop) and `schedule` (open loop) drives it."""
-
-    concurrency: Optional[int] = None
-    schedule: Optional[Sequence[float]] = None
-    """Seconds after the beginning at which requests are due."""
-    gate: Optional[int] = None
-    """The most requests in flight of an open loop."""
-    requests: Optional[int] = None
-    """Exactly so many requests."""
-    duration_s: Optional[float] = None
-    """Cut what is in flight after this time."""
-    at_least: int = 0
-    at_least_s: float = 0.0
-    at_most_s: Optional[float] = None
-    """Without a number or a duration: send until both lower limits are met, or until the upper one is."""
-    stagger_s: float = 0.0
-    """Spread the first requests over this time instead of sending them in one burst."""
-    connect_timeout_s: float = 10.0
-    stall_s: float = 120.0
-    timeout_s: float = 6 * 3600.0
-    keep_text: bool = False
-    max_failures: Optional[int] = None
-    """Give up after so many failures in a row, over all streams."""
-
-
-class Health(NamedTuple):
-    """How the client itself fared."""
-
-    lags: array  # type: ignore[type-arg]
-    cpu_s: float
-    wall_s: float
-    events: int
-    kernel_stamps: bool
-    clock_step_s: float
-
-    def pack(self) -> Tuple[Any, ...]:
-        return tuple(self)
-
-
-class Outcome(NamedTuple):
-    records: List[Record]
-    begin: float
-    end: float
-    dispatch_end: Optional[float]
-    stopped: str
-    health: Health
-
-
-Body = Callable[[int], Tuple[bytes, int]]
-"""The JSON body of the request of that number, and the output tokens that it asks for."""
 
 
 class Load:
@@ -119,25 +48,17 @@ class Load:
     ) -> None:
         self._to = endpoint
         self._order = order
-        self._body = body
-        self._next = first
-        self._step = step
+        self._bodies = Bodies(endpoint.head, body, order, first, step)
         self._stopping = stopping
         self._tick = tick
         self._go = go
         self._poll = select.epoll()
-        self._opening: Dict[int, Tuple[Connection, int, float]] = {}
-        """Connections being opened: the slot that waits for it (-1: a spare one), and until when."""
+        self._pool = Pool(self._poll, endpoint, order.connect_timeout_s)
         self._streams: Dict[int, Stream] = {}
-        self._idle: Deque[Connection] = deque()
-        self._waiting: Dict[int, Stream] = {}
-        """Requests whose connection is being opened."""
+        """Requests in flight, by the file descriptor of their connection."""
         self._later: List[Tuple[float, int]] = []
         """Slots that wait after a failure."""
         self._due: Deque[float] = deque()
-        self._prepared: Deque[Tuple[int, bytes, int]] = deque()
-        self._ahead = 8
-        """How many bodies to keep ready: streams that began together end together, and all want the next one at once."""
         self._records: List[Record] = []
         self._lags = array("f")
         self._sent = 0
@@ -162,11 +83,11 @@ class Load:
         spare = self._spare() if order.schedule is not None else 0
         if self._wake_fd is not None:
             self._poll.register(self._wake_fd, IN)
-        self._prepare(streams or spare)
+        self._bodies.make(streams or spare)
         for slot in range(streams):
             self._open(slot)
         for _ in range(spare):
-            self._open(-1)
+            self._open(SPARE)
         parked = self._connect_all()
         self._go()
         cpu = time.process_time()
@@ -174,17 +95,18 @@ class Load:
         self._begin = begin = time.time()
         if order.schedule is not None:
             self._due.extend(begin + offset for offset in order.schedule)
-            self._idle.extend(connection for connection, _ in parked)
+            for opening in parked:
+                self._pool.keep(opening.connection)
         else:
-            for i, (connection, slot) in enumerate(parked):
+            for i, opening in enumerate(parked):
                 if order.stagger_s and i:
-                    self._idle.append(connection)
-                    heapq.heappush(self._later, (begin + order.stagger_s * i / len(parked), slot))
+                    self._pool.keep(opening.connection)
+                    heapq.heappush(self._later, (begin + order.stagger_s * i / len(parked), opening.slot))
                 else:
-                    self._dispatch(slot, connection)
+                    self._dispatch(opening.connection)
         step = self._turn(begin, clock)
         end = time.time()
-        for stream in list(self._streams.values()) + list(self._waiting.values()):
+        for stream in list(self._streams.values()) + self._pool.waiting:
             stream.record.end = end
             self._records.append(stream.record)
         self._close()
@@ -229,7 +151,7 @@ class Load:
             if not self._closed_to_new and self._is_enough(now):
                 self._closed_to_new = True
                 self._dispatch_end = now if order.requests is None and order.schedule is None else None
-            if self._closed_to_new and not streams and not self._waiting:
+            if self._closed_to_new and not streams and not self._pool.waiting:
                 break
             wait = next_tick - now
             if deadline is not None:
@@ -275,30 +197,17 @@ class Load:
                     continue
                 except OSError as error:
                     self._broken(stream, error)
-            self._prepare(1, spare_time=True)
+            if not self._closed_to_new:
+                self._bodies.make_one_if_short()
             if len(events) < FEW and len(streams) >= MANY and self._kernel:
                 time.sleep(PAUSE_S)
         return stepped
 
     # -- starting requests ---------------------------------------------------------------------------------------------------------
 
-    def _prepare(self, count: int, spare_time: bool = False) -> None:
-        """Keeps some bodies ready, so that a burst is not spread by the making of prompts."""
-        if spare_time and (len(self._prepared) >= self._ahead or self._closed_to_new):
-            return
-        for _ in range(count):
-            body, asked = self._body(self._next)
-            self._prepared.append((self._next, body, asked))
-            self._ahead = min(max(8, self._order.concurrency or 64), max(1, AHEAD_BYTES // len(body)))
-            self._next += self._step
-
     def _record(self, due: Optional[float] = None) -> Tuple[Record, bytes]:
-        if not self._prepared:
-            self._prepare(1)
-        index, body, asked = self._prepared.popleft()
         self._sent += 1
-        head = self._to.head
-        return Record(index, asked, due), b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
+        return self._bodies.take(due)
 
     def _spare(self) -> int:
         schedule = self._order.schedule or ()
@@ -306,39 +215,30 @@ class Load:
         return max(2, min(64, int(rate * 0.1) + 2))
 
     def _is_enough(self, now: float) -> bool:
-        order = self._order
-        if order.schedule is not None:
+        if self._order.schedule is not None:
             return not self._due
-        if order.requests is not None:
-            return self._sent >= order.requests
-        if order.duration_s is not None:
-            return False
-        elapsed = now - self._begin
-        if order.at_most_s is not None and elapsed >= order.at_most_s:
-            return True
-        return self._sent >= order.at_least and elapsed >= order.at_least_s
+        return self._order.is_enough(self._sent, now - self._begin)
 
     def _is_gated(self) -> bool:
         gate = self._order.gate
-        return gate is not None and len(self._streams) + len(self._opening) >= gate
+        return gate is not None and len(self._streams) + len(self._pool.waiting) >= gate
 
     def _start_due(self, now: float) -> None:
         """Sends what is due: scheduled requests of an open loop, and slots that waited."""
         while self._due and self._due[0] <= now and not self._is_gated():
-            self._dispatch(0, None, self._due.popleft())
+            self._dispatch(None, self._due.popleft())
         while self._later and self._later[0][0] <= now:
-            _, slot = heapq.heappop(self._later)
+            heapq.heappop(self._later)
             if not self._is_enough(now):
-                self._dispatch(slot, None)
+                self._dispatch(None)
 
-    def _dispatch(self, slot: int, connection: Optional[Connection], due: Optional[float] = None) -> None:
+    def _dispatch(self, connection: Optional[Connection], due: Optional[float] = None) -> None:
         """Begins the next request, on that connection, an idle one, or one that is opened for it first."""
         if self._order.requests is not None and self._sent >= self._order.requests:
-            if connection is not None:
-                self._drop(connection)
+            self._pool.drop(connection)
             return
         record, request = self._record(due)
-        stream = self._stream(record, request, connection or self._take_idle())
+        stream = self._stream(record, request, connection or self._pool.take())
         if stream.connection is None:
             self._open_for(stream)
         else:
@@ -350,24 +250,9 @@ class Load:
     def _open_for(self, stream: Stream) -> None:
         """Opens a connection for a request; its clock starts when it is open."""
         try:
-            stream.connection = connection = self._connect()
+            self._pool.connect(0, stream)
         except OSError as error:
             self._count_failure(stream, kind_of(error, True), str(error))
-            return
-        self._waiting[connection.fd] = stream
-
-    def _connect(self) -> Connection:
-        last: Optional[OSError] = None
-        for address in self._to.addresses:
-            try:
-                connection = Connection(address, self._to.context, self._to.name)
-            except OSError as error:
-                last = error
-                continue
-            self._opening[connection.fd] = (connection, 0, connection.begun + self._order.connect_timeout_s)
-            self._poll.register(connection.fd, IN | OUT)
-            return connection
-        raise last or OSError("no address")
 
     def _send(self, stream: Stream) -> None:
         connection = stream.connection
@@ -391,107 +276,68 @@ class Load:
             stream.heard = time.time()
             self._poll.modify(connection.fd, IN)
 
-    def _take_idle(self) -> Optional[Connection]:
-        now = time.time()
-        while self._idle:
-            connection = self._idle.popleft()
-            if now - connection.idle_since <= IDLE_LIMIT_S:
-                return connection
-            self._drop(connection)
-        return None
-
     # -- connections ---------------------------------------------------------------------------------------------------------------
 
     def _open(self, slot: int) -> None:
         """Opens a connection ahead of its first request."""
         try:
-            connection = self._connect()
+            self._pool.connect(slot)
         except OSError as error:
-            if slot >= 0:
+            if slot != SPARE:
                 self._count_failure(self._stream(*self._record()), kind_of(error, True), str(error), slot)
-            return
-        self._opening[connection.fd] = (connection, slot, connection.begun + self._order.connect_timeout_s)
 
-    def _connect_all(self) -> List[Tuple[Connection, int]]:
-        """Waits until the connections of the beginning are open or failed."""
-        parked: List[Tuple[Connection, int]] = []
-        while self._opening and not self._stopping():
+    def _connect_all(self) -> List[Opening]:
+        """Waits until the connections of the beginning are open or failed; the open ones."""
+        parked: List[Opening] = []
+        while self._pool and not self._stopping():
             for fd, _ in self._poll.poll(TICK_S, 256):
-                if fd in self._opening:
-                    connection, slot, _ = self._opening[fd]
-                    try:
-                        connection.advance()
-                    except OSError as error:
-                        self._opening_failed(connection, slot, kind_of(error, True), str(error))
-                        continue
-                    self._settle(connection)
-                    if connection.open:
-                        del self._opening[fd]
-                        parked.append((connection, slot))
-            now = time.time()
-            for connection, slot, until in list(self._opening.values()):
-                if now > until:
-                    self._opening_failed(
-                        connection, slot, "connect_timeout", "no connection within %g s" % self._order.connect_timeout_s
-                    )
+                if fd in self._pool:
+                    opening = self._advance(fd)
+                    if opening is not None:
+                        parked.append(opening)
+            self._drop_late(time.time())
         if parked:
-            self._kernel = has_kernel_stamps(parked[0][0])
+            self._kernel = has_kernel_stamps(parked[0].connection)
         return parked
 
-    def _opening_failed(self, connection: Connection, slot: int, kind: str, message: str) -> None:
-        self._opening.pop(connection.fd, None)
-        stream = self._waiting.pop(connection.fd, None)
-        self._drop(connection)
-        if stream is None and slot >= 0:
+    def _advance(self, fd: int) -> Optional[Opening]:
+        try:
+            return self._pool.advance(fd)
+        except ConnectFailed as failed:
+            self._opening_failed(failed.opening, failed.kind, str(failed))
+            return None
+
+    def _drop_late(self, now: float) -> None:
+        for opening, words in self._pool.late(now):
+            self._opening_failed(opening, "connect_timeout", words)
+
+    def _opening_failed(self, opening: Opening, kind: str, message: str) -> None:
+        stream = opening.stream
+        if stream is None and opening.slot != SPARE:
             stream = self._stream(*self._record())
         if stream is not None:
-            self._count_failure(stream, kind, message, max(slot, 0))
-
-    def _settle(self, connection: Connection) -> None:
-        """What to wait for on a connection that is being opened."""
-        self._poll.modify(connection.fd, IN | OUT if connection.writing else IN)
+            self._count_failure(stream, kind, message, max(opening.slot, 0))
 
     def _other(self, fd: int) -> None:
         """Something happened on a file descriptor that has no request in flight."""
-        if fd in self._opening:
-            connection, slot, _ = self._opening[fd]
-            try:
-                connection.advance()
-            except OSError as error:
-                self._opening_failed(connection, slot, kind_of(error, True), str(error))
+        if fd in self._pool:
+            opening = self._advance(fd)
+            if opening is None:
                 return
-            self._settle(connection)
-            if connection.open:
-                del self._opening[fd]
-                stream = self._waiting.pop(fd, None)
-                if stream is not None:
-                    self._send(stream)
-                else:
-                    self._idle.append(connection)
-            return
-        if fd == self._wake_fd:
+            if opening.stream is not None:
+                self._send(opening.stream)
+            else:
+                self._pool.keep(opening.connection)
+        elif fd == self._wake_fd:
             if self._stopping():
                 self._stopped = "stopped"
-            return
-        for connection in list(self._idle):
-            if connection.fd == fd:  # the server closed it, or said something unasked
-                self._idle.remove(connection)
-                self._drop(connection)
-
-    def _drop(self, connection: Optional[Connection]) -> None:
-        if connection is None or connection.sock.fileno() < 0:
-            return
-        with contextlib.suppress(OSError):
-            self._poll.unregister(connection.fd)
-        connection.close()
+        else:
+            self._pool.hung_up(fd)
 
     def _close(self) -> None:
         for stream in list(self._streams.values()):
-            self._drop(stream.connection)
-        for connection, _, _ in list(self._opening.values()):
-            self._drop(connection)
-        while self._idle:
-            self._drop(self._idle.popleft())
+            self._pool.drop(stream.connection)
+        self._pool.close()
         self._poll.close()
 
     # -- ends of requests ----------------------------------------------------------------------------------------------------------
@@ -506,16 +352,16 @@ class Load:
         self._done += 1
         self._in_a_row = 0
         self._chunks += len(record.chunks)
-        if stream.response.keep and connection.open:
+        if stream.response.keep and not connection.writing:
             connection.idle_since = time.time()
             if self._order.concurrency is not None and not self._closed_to_new and not self._is_enough(connection.idle_since):
-                self._dispatch(0, connection)
+                self._dispatch(connection)
             else:
-                self._idle.append(connection)
+                self._pool.keep(connection)
         else:
-            self._drop(connection)
+            self._pool.drop(connection)
             if self._order.concurrency is not None and not self._is_enough(time.time()):
-                self._dispatch(0, None)
+                self._dispatch(None)
 
     def _ended(self, stream: Stream, stamp: float) -> None:
         """The server closed the connection."""
@@ -549,7 +395,7 @@ class Load:
         if time.time() - stream.record.start > STALE_S:
             return False
         self._streams.pop(connection.fd, None)
-        self._drop(connection)
+        self._pool.drop(connection)
         stream.record.retried = True
         self._open_for(stream)
         return True
@@ -557,7 +403,7 @@ class Load:
     def _fail(self, stream: Stream, kind: str, message: str) -> None:
         if stream.connection is not None:
             self._streams.pop(stream.connection.fd, None)
-            self._drop(stream.connection)
+            self._pool.drop(stream.connection)
         self._count_failure(stream, kind, message)
 
     def _count_failure(self, stream: Stream, kind: str, message: str, slot: int = 0) -> None:
@@ -586,15 +432,10 @@ class Load:
                 self._fail(stream, "stalled", "no byte for %g s" % order.stall_s)
             elif now - stream.record.start > order.timeout_s:
                 self._fail(stream, "timeout", "not finished after %g s" % order.timeout_s)
-        for connection, slot, until in list(self._opening.values()):
-            if now > until:
-                self._opening_failed(connection, slot, "connect_timeout", "no connection within %g s" % order.connect_timeout_s)
+        self._drop_late(now)
         if order.schedule is not None and self._due:
-            while self._idle and now - self._idle[0].idle_since > SPARE_S:
-                self._drop(self._idle.popleft())
-            waiting = len(self._idle) + sum(fd not in self._waiting for fd in self._opening)
-            for _ in range(self._spare() - waiting):
-                self._open(-1)
+            for _ in range(self._pool.renew(self._spare(), now)):
+                self._open(SPARE)
 
     def _report(self, now: float) -> None:
         chunks = self._chunks + sum(len(stream.record.chunks) for stream in self._streams.values())

@@ -17,8 +17,9 @@ from array import array
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from tui.probe.load_http import head_of, target_of
-from tui.probe.load_loop import Endpoint, Health, Load, Order, Outcome
+from tui.probe.load_loop import Load
 from tui.probe.load_net import Address, resolve, tls_context
+from tui.probe.load_order import Endpoint, Health, Order, Outcome
 from tui.probe.load_prompts import PATHS, Lengths, Prompts
 from tui.wire.metrics import Record
 
@@ -280,7 +281,7 @@ def work() -> None:
     outcome = share.load(
         stopping=stopping, tick=lambda progress: say(b"P", json.dumps(progress).encode("ascii")), go=go, wake_fd=0
     ).run()
-    packed = ([r.pack() for r in outcome.records], *outcome[1:5], outcome.health.pack())
+    packed = ([r.pack() for r in outcome.records], *outcome[1:5], tuple(outcome.health))
     say(b"O", pickle.dumps(packed, 4))
     time.sleep(0)
     os._exit(0)
