@@ -60,9 +60,10 @@ GONE = SignsOfLife(process_alive=False)
     ],
 )
 def test_status(load: LoadState | None, api: ApiStatus, signs: SignsOfLife, word: str, code: int, conflict: str | None) -> None:
-    state = fold(replace(ONLINE, signs=signs), ApiPolled(api))
+    state = replace(ONLINE, signs=signs)
     if load is not None:
         state = fold(state, LogRead((), load))
+    state = fold(fold(state, ApiPolled(api)), ApiPolled(api))
     assert (status_of(state), exit_code_of(state)) == (word, code)
     assert (state.conflict is None) == (conflict is None)
     if conflict is not None:
@@ -82,6 +83,15 @@ def test_status(load: LoadState | None, api: ApiStatus, signs: SignsOfLife, word
 def test_status_without_a_connection(link: Link, word: str, code: int) -> None:
     state = replace(ONLINE, connection=ConnectionState(link), load=READY, api=UP)
     assert (status_of(state), exit_code_of(state)) == (word, code)
+
+
+def test_a_poll_that_crossed_with_the_ready_line_is_no_conflict() -> None:
+    state = fold(fold(ONLINE, ApiPolled(CLOSED)), LogRead((), READY))
+    assert (status_of(state), state.conflict) == (Status.LOADING, None)
+    state = fold(state, ApiPolled(CLOSED))
+    assert (status_of(state), state.conflict) == (Status.LOADING, None)
+    assert status_of(fold(state, ApiPolled(CLOSED))) == Status.STOPPED
+    assert status_of(fold(state, ApiPolled(UP))) == Status.READY
 
 
 def test_what_is_known_stays_while_the_link_is_lost() -> None:

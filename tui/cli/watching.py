@@ -88,7 +88,12 @@ async def settled_state(session: "Session", seconds: float) -> "DeploymentState"
 
 
 def _all_known(state: "DeploymentState") -> bool:
+    from tui.core.api import Reach
+    from tui.core.deployment import CLOSED_FOR_SURE
+
     judged = state.load is None or not state.load.lines or state.outlook != type(state.outlook)()
+    if state.load is not None and state.load.ready and state.api.reach is Reach.CLOSED and state.closed_polls < CLOSED_FOR_SURE:
+        return False
     return state.gpus is not None and state.api.received_at is not None and judged
 
 

@@ -9,11 +9,13 @@ from tui.core.connection import ConnectionState, Link
 from tui.core.gpu import GpuSample
 from tui.core.logs.state import LoadState, Outlook, PastLoad, Phase, SignsOfLife
 from tui.core.machine import MachineSample
+from tui.core.supervisor import Supervisor
 
 T = TypeVar("T")
 
 LOG_LINES = 5000
 TREND = 240
+CLOSED_FOR_SURE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,19 @@ class Trends:
 
 
 @dataclass(frozen=True, slots=True)
+class ServerSeen:
+    """One server process of the host. `where` is its port, or its Unix socket; `started_at` the host's wall clock."""
+
+    pid: int
+    engine: str
+    model: str | None = None
+    where: str | int | None = None
+    user: str | None = None
+    started_at: float | None = None
+    memory_mib: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class DeploymentState:
     """Everything known of one deployment at one moment."""
 
@@ -77,6 +92,14 @@ class DeploymentState:
     """The server's process, where it could be found."""
     orphans: tuple[int, ...] = ()
     """Engine processes whose server is gone: they serve nobody and keep their GPU memory."""
+    closed_polls: int = 0
+    """How often in a row the API was found closed since the log said ready: one may have crossed with the log's line."""
+    servers: tuple["ServerSeen", ...] = ()
+    """All servers of the host, youngest last, the watched one among them."""
+    undecided: bool = False
+    """Several run and nobody said which one is meant; the watched one is a guess."""
+    supervisor: Supervisor | None = None
+    """What systemd, docker or Kubernetes says of the server, where one of them runs it."""
     conflict: str | None = None
     """Where the log and the API disagree, in one line; the API wins."""
 
@@ -135,6 +158,13 @@ class OutlookMade:
 class ProcessesSeen:
     server: int | None
     orphans: tuple[int, ...] = ()
+    servers: tuple[ServerSeen, ...] = ()
+    undecided: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisorTold:
+    supervisor: Supervisor
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +182,7 @@ Event = (
     | ApiPolled
     | OutlookMade
     | ProcessesSeen
+    | SupervisorTold
     | HistoryRead
 )
 
@@ -222,7 +253,7 @@ def _after_ready(state: DeploymentState) -> str:
         return Status.READY  # up, but the list of models is refused or empty: the conflict line says so
     if api.reach is Reach.SICK:
         return Status.FAILED  # /health answers 503 when the engine has died
-    if api.reach is Reach.CLOSED:
+    if api.reach is Reach.CLOSED and state.closed_polls >= CLOSED_FOR_SURE:
         # A log that just ends is what SIGKILL leaves; a process that is known to live may listen on another port.
         return Status.LOADING if state.signs.process_alive else Status.STOPPED
     return Status.LOADING
@@ -249,11 +280,15 @@ def fold(state: DeploymentState, event: Event) -> DeploymentState:
         case LogSourceChanged(source, problem):
             return replace(state, log=replace(state.log, source=source, problem=problem))
         case ApiPolled(status):
-            return _agreed(replace(state, api=status, trends=_with_api(state.trends, status)))
+            closed = status.reach is Reach.CLOSED and state.load is not None and state.load.ready
+            count = state.closed_polls + 1 if closed else 0
+            return _agreed(replace(state, api=status, closed_polls=count, trends=_with_api(state.trends, status)))
         case OutlookMade(outlook, signs):
             return _agreed(replace(state, outlook=outlook, signs=signs))
-        case ProcessesSeen(server, orphans):
-            return _agreed(replace(state, server_pid=server, orphans=orphans))
+        case ProcessesSeen(server, orphans, servers, undecided):
+            return _agreed(replace(state, server_pid=server, orphans=orphans, servers=servers, undecided=undecided))
+        case SupervisorTold(supervisor):
+            return replace(state, supervisor=supervisor)
         case HistoryRead(history):
             return replace(state, history=history)
 
@@ -299,7 +334,7 @@ def conflict_of(state: DeploymentState) -> str | None:
             return f"the log says {load.phase}, but the API answers: an older server still runs, or the log is another server's"
         return f"the API is ready, the log is still at {load.phase}: is it this server's log, or one without its ready line?"
     if load.ready and not api.ready:
-        if api.reach is Reach.CLOSED:
+        if api.reach is Reach.CLOSED and state.closed_polls >= CLOSED_FOR_SURE:
             return "the log says ready, but nothing listens at the API's address: is `api` right, or did the server die silently?"
         if api.reach is Reach.SICK:
             return f"the log says ready, but /health answers {api.health}: the engine has died"

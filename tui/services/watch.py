@@ -1,14 +1,13 @@
 """What runs while a host is connected: the sampler, the log follower and the API's poll, each restarted when it ends."""
 
 import asyncio
-import shlex
+import contextlib
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from tui.core.connection import retry_delay_s
-from tui.core.deployment import ApiPolled, GpusSampled, LogSourceChanged, MachineSampled, ProcessesSeen
+from tui.core.deployment import ApiPolled, GpusSampled, LogSourceChanged, MachineSampled, ProcessesSeen, ServerSeen, SupervisorTold
 from tui.core.gpu import GpuSample
 from tui.core.gpu_frames import gpus_from_frame, machine_from_frame
 from tui.core.important import IMPORTANT, NOISE
@@ -17,11 +16,11 @@ from tui.core.logs.state import LoadState, Phase
 from tui.core.machine import MachineSample
 from tui.host.base import HostError, ProbeFailed, Unreachable
 from tui.record.store import RecordError
-from tui.services.found import Server, best_server, servers_from_frame
+from tui.services.attach import alive, meant, undecided
+from tui.services.found import Server, servers_from_frame
 from tui.services.intake import LogIntake
 from tui.services.smi import sample_smi
 from tui.services.tail import tail_frames
-from tui.settings import Deployment
 from tui.wire.frames import FIND, FOLLOW, WATCH
 
 if TYPE_CHECKING:
@@ -37,7 +36,6 @@ TAIL_S = 120.0
 GAVE_UP_S = 5.0
 """A role that ran longer than this before it ended is started again at once; a shorter one after a growing pause."""
 
-DEFAULT_API = Deployment().api
 LOG_KINDS = ("file", "journal", "docker", "compose", "kubectl", "tmux", "command")
 
 
@@ -61,9 +59,12 @@ class Watch:
         self._saved: set[tuple[float | None, int]] = set()
         self.server: Server | None = None
         """The server's process as found on the host."""
+        self.servers: tuple[Server, ...] = ()
+        self._orphans: tuple[int, ...] = ()
         self._changed = asyncio.Event()
         self._looked = asyncio.Event()
         self._no_nvml = asyncio.Event()
+        self._ready_said = asyncio.Event()
         self._smi_serves = False
 
     @property
@@ -110,7 +111,9 @@ class Watch:
 
     async def _sample_once(self) -> None:
         told = self._attributed()
-        stream = await self._session.host.start_probe(WATCH, {"hz": self._session.settings.ui.gpu_hz, **told})
+        stream = await self._session.host.start_probe(
+            WATCH, {"hz": self._session.settings.ui.gpu_hz, "become": self._session.become, **told}
+        )
         try:
             async for frame in stream:
                 self._see_clock(frame)
@@ -230,7 +233,7 @@ class Watch:
                 await asyncio.sleep(retry_delay_s(attempt, 0.5))
 
     async def _find_once(self) -> None:
-        arguments = {"every": FIND_EVERY_S, "become": shlex.split(self._engine.become)}
+        arguments = {"every": FIND_EVERY_S, "become": self._session.become}
         stream = await self._session.host.start_probe(FIND, arguments)
         try:
             async for frame in stream:
@@ -240,19 +243,28 @@ class Watch:
             await stream.close()
 
     def _servers(self, servers: tuple[Server, ...]) -> None:
-        seen = self._session.signs.process_alive is not None
-        self.server = best_server(servers, urlsplit(self._session.deployment.api).port, self._engine.log)
+        self.servers = alive(servers)
+        self._orphans = tuple(server.pid for server in servers if server.orphan)
+        self.decide()
+        self._looked.set()
+
+    def decide(self) -> None:
+        """Takes the server that is meant of those that run."""
+        session = self._session
+        seen = session.signs.process_alive is not None
+        self.server = meant(self.servers, session.wanted, self.server)
         if self.server is not None:
-            self._session.signs.process_alive = True
+            session.signs.process_alive = True
+            session.ask(self.server)
         elif seen:
             # One that was never seen may run where it can't be: in another container's list of processes, say.
-            self._session.signs.process_alive = False
-        found = self.server.api if self.server is not None else None
-        if found is not None and self._session.deployment.api == DEFAULT_API != found and self._session.api.base_url != found:
-            self._session.api.move(found)  # nobody said where the API is: the server itself does
-        orphans = tuple(server.pid for server in servers if server.orphan) if self.server is None else ()
-        self._session.publish(ProcessesSeen(self.server.pid if self.server is not None else None, orphans))
-        self._looked.set()
+            session.signs.process_alive = False
+        pid = self.server.pid if self.server is not None else None
+        seen_servers = tuple(
+            ServerSeen(one.pid, one.engine, one.served_name or one.model, one.where, one.user, one.started_at)
+            for one in self.servers
+        )
+        session.publish(ProcessesSeen(pid, self._orphans, seen_servers, bool(undecided(self.servers, session.wanted))))
         self._changed.set()
 
     async def _follow_once(self, source: str) -> None:
@@ -271,8 +283,11 @@ class Watch:
                 self._see_clock(frame)
                 if frame.get("f") == "end":
                     return
+                was_ready = intake.reader.state.ready
                 async for event in intake.take(frame):
                     self._session.publish(event)
+                if intake.reader.state.ready and not was_ready:
+                    self._ready_said.set()  # ask the API at once: its word is the one that counts
         finally:
             await stream.close()
 
@@ -308,7 +323,7 @@ class Watch:
             "important": list(IMPORTANT),
             "noise": list(NOISE),
             "tail": TAIL_LINES,
-            "become": shlex.split(self._engine.become),
+            "become": self._session.become,
         }
 
     # -- API -----------------------------------------------------------------------------------------------------------------------
@@ -319,7 +334,11 @@ class Watch:
             status = await self._session.api.poll()
             self._session.signs.see_api(status, time.monotonic())
             self._session.publish(ApiPolled(status))
-            await asyncio.sleep(API_UP_S if status.health is not None else API_DOWN_S)
+            load = self._session.state.load
+            soon = status.health is not None or (load is not None and load.ready)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._ready_said.wait(), API_UP_S if soon else API_DOWN_S)
+            self._ready_said.clear()
 
     # -- record --------------------------------------------------------------------------------------------------------------------
 
