@@ -12,7 +12,7 @@ from tui.core.api import Reach
 from tui.core.connection import ConnectionState, Link
 from tui.core.deployment import DeploymentState, Status, status_of
 from tui.core.logs.state import Phase
-from tui.host.base import Completed, Host, HostError, ProbeFailed, ProbeStream, Refused, Unreachable
+from tui.host.base import CommandStream, Completed, Host, HostError, ProbeFailed, ProbeStream, Refused, Unreachable
 from tui.host.local import LocalHost
 from tui.record.store import Record
 from tui.services.session import Session
@@ -31,7 +31,7 @@ class Cuttable:
         self.connects = 0
         self.without_python = False
         self._lost: asyncio.Future[HostError] | None = None
-        self._streams: list[ProbeStream] = []
+        self._streams: list[ProbeStream | CommandStream] = []
 
     async def __aenter__(self) -> Host:
         return self
@@ -68,6 +68,11 @@ class Cuttable:
         if self.without_python:
             raise ProbeFailed("no python3 on box", "install it")
         stream = await self.inner.start_probe(role, arguments)
+        self._streams.append(stream)
+        return stream
+
+    async def stream(self, argv: Sequence[str]) -> CommandStream:
+        stream = await self.inner.stream(argv)
         self._streams.append(stream)
         return stream
 

@@ -1,8 +1,10 @@
 """A host without Python: nvidia-smi is asked instead, through a real shell of this machine."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
+from sshd import eventually
 
 from tui.core.gpu import GpuSample
 from tui.host.local import LocalHost
@@ -30,9 +32,17 @@ async def test_samples_with_processes_and_the_reason(tmp_path: Path, monkeypatch
     seen: list[GpuSample] = []
     async with LocalHost() as host:
         await host.connect()
-        await sample_smi(host, seen.append, note="no Python there", seconds=0.0)
-    (found,) = seen
+        sampling = asyncio.create_task(sample_smi(host, seen.append, note="no Python there", seconds=0.0 if broken else 60.0))
+        if broken:
+            async with asyncio.timeout(20):
+                await sampling
+        else:
+            await eventually(lambda: any(one.gpus and one.gpus[0].processes for one in seen), seconds=20, what="a sample")
+            sampling.cancel()
+            await asyncio.wait([sampling])
+    found = seen[-1]
     if broken:
+        assert len(seen) == 1
         assert found.source == "none"
         assert (found.note or "").startswith("NVIDIA-SMI has failed")
         assert (found.note or "").endswith("; no Python there")

@@ -56,6 +56,16 @@ def smi_stream(milliseconds: int) -> tuple[str, ...]:
     return (*SMI_QUERY, "-lms", str(milliseconds))
 
 
+APPS_END: Final = "-- all told --"
+
+
+def apps_stream(seconds: int) -> tuple[str, ...]:
+    """The command that prints SMI_APPS' lines and then APPS_END every so often. nvidia-smi's own loop prints nothing where nobody
+    computes, so that the end of the last process could not be told."""
+    loop = f'while :; do "$@"; echo "{APPS_END}"; sleep {seconds}; done'
+    return ("sh", "-c", loop, "sh", *SMI_APPS)
+
+
 _FLOATS: Final = {
     "memory.used": "memory_used_mib",
     "memory.total": "memory_total_mib",
@@ -191,6 +201,17 @@ class SmiReader:
         self._lost: list[str] = []
         self._note: str | None = None
         self._driver: str | None = None
+        self._before = 0
+
+    @property
+    def begun(self) -> bool:
+        """Whether something of a sample has come: rows, or a complaint."""
+        return bool(self._gpus or self._lost or self._note)
+
+    @property
+    def whole(self) -> bool:
+        """Whether as many GPUs have come as the sample before had: nobody needs to wait for its successor to begin."""
+        return 0 < self._before <= len(self._gpus) + len(self._lost)
 
     def feed(self, line: str, received_at: float) -> GpuSample | None:
         """A complete sample, stamped with the time of its last line's successor, or None."""
@@ -243,6 +264,7 @@ class SmiReader:
             received_at=received_at,
         )
         self._gpus, self._lost, self._note = [], [], None
+        self._before = len(sample.gpus)
         return sample
 
 

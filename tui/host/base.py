@@ -79,6 +79,20 @@ class ProbeStream(Protocol):
     async def close(self) -> None: ...
 
 
+class CommandStream(Protocol):
+    """A foreign command that runs on the host until it ends or is closed; it wears the leash, and needs no Python there.
+
+    Iterating yields its output as it comes and ends with the command. Raises Unreachable while iterating.
+    """
+
+    def __aiter__(self) -> AsyncIterator[bytes]: ...
+
+    async def how_it_ended(self) -> str:
+        """After the end, in one cleaned line: the exit status and the last words on stderr."""
+
+    async def close(self) -> None: ...
+
+
 class Host(Protocol):
     """A machine that runs a server, reached over SSH, a command prefix, or being this one.
 
@@ -105,6 +119,12 @@ class Host(Protocol):
 
     async def start_probe(self, role: str, arguments: Mapping[str, Any]) -> ProbeStream:
         """Ships the probe and starts one role of it. Raises ProbeFailed (no python3 …) or Unreachable."""
+
+    async def stream(self, argv: Sequence[str]) -> CommandStream:
+        """Starts a command that goes on (`nvidia-smi -lms`), on the leash: gone within 10 s of a client's death or a frozen link.
+
+        Raises NotPermitted (no shell there, a word with a newline in it, too many at once) or Unreachable.
+        """
 
     def transport(self, *, verify: Any = True, uds: str | None = None) -> "httpx.AsyncBaseTransport":
         """A transport whose connections are opened from that host: no TCP port is opened here. PortClosed and NotPermitted surface

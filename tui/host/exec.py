@@ -19,6 +19,7 @@ from tui.host.local import LocalProcess
 from tui.host.probe import ShippedProbe
 from tui.host.relay import Relay
 from tui.host.shell import ErrorTail, after_mark, new_mark, run_command, watch_script
+from tui.host.stream import LeashedCommand
 
 if TYPE_CHECKING:
     import httpx
@@ -37,7 +38,7 @@ class ExecHost:
         self.name = name or "exec:" + " ".join(prefix)
         self._program = clean(self._prefix[0])
         self._state = ConnectionState(host=self.name)
-        self._probes: set[ShippedProbe] = set()
+        self._probes: set[ShippedProbe | LeashedCommand] = set()
         self._relay = Relay(lambda: self.start_probe("relay", {}), self.name)
         self._line: LocalProcess | None = None
         self._watch: asyncio.Task[None] | None = None
@@ -145,6 +146,12 @@ class ExecHost:
         self._probes.add(probe)
         probe.on_close = lambda: self._probes.discard(probe)
         return probe
+
+    async def stream(self, argv: Sequence[str]) -> LeashedCommand:
+        command = await LeashedCommand.start(self._shell, argv, self.name)
+        self._probes.add(command)
+        command.on_close = lambda: self._probes.discard(command)
+        return command
 
     def transport(self, *, verify: Any = True, uds: str | None = None) -> "httpx.AsyncBaseTransport":
         from tui.host.tunnel import HostTransport

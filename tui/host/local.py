@@ -12,6 +12,7 @@ from tui.core.connection import ConnectionState, Link
 from tui.host.base import Completed, HostError, Unreachable
 from tui.host.probe import ShippedProbe
 from tui.host.shell import run_command
+from tui.host.stream import LeashedCommand
 
 if TYPE_CHECKING:
     import httpx
@@ -93,7 +94,7 @@ class LocalHost:
     def __init__(self, name: str = "local") -> None:
         self.name = name
         self._state = ConnectionState(host=name)
-        self._probes: set[ShippedProbe] = set()
+        self._probes: set[ShippedProbe | LeashedCommand] = set()
 
     async def __aenter__(self) -> Self:
         return self
@@ -126,6 +127,12 @@ class LocalHost:
         self._probes.add(probe)
         probe.on_close = lambda: self._probes.discard(probe)
         return probe
+
+    async def stream(self, argv: Sequence[str]) -> LeashedCommand:
+        command = await LeashedCommand.start(self._shell, argv, "this machine")
+        self._probes.add(command)
+        command.on_close = lambda: self._probes.discard(command)
+        return command
 
     def transport(self, *, verify: Any = True, uds: str | None = None) -> "httpx.AsyncBaseTransport":
         from tui.host.tunnel import DirectTransport

@@ -16,6 +16,7 @@ from typing import Protocol
 from tui.core.text import clean
 from tui.host.base import Completed, HostError, NotPermitted, ProbeFailed
 from tui.probe.boot import BOOT
+from tui.probe.leash import SHELL_LEASH
 
 SHELL = "exec /bin/sh"
 NO_PYTHON = ":no-python"
@@ -104,6 +105,11 @@ def probe_script(mark: str) -> bytes:
         "done\n"
         f"{_announce(mark + NO_PYTHON)}; exit 127\n"
     ).encode()
+
+
+def leash_script(mark: str) -> bytes:
+    """What the shell reads to hold one command on the leash, whose words and heartbeats follow (`tui.probe.leash.SHELL_LEASH`)."""
+    return (_preamble() + f"{{ {_announce(mark)}\n{SHELL_LEASH}}}\n").encode()
 
 
 def watch_script(mark: str) -> bytes:

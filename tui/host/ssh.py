@@ -22,6 +22,7 @@ from tui.host.shell import SHELL, run_command
 from tui.host.ssh_channels import ChannelStream, SshProcess
 from tui.host.ssh_config import Login
 from tui.host.ssh_dial import Dialer, Route
+from tui.host.stream import LeashedCommand
 from tui.host.target import SshTarget, parse_ssh
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class SshHost:
         self._route: Route | None = None
         self._lost: asyncio.Future[HostError] | None = None
         self._pulse: asyncio.Task[None] | None = None
-        self._probes: set[ShippedProbe] = set()
+        self._probes: set[ShippedProbe | LeashedCommand] = set()
         self._executed = False
         self._first_exec = asyncio.Lock()
         self._relay = Relay(lambda: self.start_probe("relay", {}), self.name)
@@ -181,12 +182,16 @@ class SshHost:
     async def run(self, argv: Sequence[str], *, input: bytes = b"", timeout: float = 10.0) -> Completed:
         return await run_command(await self._shell(), argv, input=input, timeout=timeout, where=self.name)
 
+    def _crowded(self) -> tuple[str, str] | None:
+        """Cause and advice where no more may stand."""
+        if len(self._probes) < STANDING_LIMIT:
+            return None
+        roles = ", ".join(sorted(probe.role for probe in self._probes))
+        return f"{self.name} runs {STANDING_LIMIT} probes already ({roles})", "close one: sshd allows 10 sessions at most"
+
     async def start_probe(self, role: str, arguments: Mapping[str, Any]) -> ShippedProbe:
-        if len(self._probes) >= STANDING_LIMIT:
-            roles = ", ".join(sorted(probe.role for probe in self._probes))
-            raise ProbeFailed(
-                f"{self.name} runs {STANDING_LIMIT} probes already ({roles})", "close one: sshd allows 10 sessions at most"
-            )
+        if (crowded := self._crowded()) is not None:
+            raise ProbeFailed(*crowded)
         try:
             probe = await ShippedProbe.start(self._shell, role, arguments, self.name)
         except NotPermitted as error:
@@ -194,6 +199,14 @@ class SshHost:
         self._probes.add(probe)
         probe.on_close = lambda: self._probes.discard(probe)
         return probe
+
+    async def stream(self, argv: Sequence[str]) -> LeashedCommand:
+        if (crowded := self._crowded()) is not None:
+            raise NotPermitted(*crowded)
+        command = await LeashedCommand.start(self._shell, argv, self.name)
+        self._probes.add(command)
+        command.on_close = lambda: self._probes.discard(command)
+        return command
 
     # -- HTTP --------------------------------------------------------------------------------------------------------------------
 

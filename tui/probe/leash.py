@@ -194,7 +194,7 @@ set --
 while [ "$count" -gt 0 ]; do IFS= read -r word || exit 125; set -- "$@" "$word"; count=$((count-1)); done
 exec 3<&0
 own=; command -v setsid >/dev/null 2>&1 && own=setsid
-limit=; command -v timeout >/dev/null 2>&1 && limit="timeout 8"
+limit=; timeout 9 true 2>/dev/null && limit="timeout 8"
 $own "$@" </dev/null 3<&- &
 child=$!
 ( while [ -n "$($limit head -c1 <&3 2>/dev/null)" ]; do :; done
