@@ -30,7 +30,8 @@ PLAIN = re.compile(
     r"|is not compatible with the current PyTorch|died unexpectedly|exit code: -9|core dumped|start operation timed out"
     r"|[Aa]ddress already in use|probe failed|cannot open shared object|exec format error|driver on your system is too old"
     r"|hardware error"
-    r"|HSA_STATUS_ERROR|Not enough memory|SIGQUIT received|CUDA driver version|Failed to infer device|ActorDiedError|code=killed"
+    r"|HSA_STATUS_ERROR|Not enough memory|SIGQUIT received|CUDA driver version|Failed to infer device|ActorDiedError"
+    r"|code=exited, status=(?!0\b|130\b|143\b)\d+|code=killed, status=(?:6|9|11)\b|failed (?:liveness|startup) probe, will be"
     r"|CUDA_ERROR_"
     r"|placement group|fatal error:|stop-sigterm|symbol lookup error|status=137|exit code 137|exited with code 137|uncorrectable"
 )
@@ -46,7 +47,7 @@ HINT = re.compile(
 """Warnings that may explain an exception much later."""
 
 FATAL = re.compile(
-    r"^Bus error|core dumped\)|exited with code 137|error while attempting to bind on address"
+    r"^Bus error|core dumped\)|exited with code (?!0\b|130\b|143\b)\d+|error while attempting to bind on address"
     r"|died, exit code: (?!-?15\b|0\b|None)|"
     r"EngineCore failed to start|EngineCore encountered a fatal error|EngineCore hit an exception|Engine core initialization failed"
     r"|Engine process failed to start|WorkerProc failed to start|WorkerProc hit an exception|AsyncLLM output_handler failed"
@@ -56,7 +57,8 @@ FATAL = re.compile(
     r"|Timed out waiting for engine|Scheduler hit an exception|SIGQUIT received|watchdog thread terminated with exception"
     r"|died unexpectedly"
     r"|Engine core proc .*died|Segfault encountered|Segmentation fault|oom-kill|Out of memory: Killed|^Killed$|OOMKilled"
-    r"|DUE TO TIME LIMIT|code=killed"
+    r"|DUE TO TIME LIMIT|code=exited, status=(?!0\b|130\b|143\b)\d+|code=killed, status=(?:6|9|11)\b"
+    r"|failed (?:liveness|startup) probe, will be"
     r"|start operation timed out|Received sigquit from a child|DataParallelController.*exception"
 )
 """Lines after which nothing comes up or goes on, also while serving."""
@@ -218,6 +220,10 @@ class Evidence:
 
     def _without_cause(self) -> Verdictless:
         """Only wrappers: something was killed from outside, or the log lacks the stream that said why."""
+        exited = re.search(r"(?:exited with code |code=exited, status=)(\d+)", self.fatal_text)
+        if exited and exited[1] != "137":
+            cause = f"the server exited with code {exited[1]}, and this log does not say why"
+            return Verdictless("engine_died", cause, None, self.fatal_line, self.fatal_phase)
         named = next(
             (one for one in self.wrappers if re.search(r"died unexpectedly|exited unexpectedly|exit code", one.text)), None
         )
