@@ -70,20 +70,27 @@ class ApiClient:
         if transport is None:
             verify: ssl.SSLContext | bool = ssl.create_default_context(cafile=ca_file) if ca_file else True
             transport = httpx.AsyncHTTPTransport(verify=verify)
-        self._client = httpx.AsyncClient(transport=transport, headers=own | dict(headers or {}), timeout=POLL_TIMEOUT_S)
+        self._headers = own | dict(headers or {})
+        self._client = httpx.AsyncClient(transport=transport, headers=self._headers, timeout=POLL_TIMEOUT_S)
+        self._left: list[httpx.AsyncClient] = []
         self._status = ApiStatus()
         self._models_at: float | None = None
         self._metrics = MetricsReader()
         self._no_metrics = False
 
-    def move(self, base_url: str) -> None:
-        """Asks another address from now on: the server was found elsewhere than was thought."""
+    def move(self, base_url: str, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        """Asks another address from now on, through another transport if one is given: the server was found elsewhere than was
+        thought. Replies that are under way are read to their end."""
+        if transport is not None:
+            self._left.append(self._client)
+            self._client = httpx.AsyncClient(transport=transport, headers=self._headers, timeout=POLL_TIMEOUT_S)
         self.base_url = base_url.rstrip("/").removesuffix("/v1")
         self._status = ApiStatus()
         self._models_at = None
 
     async def close(self) -> None:
-        await self._client.aclose()
+        for client in (*self._left, self._client):
+            await client.aclose()
 
     # -- watching ------------------------------------------------------------------------------------------------------------------
 

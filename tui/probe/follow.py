@@ -55,7 +55,7 @@ def play(arguments: Dict[str, Any], link: Link) -> None:
     if arguments.get("source", "file") == "file":
         FileFollower(arguments, link).run()
     else:
-        from tui.probe.sources import follow_source
+        from tui.probe.children import follow_source
 
         follow_source(arguments, link)
 

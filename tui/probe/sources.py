@@ -1,34 +1,23 @@
-"""Sources of a log beyond files: the journal, containers, pods, any command. Each is a child command on the leash whose output is
-followed; each can go on where an earlier run stopped, without losing or repeating a line.
+"""Sources of a log beyond files: the journal, containers, pods, any command. Each is a child command whose output is followed
+(`children`); each can go on where an earlier run stopped, without losing or repeating a line.
 
 Python 3.8: this runs on the GPU host.
 """
 
 import calendar
 import json
-import os
 import re
-import select
 import subprocess
 import zlib
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
-from tui.probe.become import Become, denied, environment
+from tui.probe.become import environment
 from tui.probe.leash import Link
-from tui.probe.lines import LONGEST, LineCutter
-from tui.probe.outlet import Digest, Outlet
-from tui.probe.scan import LineFilter
+from tui.probe.supervisors import docker, kubernetes, systemd
 
-QUIET_S = 0.6
-"""A child that is silent for this long has told its past; what comes now is live."""
-FIRST_WORD_S = 15.0
-"""What a child gets to say its first word."""
-AGAIN_S = 2.0
-FLOOD_LINES = 2000
 LAST_LINES = 64
-LONGEST_RECORD = 1 << 20
-"""Bytes of a record; journald tells a line that is no text as a list of numbers."""
 JOURNAL_LINES = 50000
+PREVIOUS_LINES = 2000
 _STAMP = re.compile(rb"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(Z|[+-]\d\d:?\d\d) ?")
 
 Item = NamedTuple("Item", [("text", str), ("stamp", Optional[float]), ("token", Any)])
@@ -36,20 +25,6 @@ Item = NamedTuple("Item", [("text", str), ("stamp", Optional[float]), ("token", 
 
 class Problem(Exception):
     """Why the source can't be read now."""
-
-
-def follow_source(arguments: Dict[str, Any], link: Link) -> None:
-    """Plays role "follow" for a source that is no file."""
-    kind = str(arguments["source"])
-    if kind == "tmux":
-        from tui.probe.panes import PaneFollower
-
-        PaneFollower(arguments, link).run()
-        return
-    kinds = {"journal": Journal, "docker": Docker, "compose": Compose, "kubectl": Kubectl, "command": Command}
-    if kind not in kinds:
-        raise ValueError("there is no log source %r" % kind)
-    ChildFollower(kinds[kind](arguments, link), arguments, link).run()
 
 
 class Source:
@@ -69,6 +44,10 @@ class Source:
 
     def item(self, line: bytes) -> Optional[Item]:
         """A line of its output; None for one that was told before. Raises Problem for one that is an error of the command."""
+        return self.record(line)
+
+    def record(self, line: bytes) -> Item:
+        """A line of its output, told before or not. Raises Problem."""
         raise NotImplementedError
 
     def see(self, item: Item) -> None:
@@ -78,6 +57,14 @@ class Source:
     def after_gap(self, items: List[Item]) -> List[Item]:
         """Of what a new child told of the past, what is new."""
         return items
+
+    def supervisor(self) -> Optional[Dict[str, Any]]:
+        """What supervises the server, and what it says of the server's ends; None where nothing does."""
+        return None
+
+    def previous(self) -> Optional[List[str]]:
+        """The command that tells the end of the log of the start before the present one; None where there is none."""
+        return None
 
     def output(self, argv: Sequence[str], timeout: float = 10.0) -> Optional[str]:
         """What a short command prints; None where it fails."""
@@ -103,18 +90,34 @@ class Source:
 class Journal(Source):
     """`journal:UNIT`, or `journal:user/UNIT` for the user's own manager. JSON, since plain output hides what holds a colour."""
 
-    def argv(self) -> List[str]:
-        user = ["--user"] if self.name.startswith("user/") else []
-        unit = self.name[5:] if user else self.name
-        argv = ["journalctl", *user, "-u", unit, "-o", "json", "--all", "--no-pager", "-f"]
-        if self.place.get("cursor"):
-            return [*argv, "-n", "all", "--after-cursor=" + str(self.place["cursor"])]
-        since = self.output(["systemctl", *user, "show", "-p", "ExecMainStartTimestamp", "--value", unit])
-        if since and re.search(r"\d\d:\d\d", since):
-            return [*argv, "-n", "all", "--since=" + since]
-        return [*argv, "-n", str(JOURNAL_LINES)]
+    def __init__(self, arguments: Dict[str, Any], link: Link) -> None:
+        super().__init__(arguments, link)
+        self._user = ["--user"] if self.name.startswith("user/") else []
+        self._unit = self.name[5:] if self._user else self.name
 
-    def item(self, line: bytes) -> Optional[Item]:
+    def argv(self) -> List[str]:
+        if self.place.get("cursor"):
+            return [*self._journal(), "-f", "-n", "all", "--after-cursor=" + str(self.place["cursor"])]
+        since = self._started()
+        if since is not None:
+            return [*self._journal(), "-f", "-n", "all", "--since=" + since]
+        return [*self._journal(), "-f", "-n", str(JOURNAL_LINES)]
+
+    def _journal(self) -> List[str]:
+        return ["journalctl", *self._user, "-u", self._unit, "-o", "json", "--all", "--no-pager"]
+
+    def _started(self) -> Optional[str]:
+        since = self.output(["systemctl", *self._user, "show", "-p", "ExecMainStartTimestamp", "--value", self._unit])
+        return since if since and re.search(r"\d\d:\d\d", since) else None
+
+    def supervisor(self) -> Optional[Dict[str, Any]]:
+        return systemd(self.output, self._unit, bool(self._user))
+
+    def previous(self) -> Optional[List[str]]:
+        since = self._started()
+        return [*self._journal(), "-n", str(PREVIOUS_LINES), "--until=" + since] if since is not None else None
+
+    def record(self, line: bytes) -> Item:
         try:
             entry = json.loads(line)
         except ValueError:
@@ -146,11 +149,17 @@ class Stamped(Source):
         since = self.place.get("since")
         return None if since is None else str(since)
 
-    def item(self, line: bytes) -> Optional[Item]:
+    def record(self, line: bytes) -> Item:
         match = _STAMP.match(line)
         if match is None:
             raise Problem(line.decode("utf-8", "replace").strip())
         key = _nanoseconds(match)
+        token = (key, match.group(0).strip().decode("ascii"))
+        return Item(line[match.end() :].decode("utf-8", "replace"), key / 1e9, token)
+
+    def item(self, line: bytes) -> Optional[Item]:
+        item = self.record(line)
+        key = item.token[0]
         told = self.place.get("ns")
         if told is not None:
             if key < told:
@@ -158,8 +167,7 @@ class Stamped(Source):
             if key == told and self._repeated > 0:
                 self._repeated -= 1
                 return None
-        token = (key, match.group(0).strip().decode("ascii"))
-        return Item(line[match.end() :].decode("utf-8", "replace"), key / 1e9, token)
+        return item
 
     def see(self, item: Item) -> None:
         key, since = item.token
@@ -190,6 +198,19 @@ class Docker(Stamped):
         when = ["--since", since] if since else []
         return [program, "logs", "--timestamps", "--follow", *when, container]
 
+    def supervisor(self) -> Optional[Dict[str, Any]]:
+        try:
+            return docker(self.output, self.program(), self.container())
+        except Problem:
+            return None
+
+    def previous(self) -> Optional[List[str]]:
+        program, container = self.program(), self.container()
+        started = self.output([program, "inspect", "-f", "{{.State.StartedAt}}", container])
+        if not started or not started[:4].isdigit():
+            return None
+        return [program, "logs", "--timestamps", "--until", started, "--tail", str(PREVIOUS_LINES), container]
+
 
 class Compose(Docker):
     """`compose:SERVICE` or `compose:PROJECT/SERVICE`: the service's newest container."""
@@ -217,6 +238,16 @@ class Kubectl(Stamped):
         when = ["--since-time=" + since] if since else []
         return ["kubectl", "logs", "--timestamps", "--follow", "-n", words[0], words[1], *container, *when]
 
+    def supervisor(self) -> Optional[Dict[str, Any]]:
+        words = self.name.split("/")
+        return kubernetes(self.output, words[0], words[1], words[2] if len(words) > 2 else None) if len(words) > 1 else None
+
+    def previous(self) -> Optional[List[str]]:
+        words = self.name.split("/")
+        container = ["-c", words[2]] if len(words) > 2 else []
+        tail = "--tail=%d" % PREVIOUS_LINES
+        return ["kubectl", "logs", "--timestamps", "--previous", tail, "-n", words[0], words[1], *container]
+
 
 class Command(Source):
     """`command:…`, run by the host's /bin/sh. It knows no place of its own: the last lines told are looked for in what it says
@@ -227,7 +258,7 @@ class Command(Source):
     def argv(self) -> List[str]:
         return ["/bin/sh", "-c", self.name]
 
-    def item(self, line: bytes) -> Optional[Item]:
+    def record(self, line: bytes) -> Item:
         return Item(line.decode("utf-8", "replace"), None, zlib.crc32(line))
 
     def see(self, item: Item) -> None:
@@ -239,163 +270,7 @@ class Command(Source):
         return items[overlap([item.token for item in items], list(self.place.get("last") or ())) :]
 
 
-class ChildFollower:
-    """Runs a source's command again and again, and tells what is new."""
-
-    def __init__(self, source: Source, arguments: Dict[str, Any], link: Link) -> None:
-        self._source = source
-        self._link = link
-        self._out = Outlet(link)
-        self._become = Become(arguments, link)
-        self._label = "%s:%s" % (arguments["source"], source.name)
-        self._tail = int(arguments.get("tail", 400))
-        self._starts = LineFilter([str(text) for text in arguments.get("start_markers") or ()])
-        self._important = LineFilter([str(text) for text in arguments.get("important") or ()])
-        self._resumed = bool(source.place)
-        self._first = True
-        self._why: Optional[str] = None
-        self._told = False
-
-    def run(self) -> None:
-        """For ever."""
-        if isinstance(self._source, Journal) and not self._source.name.startswith("user/"):
-            self._become.take_over()  # without rights it shows nothing of the system's units, and says so in passing at most
-        while True:
-            try:
-                why = self._run_once()
-            except Problem as problem:
-                why = str(problem)
-            except OSError as error:
-                why = "%s: %s" % (error.filename or "the command", os.strerror(error.errno or 0))
-            self._caught_up()
-            self._say(self._explained(why))
-            self._link.request(AGAIN_S)
-
-    def _explained(self, why: Optional[str]) -> Optional[str]:
-        """The reason with what would give the missing right; with `become`, this process may end here, and another goes on."""
-        if why is None or not denied(why):
-            return why
-        if not isinstance(self._source, Kubectl):  # its rights are the cluster's, and lie in the user's own files
-            self._become.take_over(**{"from": self._source.place or None})
-        return "%s (%s)" % (why, self._become.advice())
-
-    def _say(self, why: Optional[str]) -> None:
-        if why != self._why or not self._told:
-            self._told = True
-            self._why = why
-            self._out.source(self._label, why=why)
-
-    def _caught_up(self) -> None:
-        if self._first:
-            self._first = False
-            self._out.caught_up()
-
-    def _run_once(self) -> Optional[str]:
-        """Follows one child to its end; says why it ended."""
-        argv = self._source.argv()
-        child = self._link.spawn(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment()
-        )
-        assert child.stdout is not None
-        fd = child.stdout.fileno()
-        self._problem: Optional[str] = None
-        try:
-            cutter = LineCutter(longest=LONGEST_RECORD, only_lf=self._source.records)
-            ended = self._tell_past(fd, cutter)
-            while not ended:
-                ended, items = self._read(fd, cutter, None)
-                self._tell(items, live=True)
-            child.wait()
-            self._link.reaped(child)
-            if child.returncode:
-                return self._problem or "%s ended with exit status %s" % (argv[0], child.returncode)
-            return self._problem or "its command has ended; it is run again"
-        except BaseException:
-            self._link.kill(child)
-            raise
-        finally:
-            child.stdout.close()
-
-    def _tell_past(self, fd: int, cutter: LineCutter) -> bool:
-        """What the child tells of the time before it began. True when it ended meanwhile."""
-        digest = Digest(self._tail, self._starts.matches, self._important.matches)
-        behind: List[Item] = []
-        quiet = FIRST_WORD_S
-        fresh = not self._source.place
-        while True:
-            ended, items = self._read(fd, cutter, quiet)
-            if items:
-                quiet = QUIET_S
-            elif not ended:
-                break
-            for item in items:
-                if fresh:
-                    digest.add(item.text, item)
-                else:
-                    behind.append(item)
-            if ended:
-                break
-        # A command that complains and goes on says nothing more, maybe for ever.
-        silent = self._problem is not None and not digest.count and not behind
-        if not (silent and ended):
-            self._say(self._explained(self._problem) if silent else None)
-        if fresh:
-            chosen = [item for _, _, item in digest.chosen()]
-            if chosen:
-                self._out.start(None)
-                for item in chosen:
-                    self._source.see(item)
-                self._send(chosen, live=False)
-        else:
-            self._tell(self._source.after_gap(behind), live=False)
-        self._caught_up()
-        return ended
-
-    def _read(self, fd: int, cutter: LineCutter, timeout: Optional[float]) -> Tuple[bool, List[Item]]:
-        """(ended, items): waits for bytes, `timeout` seconds at most; an unfinished line is told after a moment of silence."""
-        if not select.select([fd], [], [], QUIET_S if timeout is None else timeout)[0]:
-            lines = cutter.flush(bars_only=False) if timeout is None and not self._source.records else []
-            return False, self._items(lines)
-        data = os.read(fd, 1 << 18)
-        return not data, self._items(cutter.feed(data) if data else cutter.flush(bars_only=False))
-
-    def _items(self, lines: List[str]) -> List[Item]:
-        items = []
-        for line in lines:
-            try:
-                item = self._source.item(line.encode("utf-8", "replace"))
-            except Problem as problem:
-                self._problem = str(problem) or self._problem
-                continue
-            if item is not None:
-                items.append(item)
-        return items
-
-    def _tell(self, items: List[Item], live: bool) -> None:
-        if not items:
-            return
-        if self._problem is None:
-            self._say(None)
-        for item in items:
-            self._source.see(item)
-        if len(items) > FLOOD_LINES or self._link.outlet_blocked():
-            last = items[-self._tail :]
-            chosen = [item for item in items[: -self._tail] if self._important.matches(item.text)][-FLOOD_LINES:]
-            self._out.skipped(len(items) - len(last) - len(chosen))
-            items = chosen + last
-        self._send(items, live)
-
-    def _send(self, items: List[Item], live: bool) -> None:
-        lines: List[str] = []
-        stamps: List[Optional[float]] = []
-        for item in items:
-            # One record may hold several lines, or every state of a bar.
-            pieces = [piece[:LONGEST] for piece in re.split(r"\r*\n|\r+", item.text)]
-            pieces = [piece for piece in pieces if piece] or [""]
-            lines += pieces
-            stamps += [item.stamp] * len(pieces)
-        told = any(stamp is not None for stamp in stamps)
-        self._out.lines(lines, dict(self._source.place), live=live, stamps=stamps if told else None)
+KINDS = {"journal": Journal, "docker": Docker, "compose": Compose, "kubectl": Kubectl, "command": Command}
 
 
 def overlap(lines: Sequence[Any], last: Sequence[Any], tolerance: int = 0) -> int:

@@ -18,6 +18,7 @@ class Server:
     started_at: float | None = None
     """The host's wall clock."""
     model: str | None = None
+    served_name: str | None = None
     port: int | None = None
     host: str | None = None
     """The address it listens on, as its arguments say."""
@@ -25,12 +26,28 @@ class Server:
     source: str | None = None
     why: str | None = None
     tls: bool = False
+    uds: str | None = None
+    """The Unix socket that it listens on instead of a port; not cleaned: it is a path to open."""
     orphan: bool = False
     """An engine whose API server is gone: it serves nobody and keeps its GPU memory."""
 
     @property
+    def where(self) -> str | int | None:
+        """What it listens on: its port, or its Unix socket."""
+        return self.uds or self.port
+
+    @property
+    def words(self) -> str:
+        """It in a line, cleaned."""
+        model = self.served_name or self.model or "model unknown"
+        at = f", unix:{clean(self.uds)}" if self.uds else f", port {self.port}" if self.port is not None else ""
+        return f"{self.engine} {model}{at}, pid {self.pid}, user {self.user or '—'}"
+
+    @property
     def api(self) -> str | None:
-        """The API's address as seen from the host."""
+        """The API's address as seen from the host; of a server on a Unix socket the one to ask through that."""
+        if self.uds is not None:
+            return "http://localhost"
         if self.host is None or self.port is None:
             return None
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -51,6 +68,7 @@ def servers_from_frame(frame: Mapping[str, Any]) -> tuple[Server, ...]:
                 user=_text(entry.get("user")),
                 started_at=_number(entry.get("started_at")),
                 model=_text(entry.get("model")),
+                served_name=_text(entry.get("served_name")),
                 port=entry["port"] if isinstance(entry.get("port"), int) else None,
                 host=_text(entry.get("host")),
                 needs_key=entry["needs_key"] if isinstance(entry.get("needs_key"), bool) else None,
@@ -58,6 +76,7 @@ def servers_from_frame(frame: Mapping[str, Any]) -> tuple[Server, ...]:
                 source=str(entry["source"]) if entry.get("source") else None,
                 why=_text(entry.get("why")),
                 tls=entry.get("tls") is True,
+                uds=str(entry["uds"]) if entry.get("uds") else None,
                 orphan=entry.get("orphan") is True,
             )
         )

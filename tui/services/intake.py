@@ -6,12 +6,15 @@ from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from tui.core.deployment import Event, LogLine, LogRead, LogRestarted, LogSourceChanged
+from tui.core.deployment import Event, LogLine, LogRead, LogRestarted, LogSourceChanged, SupervisorTold
 from tui.core.logs.reader import LogReader
+from tui.core.logs.state import Failure
+from tui.core.supervisor import supervisor_from_frame
 from tui.core.text import clean
 
 SLICE_S = 0.005
 LONGEST_LINE = 4096
+PREVIOUS_LINES = 2000
 
 
 class LogIntake:
@@ -24,6 +27,8 @@ class LogIntake:
         """What the follower gave as its place: handed back as `from` when it is started again."""
         self.caught_up = asyncio.Event()
         """Set once everything that the log held at attach has been read."""
+        self.before: Failure | None = None
+        """Why the start before the present one ended, where its supervisor keeps that log."""
         self._waiting: deque[tuple[str, float | None, int | None, bool]] = deque()
 
     async def take(self, frame: Mapping[str, Any]) -> AsyncIterator[Event]:
@@ -44,6 +49,10 @@ class LogIntake:
             case "rotated" | "truncated" as what:
                 yield LogSourceChanged(clean(str(frame.get("path") or self.source)), None)
                 yield LogRead((LogLine(f"— the log was {what} —"),), self.reader.state)
+            case "previous":
+                self.before = _ended_why(frame)
+            case "supervisor":
+                yield SupervisorTold(supervisor_from_frame(frame, self.before))
             case "caught_up":
                 self.caught_up.set()
             case "error":
@@ -79,3 +88,11 @@ class LogIntake:
                     read.append(line if number is not None else LogLine(line.text, line.level, None, line.at))
             yield LogRead(tuple(read), self.reader.state)
             await asyncio.sleep(0)
+
+
+def _ended_why(frame: Mapping[str, Any]) -> Failure | None:
+    """Why the log of an earlier start says that it ended."""
+    reader = LogReader()
+    for line in list(frame.get("lines") or ())[-PREVIOUS_LINES:]:
+        reader.feed(str(line)[:LONGEST_LINE])
+    return reader.state.failure

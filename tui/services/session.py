@@ -3,11 +3,14 @@
 import asyncio
 import contextlib
 import random
+import shlex
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Protocol
+
+import msgspec
 
 from tui.core.connection import ConnectionState, Link, retry_delay_s
 from tui.core.deployment import ConnectionChanged, DeploymentState, Event, HistoryRead, OutlookMade, fold
@@ -17,6 +20,8 @@ from tui.core.signs import SignTracker
 from tui.host.api import ApiClient
 from tui.host.base import Host, HostError, Refused
 from tui.record.store import RecordError
+from tui.services.attach import Wanted
+from tui.services.found import Server
 from tui.services.watch import Watch
 from tui.settings import Deployment, Settings
 
@@ -53,6 +58,7 @@ class Session:
         record: LoadRecord | None = None,
         *,
         api_key: str | None = None,
+        port: int | None = None,
     ) -> None:
         self.name = name
         self.target = target
@@ -64,6 +70,10 @@ class Session:
         self.signs = SignTracker()
         self._api: ApiClient | None = None
         self._api_key = api_key
+        self._port = port
+        self._configured_api = deployment.api
+        self._chosen: int | None = None
+        self._asked: Server | None = None
         self._retry = asyncio.Event()
         self._news: set[asyncio.Event] = set()
         self._work: asyncio.Task[None] | None = None
@@ -110,6 +120,41 @@ class Session:
 
     def _verify(self) -> Any:
         return self.deployment.ca_file or True
+
+    # -- which server --------------------------------------------------------------------------------------------------------------
+
+    @property
+    def wanted(self) -> Wanted:
+        """What is known of the server that is meant."""
+        log = self.deployment.engines[0].log
+        return Wanted(self._configured_api, log, self.name in self.settings.deployments, self._port, self._chosen)
+
+    @property
+    def become(self) -> list[str]:
+        """The words before a command that may see more on the host."""
+        return shlex.split(self.deployment.engines[0].become)
+
+    @property
+    def servers(self) -> tuple[Server, ...]:
+        """The servers that run on the host, youngest last."""
+        return self._watch.servers
+
+    def choose(self, pid: int) -> None:
+        """Watches this one of `servers`: its log, its API, its process."""
+        self._chosen = pid
+        self._watch.decide()
+
+    def ask(self, server: Server) -> None:
+        """Has the API client ask this server, where nobody said at which address the API is."""
+        address = server.api
+        if address is None or not self.wanted.moves or self.deployment.direct or self._asked == server:
+            return
+        self._asked = server
+        if server.uds is not None:
+            self.api.move(address, self.host.transport(verify=self._verify(), uds=server.uds))
+        elif self.api.base_url != address:
+            self.api.move(address, self.host.transport(verify=self._verify()))
+        self.deployment = msgspec.structs.replace(self.deployment, api=address)
 
     # -- what the screen and the commands use --------------------------------------------------------------------------------------
 

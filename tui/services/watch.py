@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tui.core.connection import retry_delay_s
-from tui.core.deployment import ApiPolled, GpusSampled, LogSourceChanged, MachineSampled, ProcessesSeen, ServerSeen, SupervisorTold
+from tui.core.deployment import ApiPolled, GpusSampled, LogRestarted, LogSourceChanged, MachineSampled, ProcessesSeen, ServerSeen
 from tui.core.gpu import GpuSample
 from tui.core.gpu_frames import gpus_from_frame, machine_from_frame
 from tui.core.important import IMPORTANT, NOISE
 from tui.core.logs.report import START_MARKERS
 from tui.core.logs.state import LoadState, Phase
 from tui.core.machine import MachineSample
-from tui.host.base import HostError, ProbeFailed, Unreachable
+from tui.host.base import HostError, ProbeFailed, ProbeStream, Unreachable
 from tui.record.store import RecordError
 from tui.services.attach import alive, meant, undecided
 from tui.services.found import Server, servers_from_frame
@@ -36,6 +36,7 @@ TAIL_S = 120.0
 GAVE_UP_S = 5.0
 """A role that ran longer than this before it ended is started again at once; a shorter one after a growing pause."""
 
+_UNREAD = "its output can't be read"
 LOG_KINDS = ("file", "journal", "docker", "compose", "kubectl", "tmux", "command")
 
 
@@ -205,7 +206,7 @@ class Watch:
             self._changed.clear()
             await self._changed.wait()
         if self.server.source is None:
-            self._session.publish(LogSourceChanged("auto", self.server.why or "its output can't be read"))
+            self._session.publish(LogSourceChanged("auto", f"{self.server.why or _UNREAD}; its API and the GPUs still tell"))
             self._changed.clear()
             await self._changed.wait()
             return None
@@ -269,8 +270,11 @@ class Watch:
 
     async def _follow_once(self, source: str) -> None:
         if self._intake is None or self._intake.source != source:
+            other = self._intake is not None
             self._intake = LogIntake(source)
             self._session.publish(LogSourceChanged(source))
+            if other:
+                self._session.publish(LogRestarted(self._intake.reader.state))
         intake = self._intake
         async for event in intake.drain():
             self._session.publish(event)
@@ -278,6 +282,7 @@ class Watch:
             stream = await self._session.host.start_probe(FOLLOW, self._follow_arguments(source, intake))
         except ProbeFailed as error:
             raise NoProbe(error) from None
+        leaving = asyncio.create_task(self._leave_for_another(stream, source))
         try:
             async for frame in stream:
                 self._see_clock(frame)
@@ -289,7 +294,18 @@ class Watch:
                 if intake.reader.state.ready and not was_ready:
                     self._ready_said.set()  # ask the API at once: its word is the one that counts
         finally:
+            leaving.cancel()
             await stream.close()
+
+    async def _leave_for_another(self, stream: ProbeStream, source: str) -> None:
+        """Ends the stream when the server that is meant writes elsewhere: another was chosen, or it was started anew."""
+        while self._engine.log == "auto":
+            server = self.server
+            if server is not None and server.source not in (None, source):
+                await stream.close()
+                return
+            self._changed.clear()
+            await self._changed.wait()
 
     async def _follow_without_probe(self, error: ProbeFailed) -> None:
         """A file can be followed with the host's own `tail`; of anything else the reason is shown."""

@@ -1,0 +1,239 @@
+"""Follows the output of a child command that tells a log: runs it again and again, and tells what is new.
+
+Beside the lines go frames of what supervises the server:
+
+    supervisor  {"by": systemd, docker or kubernetes, "name", "running", "restarts", "exit_code", "signal", "oom_killed", "reason"}
+    previous    {"lines"}: the end of the log of the start before the present one, where the supervisor started the server again
+
+Python 3.8: this runs on the GPU host.
+"""
+
+import os
+import re
+import select
+import subprocess
+import time
+from typing import Any, Dict, List, Optional, Tuple
+
+from tui.probe.become import Become, denied, environment
+from tui.probe.leash import Link
+from tui.probe.lines import LONGEST, LineCutter
+from tui.probe.outlet import Digest, Outlet
+from tui.probe.scan import LineFilter
+from tui.probe.sources import KINDS, Item, Journal, Kubectl, Problem, Source
+
+QUIET_S = 0.6
+"""A child that is silent for this long has told its past; what comes now is live."""
+FIRST_WORD_S = 15.0
+"""What a child gets to say its first word."""
+AGAIN_S = 2.0
+FLOOD_LINES = 2000
+LONGEST_RECORD = 1 << 20
+"""Bytes of a record; journald tells a line that is no text as a list of numbers."""
+SUPERVISOR_S = 30.0
+"""How often systemd is asked; the followed logs of containers end with them, so that is when their supervisor is asked."""
+
+
+def follow_source(arguments: Dict[str, Any], link: Link) -> None:
+    """Plays role "follow" for a source that is no file."""
+    kind = str(arguments["source"])
+    if kind == "tmux":
+        from tui.probe.panes import PaneFollower
+
+        PaneFollower(arguments, link).run()
+        return
+    if kind not in KINDS:
+        raise ValueError("there is no log source %r" % kind)
+    ChildFollower(KINDS[kind](arguments, link), arguments, link).run()
+
+
+class ChildFollower:
+    """Runs a source's command again and again, and tells what is new."""
+
+    def __init__(self, source: Source, arguments: Dict[str, Any], link: Link) -> None:
+        self._source = source
+        self._link = link
+        self._out = Outlet(link)
+        self._become = Become(arguments, link)
+        self._label = "%s:%s" % (arguments["source"], source.name)
+        self._tail = int(arguments.get("tail", 400))
+        self._starts = LineFilter([str(text) for text in arguments.get("start_markers") or ()])
+        self._important = LineFilter([str(text) for text in arguments.get("important") or ()])
+        self._resumed = bool(source.place)
+        self._first = True
+        self._why: Optional[str] = None
+        self._told = False
+        self._supervisor: Optional[Dict[str, Any]] = None
+        self._ask_at = 0.0
+
+    def run(self) -> None:
+        """For ever."""
+        if isinstance(self._source, Journal) and not self._source.name.startswith("user/"):
+            self._become.take_over()  # without rights it shows nothing of the system's units, and says so in passing at most
+        while True:
+            try:
+                why = self._run_once()
+            except Problem as problem:
+                why = str(problem)
+            except OSError as error:
+                why = "%s: %s" % (error.filename or "the command", os.strerror(error.errno or 0))
+            self._caught_up()
+            self._say(self._explained(why))
+            self._link.request(AGAIN_S)
+
+    def _explained(self, why: Optional[str]) -> Optional[str]:
+        """The reason with what would give the missing right; with `become`, this process may end here, and another goes on."""
+        if why is None or not denied(why):
+            return why
+        if not isinstance(self._source, Kubectl):  # its rights are the cluster's, and lie in the user's own files
+            self._become.take_over(**{"from": self._source.place or None})
+        return "%s (%s)" % (why, self._become.advice())
+
+    def _say(self, why: Optional[str]) -> None:
+        if why != self._why or not self._told:
+            self._told = True
+            self._why = why
+            self._out.source(self._label, why=why)
+
+    def _caught_up(self) -> None:
+        if self._first:
+            self._first = False
+            self._out.caught_up()
+
+    def _run_once(self) -> Optional[str]:
+        """Follows one child to its end; says why it ended."""
+        self._tell_supervisor()
+        argv = self._source.argv()
+        child = self._link.spawn(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment()
+        )
+        assert child.stdout is not None
+        fd = child.stdout.fileno()
+        self._problem: Optional[str] = None
+        try:
+            cutter = LineCutter(longest=LONGEST_RECORD, only_lf=self._source.records)
+            ended = self._tell_past(fd, cutter)
+            while not ended:
+                ended, items = self._read(fd, cutter, None)
+                self._tell(items, live=True)
+                if isinstance(self._source, Journal) and time.monotonic() > self._ask_at:
+                    self._tell_supervisor()
+            child.wait()
+            self._link.reaped(child)
+            if child.returncode:
+                return self._problem or "%s ended with exit status %s" % (argv[0], child.returncode)
+            return self._problem or "its command has ended; it is run again"
+        except BaseException:
+            self._link.kill(child)
+            raise
+        finally:
+            child.stdout.close()
+
+    def _tell_supervisor(self) -> None:
+        self._ask_at = time.monotonic() + SUPERVISOR_S
+        facts = self._source.supervisor()
+        if facts is None or facts == self._supervisor:
+            return
+        before = (self._supervisor or {}).get("restarts")
+        self._supervisor = facts
+        if facts.get("restarts") and facts["restarts"] != before:
+            self._tell_previous()
+        self._link.send(dict(facts, f="supervisor"))
+
+    def _tell_previous(self) -> None:
+        """The end of the log before the present start: why the supervisor had to start the server again."""
+        argv = self._source.previous()
+        text = self._source.output(argv) if argv is not None else None
+        lines = []
+        for line in (text or "").splitlines():
+            try:
+                lines += self._pieces(self._source.record(line.encode("utf-8", "replace")).text)
+            except Problem:
+                continue
+        if lines:
+            self._link.send({"f": "previous", "lines": lines})
+
+    def _tell_past(self, fd: int, cutter: LineCutter) -> bool:
+        """What the child tells of the time before it began. True when it ended meanwhile."""
+        digest = Digest(self._tail, self._starts.matches, self._important.matches)
+        behind: List[Item] = []
+        quiet = FIRST_WORD_S
+        fresh = not self._source.place
+        while True:
+            ended, items = self._read(fd, cutter, quiet)
+            if items:
+                quiet = QUIET_S
+            elif not ended:
+                break
+            for item in items:
+                if fresh:
+                    digest.add(item.text, item)
+                else:
+                    behind.append(item)
+            if ended:
+                break
+        # A command that complains and goes on says nothing more, maybe for ever.
+        silent = self._problem is not None and not digest.count and not behind
+        if not (silent and ended):
+            self._say(self._explained(self._problem) if silent else None)
+        if fresh:
+            chosen = [item for _, _, item in digest.chosen()]
+            if chosen:
+                self._out.start(None)
+                for item in chosen:
+                    self._source.see(item)
+                self._send(chosen, live=False)
+        else:
+            self._tell(self._source.after_gap(behind), live=False)
+        self._caught_up()
+        return ended
+
+    def _read(self, fd: int, cutter: LineCutter, timeout: Optional[float]) -> Tuple[bool, List[Item]]:
+        """(ended, items): waits for bytes, `timeout` seconds at most; an unfinished line is told after a moment of silence."""
+        if not select.select([fd], [], [], QUIET_S if timeout is None else timeout)[0]:
+            lines = cutter.flush(bars_only=False) if timeout is None and not self._source.records else []
+            return False, self._items(lines)
+        data = os.read(fd, 1 << 18)
+        return not data, self._items(cutter.feed(data) if data else cutter.flush(bars_only=False))
+
+    def _items(self, lines: List[str]) -> List[Item]:
+        items = []
+        for line in lines:
+            try:
+                item = self._source.item(line.encode("utf-8", "replace"))
+            except Problem as problem:
+                self._problem = str(problem) or self._problem
+                continue
+            if item is not None:
+                items.append(item)
+        return items
+
+    def _tell(self, items: List[Item], live: bool) -> None:
+        if not items:
+            return
+        if self._problem is None:
+            self._say(None)
+        for item in items:
+            self._source.see(item)
+        if len(items) > FLOOD_LINES or self._link.outlet_blocked():
+            last = items[-self._tail :]
+            chosen = [item for item in items[: -self._tail] if self._important.matches(item.text)][-FLOOD_LINES:]
+            self._out.skipped(len(items) - len(last) - len(chosen))
+            items = chosen + last
+        self._send(items, live)
+
+    def _send(self, items: List[Item], live: bool) -> None:
+        lines: List[str] = []
+        stamps: List[Optional[float]] = []
+        for item in items:
+            # One record may hold several lines, or every state of a bar.
+            pieces = self._pieces(item.text)
+            lines += pieces
+            stamps += [item.stamp] * len(pieces)
+        told = any(stamp is not None for stamp in stamps)
+        self._out.lines(lines, dict(self._source.place), live=live, stamps=stamps if told else None)
+
+    @staticmethod
+    def _pieces(text: str) -> List[str]:
+        pieces = [piece[:LONGEST] for piece in re.split(r"\r*\n|\r+", text)]
+        return [piece for piece in pieces if piece] or [""]
