@@ -45,7 +45,7 @@ def test_a_whole_deployment(columns: int, rows: int, tmp_path: Path) -> None:
         counts = set()
 
         def counting(screen: str) -> bool:
-            counts.update(re.findall(r"(\d+) of 64", screen))
+            counts.update(re.findall(r"(\d+)(?: of |/)64", screen))
             return len(counts) >= 3
 
         terminal.until(counting)
