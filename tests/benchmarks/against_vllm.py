@@ -50,6 +50,8 @@ def ours(url: str, model: str, concurrency: int, requests: int, tokens: int) -> 
     share = Share(plan, _unknown().known, fields, order, 0, 1, 0, None, first_address(url)[0])
     outcome, busy = carry(share, 1, spawn, stopping=lambda: False, tick=lambda progress: None)
     figures = summary(outcome.records, outcome.begin, outcome.end, concurrency=concurrency)
+    if figures["failed"]:
+        raise RuntimeError(str(figures["error_examples"]))
     lags = sorted(outcome.health.lags)
     return {
         **{key: figures[key] for key in KEYS},

@@ -19,7 +19,7 @@ TAG_WORDS = 8
 ROOM_FOR_SENTENCES = 48
 """Prompts of fewer tokens are single words only."""
 
-BLIND_IDS = range(1000, 9000)
+BLIND_IDS = range(1000, 8000)
 """Token ids for a server that doesn't say which ones it has: every vocabulary in use holds these."""
 
 
