@@ -22,6 +22,8 @@ def advice(chosen: Verdictless, course: Course) -> str:
 
 
 def other(text: str, course: Course, chosen: Verdictless) -> str:
+    if "forked subprocess" in text:
+        return "Set VLLM_WORKER_MULTIPROC_METHOD=spawn."
     if "ermission denied" in text:
         return "The server's user may not read or write that path: correct its owner or mode, or the mount of the container."
     where = f"line {chosen.line}" if chosen.line else "the log"

@@ -28,6 +28,8 @@ def library(text: str, course: Course, chosen: Verdictless) -> str:
             "torch and torchvision are of different builds: install the pair that belongs together (pip install -U vllm brings "
             "both)."
         )
+    if "not found" in text and "vllm:" in text:
+        return "The vllm command is not on this shell's PATH: activate its environment, or name the command by its full path."
     module = find(r"No module named '([^']+)'", text)
     if module:
         return f"{module[1]} is not installed in this environment: reinstall vLLM in a fresh one, or use its container image."
@@ -50,6 +52,8 @@ def driver(text: str, course: Course, chosen: Verdictless) -> str:
         )
     found = find(r"found version (\d+)", text)
     version = f" (it offers CUDA {int(found[1]) // 1000}.{int(found[1]) % 1000 // 10})" if found else ""
+    if "select device driver" in text:
+        return "Docker knows no GPUs: install the NVIDIA Container Toolkit (nvidia-ctk runtime configure) and restart Docker."
     if "infer device type" in text or "NVML" in text or "no NVIDIA driver" in text.lower():
         return (
             "No GPU is visible: run nvidia-smi in the same container; docker needs --gpus all, Kubernetes a nvidia.com/gpu limit."

@@ -95,7 +95,7 @@ def missing_file(text: str, course: Course, chosen: Verdictless) -> str:
         first = missing[1].split(",")[0].strip("'\" ")
         files = "1 file of the checkpoint is missing" if count == 1 else f"{count} files of the checkpoint are missing, among them"
         return f"{files}: {first}. Fetch it again; hf download and rsync resume what is there already."
-    if "Repo id" in text or "repository ID" in text or "valid model identifier" in text:
+    if "404" in text or "Repo id" in text or "repository ID" in text or "valid model identifier" in text:
         return (
             f"{model_of(course)} is neither a directory that this process sees nor a model id: check the path, and the "
             "mount of the "
@@ -114,7 +114,7 @@ def corrupt(text: str, course: Course, chosen: Verdictless) -> str:
         shard = f"after {int(bar.done)} of {int(bar.total)} shards"
     path = find(r"'([^']+\.(?:safetensors|bin|pt|gguf))'", text)
     where = path[1] if path else shard
-    if "nput/output error" in text:
+    if "nput/output error" in text or "Stale file handle" in text:
         return f"The storage failed to read{' ' + where if where else ''}: look at dmesg and the disk's or NFS server's health."
     if "not initialized from checkpoint" in text:
         return "Weights are missing in the checkpoint: compare its files with model.safetensors.index.json and fetch what lacks."
@@ -205,8 +205,8 @@ def tokenizer(text: str, course: Course, chosen: Verdictless) -> str:
 
 
 def argument(text: str, course: Course, chosen: Verdictless) -> str:
-    if "fork" in text and "CUDA" in text:
-        return "Set VLLM_WORKER_MULTIPROC_METHOD=spawn."
+    if "Bfloat16" in text:
+        return "This GPU has no bfloat16: add --dtype half."
     heads = find(r"attention heads \((\d+)\).*?size \((\d+)\)", text)
     if heads:
         sizes = [size for size in (1, 2, 4, 8, 16, 32) if int(heads[1]) % size == 0]

@@ -19,7 +19,8 @@ RECENT_LINES = 4000
 KEPT = 400
 
 PLAIN = re.compile(
-    r"killed by the OOM killer|memory pressure|died, exit code: -9|Memory access fault by GPU|CUDA error|HIP error|NCCL WARN"
+    r"vllm: (?:command )?not found|could not select device driver|killed by the OOM killer|memory pressure|died, exit code: -9"
+    r"|Memory access fault by GPU|CUDA error|HIP error|NCCL WARN"
     r"|NCCL error|collective operation timeout"
     r"|terminate called after"
     r"|  what\(\):"
@@ -47,7 +48,8 @@ HINT = re.compile(
 """Warnings that may explain an exception much later."""
 
 FATAL = re.compile(
-    r"^Bus error|core dumped\)|exited with code (?!0\b|130\b|143\b)\d+|error while attempting to bind on address"
+    r"vllm: (?:command )?not found|could not select device driver|^Bus error|core dumped\)"
+    r"|exited with code (?!0\b|130\b|143\b)\d+|error while attempting to bind on address"
     r"|died, exit code: (?!-?15\b|0\b|None)|"
     r"EngineCore failed to start|EngineCore encountered a fatal error|EngineCore hit an exception|Engine core initialization failed"
     r"|Engine process failed to start|WorkerProc failed to start|WorkerProc hit an exception|AsyncLLM output_handler failed"

@@ -112,7 +112,8 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ),
         (
             "driver_mismatch",
-            r"[Ee]rror 80[234]\b|unsupported display driver|system not yet initialized|driver version is insufficient"
+            r"[Ee]rror 80[234]\b|could not select device driver|unsupported display driver|system not yet initialized"
+            r"|driver version is insufficient"
             r"|driver on your system is too old|LibRmVersionMismatch|Driver/library version mismatch|Failed to infer device type"
             r"|Can't initialize NVML|NVML Shared Library Not Found|libcuda\.so(?:\.1)?: cannot open|Found no NVIDIA driver"
             r"|forward compatibility"
@@ -137,7 +138,7 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ),
         (
             "missing_library",
-            r"GLIBC(?:XX)?_[\d.]+|undefined symbol|operator torchvision::nms does not exist"
+            r"command not found|vllm: not found|GLIBC(?:XX)?_[\d.]+|undefined symbol|operator torchvision::nms does not exist"
             r"|is already used by a Transformers config"
             r"|cannot import name|No module named|ModuleNotFoundError|ImportError|cannot open shared object file|circular import"
             r"|requires? (?:the )?(?:package|library|following packages)|please install|Please install|version mismatch"
@@ -161,11 +162,12 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"|Access to model .* is restricted"
             r"|Invalid username or password|[Ii]nvalid (?:user )?token|You need to be authenticated|awaiting a review"
             r"|not in the authorized list"
-            r"|RepositoryNotFoundError|404 Client Error|Invalid credentials|token is (?:expired|invalid)",
+            r"|Invalid credentials|token is (?:expired|invalid)",
         ),
         (
             "missing_file",
-            r"HFValidationError|Repo id must be in the form|Cannot find any model weights|referenced in index but missing"
+            r"Repository ?Not ?Found|404 Client Error|Cannot find the config file for|HFValidationError"
+            r"|Repo id must be in the form|Cannot find any model weights|referenced in index but missing"
             r"|FileNotFoundError"
             r"|does not appear to have (?:a file|files) named|No such file or directory|Invalid repository ID or local directory"
             r"|Can't load the configuration|EntryNotFoundError(?<!LocalEntryNotFoundError)"
@@ -214,7 +216,7 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"SafetensorError|safetensors_rust|deserializing header|incomplete metadata|HeaderTooLarge|InvalidHeader"
             r"|MetadataIncompleteBuffer"
             r"|not initialized from checkpoint|PytorchStreamReader|central directory|invalid load key|Input/output error"
-            r"|\[Errno 5\]|UnpicklingError"
+            r"|\[Errno 5\]|Stale file handle|UnpicklingError"
             r"|corrupt|checksum|unexpected EOF|Unexpected end of file|[Tt]runcated|EOFError|Ran out of input|consistency check"
             r"|GGUF.*invalid|file size",
         ),
@@ -238,7 +240,8 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ),
         (
             "bad_argument",
-            r"Cannot assign requested address"
+            r"Bfloat16 is only supported|Cannot assign requested address"
+            r"|Cannot assign requested address"
             r"|error: (?:unrecognized arguments?|argument|the following arguments|invalid|ambiguous)|vllm.*: error:"
             r"|validation errors? for \w+"
             r"|must be divisible by|divisible by tensor|invalid (?:int|float|choice)|unexpected keyword argument"
