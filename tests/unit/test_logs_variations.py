@@ -318,6 +318,15 @@ STARTS: Table = {
         ),
         {"phase": "ready"},
     ),
+    "a server a rank": (
+        lambda: (
+            Log()
+            .starts(api="APIServer_DPRank_0 pid=11")
+            .starts(api="APIServer_DPRank_1 pid=12")
+            .raw("INFO:     Application startup complete.")
+        ),
+        {"phase": "warming_up", "restarts": 0},
+    ),
     "Rust front end": (
         lambda: (
             Log()
@@ -663,6 +672,12 @@ FAILURES: Table = {
         "starting",
         "65536",
         advice="32,768",
+    ),
+    "a value refused in words that no rule knows": failing(
+        lambda: config("NotImplementedError: EAGLE3 with pipeline parallel is not there yet."),
+        "bad_argument",
+        "starting",
+        "EAGLE3",
     ),
     "unknown option": failing(
         lambda: Log().raw("usage: vllm serve [model_tag] [options]", "vllm: error: unrecognized arguments: --frobnicate"),

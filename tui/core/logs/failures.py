@@ -70,6 +70,9 @@ ANNOUNCEMENT = re.compile(r"(?:failed to start|hit an exception|encountered a fa
 """What a traceback follows."""
 
 
+_REFUSALS = ("ValueError", "NotImplementedError", "ValidationError")
+
+
 @dataclass(slots=True)
 class Trouble:
     """One exception or plain line that may be the cause, or that wraps it."""
@@ -100,6 +103,8 @@ class Trouble:
         self.kind = kind_of(self.text)
         if self.kind == "other":
             self.kind = kind_of(raised.full)
+        if self.kind == "other" and self.phase is Phase.STARTING and not self.worker and raised.type.endswith(_REFUSALS):
+            self.kind = "bad_argument"  # before anything is loaded, a value that is refused comes from the configuration
         self.consequence = is_consequence(raised.full[:600])
 
 

@@ -241,7 +241,6 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         (
             "bad_argument",
             r"Bfloat16 is only supported|Cannot assign requested address"
-            r"|Cannot assign requested address"
             r"|error: (?:unrecognized arguments?|argument|the following arguments|invalid|ambiguous)|vllm.*: error:"
             r"|validation errors? for \w+"
             r"|must be divisible by|divisible by tensor|invalid (?:int|float|choice)|unexpected keyword argument"

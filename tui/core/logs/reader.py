@@ -312,7 +312,8 @@ class LogReader:
             course.banner = True
             course.banner_speaker = key
             return
-        if course.phase in (Phase.STARTING,) and key != course.banner_speaker and "ApiServer_" in key:
+        if course.phase is Phase.STARTING and key != course.banner_speaker and ("ApiServer_" in key or "_DPRank_" in key):
+            course.api_servers += "_DPRank_" in key  # one server a rank, each with a banner of its own
             return
         self._new_start(line)
         self._course.banner = True
