@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 import msgspec
 
-from tui.cli.exits import Exit
+from tui.cli.exits import Exit, Fail
 from tui.cli.failures import state_directory
 from tui.settings import Deployment, Engine, Settings, SettingsError, load_settings
 
@@ -20,15 +20,7 @@ if TYPE_CHECKING:
     from tui.record.store import Record
     from tui.services.session import Session
 
-__all__ = ["Exit", "Fail", "api_key", "load_settings", "open_record", "open_session", "resolve", "run"]
-
-
-class Fail(click.ClickException):
-    """Ends a command with a message on stderr and an exit code."""
-
-    def __init__(self, code: Exit, message: str) -> None:
-        super().__init__(message)
-        self.exit_code = code
+__all__ = ["Exit", "Fail", "api_key", "attached", "load_settings", "open_record", "open_session", "resolve", "run"]
 
 
 def config_option(function: Any) -> Any:
@@ -43,6 +35,13 @@ def config_option(function: Any) -> Any:
     return click.option(
         "--config", "settings", metavar="FILE", callback=read, help="Another configuration file (READYROOM_CONFIG)."
     )(function)
+
+
+def port_option(function: Any) -> Any:
+    """Adds `--port`: the server that is meant where several run on a host."""
+    return click.option("--port", type=click.IntRange(1, 65535), help="The server on this port, where several run on the host.")(
+        function
+    )
 
 
 def accept_new_option(function: Any) -> Any:
@@ -76,7 +75,12 @@ def api_key(deployment: Deployment, *, base_url: bool = False) -> str | None:
     Raises Fail where the command fails or the named variable is unset.
     """
     if deployment.api_key_command:
-        done = subprocess.run(shlex.split(deployment.api_key_command), capture_output=True, text=True, timeout=30, check=False)
+        try:
+            done = subprocess.run(shlex.split(deployment.api_key_command), capture_output=True, text=True, timeout=30, check=False)
+        except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+            # not the error's own words: they would repeat the command
+            why = "it did not end within 30 s" if isinstance(error, subprocess.TimeoutExpired) else "it can't be run"
+            raise Fail(Exit.USAGE, f"api_key_command failed: {why}: run it by hand to see why") from None
         if done.returncode != 0 or not done.stdout.strip():
             raise Fail(Exit.USAGE, f"api_key_command failed (exit {done.returncode}): run it by hand to see why")
         return done.stdout.strip()
@@ -95,6 +99,22 @@ def open_record() -> "Record":
     return Record(state_directory() / "record.sqlite")
 
 
+async def attached(session: "Session") -> None:
+    """Has the session's API ask the server that runs on its connected host, where nobody said at which address it is.
+
+    Raises Fail (usage) where several run and none was named.
+    """
+    from tui.host.base import ProbeFailed
+    from tui.services.attach import Undecided, attach
+
+    try:
+        await attach(session)
+    except Undecided as error:
+        raise Fail(Exit.USAGE, str(error)) from None
+    except (ProbeFailed, TimeoutError):
+        return  # without a probe nothing is found; the usual address is asked
+
+
 def open_session(
     settings: Settings,
     target: str | None,
@@ -102,6 +122,7 @@ def open_session(
     asker: "Asker | None" = None,
     accept_new: bool = False,
     record: "Record | None" = None,
+    port: int | None = None,
 ) -> "Session":
     """A session, disconnected, on what the user named: `async with open_session(…) as session`.
 
@@ -116,7 +137,7 @@ def open_session(
     except ValueError as error:
         raise Fail(Exit.USAGE, str(error)) from None
     key = api_key(deployment)
-    return Session(name, host_target, deployment, settings, host, record, api_key=key)
+    return Session(name, host_target, deployment, settings, host, record, api_key=key, port=port)
 
 
 def only_first_engine(deployment: Deployment) -> Deployment:

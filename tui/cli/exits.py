@@ -16,3 +16,12 @@ class Exit(IntEnum):
     REFUSED = 8
     BUG = 70
     INTERRUPTED = 130
+
+
+class Fail(Exception):
+    """Ends a command with a message on stderr and an exit code."""
+
+    def __init__(self, code: Exit, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message

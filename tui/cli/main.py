@@ -9,7 +9,7 @@ from typing import NoReturn
 import click
 
 from tui import __version__
-from tui.cli.exits import Exit
+from tui.cli.exits import Exit, Fail
 
 # command -> (module, attribute, one line of help): a module is imported only when its command runs
 COMMANDS = {
@@ -78,6 +78,8 @@ def main() -> NoReturn:
     try:
         code = cli.main(standalone_mode=False, prog_name="readyroom")
         sys.stdout.flush()
+    except Fail as error:
+        _leave(error.code, f"readyroom: {error.message}")
     except click.UsageError as error:
         hint = f"\nTry '{error.ctx.command_path} --help'." if error.ctx else ""
         _leave(Exit.USAGE, f"readyroom: {error.format_message()}{hint}")
