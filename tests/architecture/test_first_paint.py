@@ -24,7 +24,7 @@ async def run():
     app = ControlRoom(Idle())
     async with app.run_test(size=(120, 35)) as pilot:
         await pilot.pause()
-        heavy = {"asyncssh", "httpx", "httpcore", "cryptography", "markdown_it", "prometheus_client", "numpy", "sqlite3", "tree_sitter"}
+        heavy = {"asyncssh", "httpx", "httpcore", "cryptography", "markdown_it", "prometheus_client", "sqlite3", "tree_sitter"}
         print(sorted(heavy & set(sys.modules)))
 
 

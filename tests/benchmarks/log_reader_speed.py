@@ -39,7 +39,8 @@ def serving_log(megabytes: float) -> bytes:
         if second % 10 == 0:
             lines.append(
                 f"{api} INFO {clock} [loggers.py:273] Engine 000: Avg prompt throughput: 5934.1 tokens/s, Avg generation "
-                "throughput: 10991.7 tokens/s, Running: 512 reqs, Waiting: 0 reqs, GPU KV cache usage: 13.3%, Prefix cache hit rate: 8.5%"
+                "throughput: 10991.7 tokens/s, Running: 512 reqs, Waiting: 0 reqs, GPU KV cache usage: 13.3%, "
+                "Prefix cache hit rate: 8.5%"
             )
         if second % 7 == 0:
             lines.append(f"(EngineCore pid=1299) WARNING {clock} [scheduler.py:88] Preempted request because of KV cache pressure")
