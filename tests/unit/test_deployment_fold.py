@@ -24,6 +24,7 @@ from tui.core.gpu import Gpu, GpuSample
 from tui.core.logs.state import Failure, LoadState, Phase, SignsOfLife
 from tui.core.machine import MachineSample
 from tui.core.signs import SignTracker
+from tui.core.supervisor import Supervisor
 from tui.core.waiting import Outcome, Rules, Waiting
 
 ONLINE = DeploymentState("kimi", "gpu-box", connection=ConnectionState(Link.ONLINE))
@@ -198,6 +199,51 @@ def test_a_process_that_vanishes_without_a_word() -> None:
     assert wait.look(gone, 69, True) is Outcome.GOES_ON
     assert wait.look(gone, 71, True) is Outcome.FAILED
     assert "process is gone" in wait.why
+
+
+def test_a_crash_loop_too_fast_to_be_seen_failing() -> None:
+    def unit(restarts: int) -> DeploymentState:
+        return replace(ONLINE, load=LOADING, supervisor=Supervisor("systemd", "vllm.service", running=True, restarts=restarts))
+
+    wait = waiting(restarts=2)
+    assert [wait.look(unit(count), count, True) for count in range(7, 10)] == [Outcome.GOES_ON] * 3
+    assert wait.look(unit(10), 10, True) is Outcome.FAILED
+    assert "3 starts have failed" in wait.why
+    logs = waiting()
+    assert logs.look(replace(ONLINE, load=LOADING), 0, True) is Outcome.GOES_ON
+    # Broken off by hand and started anew is no failure; again and again is.
+    assert logs.look(replace(ONLINE, load=replace(LOADING, restarts=1)), 1, True) is Outcome.GOES_ON
+    assert logs.look(replace(ONLINE, load=replace(LOADING, restarts=2)), 2, True) is Outcome.FAILED
+
+
+def test_what_docker_says_of_a_container_that_was_killed() -> None:
+    killed = Supervisor("docker", "vllm", running=False, restarts=0, exit_code=137, oom_killed=True)
+    state = replace(ONLINE, load=LOADING, api=CLOSED, supervisor=killed)
+    assert status_of(state) == Status.FAILED
+    wait = waiting()
+    assert wait.look(replace(ONLINE, load=LOADING), 0, True) is Outcome.GOES_ON
+    assert wait.look(state, 1, True) is Outcome.FAILED
+    assert "docker: killed by the kernel: out of memory (OOMKilled)" in wait.why
+
+
+@pytest.mark.parametrize(
+    ("supervisor", "says"),
+    [
+        (
+            Supervisor("systemd", "v.service", restarts=3, signal=9, reason="signal"),
+            "restarted 3 times, last end: killed by SIGKILL",
+        ),
+        (Supervisor("docker", "v", running=False, exit_code=1), "docker v, last end: ended with status 1"),
+        (
+            Supervisor("kubernetes", "n/p", restarts=1, exit_code=137, reason="Error"),
+            "restarted 1 time, last end: killed by SIGKILL",
+        ),
+        (Supervisor("systemd", "v.service", restarts=0, exit_code=0, reason="success"), "systemd v.service"),
+        (Supervisor("systemd", "v.service", reason="start-limit-hit"), "last end: start-limit-hit"),
+    ],
+)
+def test_what_a_supervisor_says(supervisor: Supervisor, says: str) -> None:
+    assert supervisor.says.endswith(says)
 
 
 def test_new_does_not_take_the_old_server_for_the_new_one() -> None:

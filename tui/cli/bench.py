@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tui import __version__
-from tui.cli.context import Exit, Fail, accept_new_option, api_key, config_option, open_record, open_session, resolve, run
+from tui.cli.context import Exit, Fail, accept_new_option, api_key, attached, config_option, open_record, open_session, resolve, run
 from tui.core.benchmark import Plan, Point, Progress, Result, Vantage
 from tui.core.benchmark_plan import estimate, powers, single_stream, steps_of
 from tui.core.benchmark_report import csv_of, document, saved_document, saved_name
@@ -303,6 +303,7 @@ async def _by_target(
     session = open_session(settings, target, asker=terminal_asker(), accept_new=accept_new)
     async with session.host:
         await session.host.connect()
+        await attached(session)
         async with GpuWatch(session.host, deployment.engines[0].gpus) as gpus:
             benchmarks = Benchmarks.of_session(session, lambda: open_host("local"), __version__, gpus=gpus.newest)
             try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tui.cli.context import Exit, Fail, accept_new_option, config_option, open_record, open_session, run
+from tui.cli.context import Exit, Fail, accept_new_option, attached, config_option, open_record, open_session, port_option, run
 from tui.core.smoke import Outcome, SmokeResult, SmokeRun
 from tui.settings import Settings
 
@@ -27,25 +27,29 @@ MARKS = {Outcome.PASSED: ("✓", "green"), Outcome.FAILED: ("✗", "red"), Outco
 @click.argument("target", required=False)
 @click.option("--model", metavar="M", help="The served model to ask, when there are several.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@port_option
 @accept_new_option
 @config_option
-def smoke(target: str | None, model: str | None, as_json: bool, accept_new: bool, settings: Settings) -> None:
+def smoke(target: str | None, model: str | None, as_json: bool, port: int | None, accept_new: bool, settings: Settings) -> None:
     """Asks a handful of prompts with known answers and judges each reply: passed, failed or inconclusive.
 
     Exit code 0 when all passed, 1 when not, 5 when the server can't be reached.
     """
-    run(_smoke(settings, target, model, as_json, accept_new))
+    run(_smoke(settings, target, model, as_json, accept_new, port))
 
 
-async def _smoke(settings: Settings, target: str | None, model: str | None, as_json: bool, accept_new: bool) -> int:
+async def _smoke(
+    settings: Settings, target: str | None, model: str | None, as_json: bool, accept_new: bool, port: int | None
+) -> int:
     from tui.cli.asking import terminal_asker
     from tui.host.api import ApiError
 
     # The session is not entered: nothing is to be watched here, only its host and its API are used.
-    session = open_session(settings, target, asker=terminal_asker(), accept_new=accept_new)
+    session = open_session(settings, target, asker=terminal_asker(), accept_new=accept_new, port=port)
     with closing(open_record()) as record:
         async with session.host, aclosing_api(session.api) as api:
             await session.host.connect()
+            await attached(session)
             try:
                 chosen = await choose_model(api, model or session.deployment.model)
                 return await _ask(api, session.name, chosen, settings, as_json, record)

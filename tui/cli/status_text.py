@@ -31,6 +31,8 @@ def _lines(state: DeploymentState) -> Iterator[str]:
         yield _row("log", f"{state.log.source}: {state.log.problem}")
     elif state.log.source:
         yield _row("log", state.log.source)
+    if state.supervisor is not None:
+        yield _row("by", state.supervisor.says)
     if state.conflict:
         yield _row("note", state.conflict)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tui.cli.context import Exit, accept_new_option, config_option, open_record, open_session, run
+from tui.cli.context import Exit, Fail, accept_new_option, config_option, open_record, open_session, port_option, run
 from tui.settings import Settings
 
 if TYPE_CHECKING:
@@ -39,25 +39,37 @@ class Duration(click.ParamType[float]):
 
 @click.command()
 @click.argument("target", required=False)
+@click.option("--all", "all_of_them", is_flag=True, help="Every deployment of the configuration, all at once.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@port_option
 @accept_new_option
 @config_option
-def status(target: str | None, as_json: bool, accept_new: bool, settings: Settings) -> None:
+def status(target: str | None, all_of_them: bool, as_json: bool, port: int | None, accept_new: bool, settings: Settings) -> None:
     """One snapshot of a TARGET: connection, GPUs, load, API.
 
-    Exit code: 0 ready, 3 loading or starting, 4 failed, 5 unreachable, 7 stopped, 8 refused.
+    Exit code: 0 ready, 3 loading or starting, 4 failed, 5 unreachable, 7 stopped, 8 refused; with --all the gravest of them.
     """
-    run(_status(settings, target, as_json, accept_new))
+    if not all_of_them:
+        run(_status(settings, target, as_json, accept_new, port))
+    if target is not None or port is not None:
+        raise Fail(Exit.USAGE, "--all stands for every deployment: give no TARGET and no --port with it")
+    if not settings.deployments:
+        raise Fail(Exit.USAGE, "the configuration has no deployments; readyroom init TARGET writes one into it")
+    from tui.cli.status_all import status_of_all
+
+    run(status_of_all(settings, as_json, accept_new))
 
 
-async def _status(settings: Settings, target: str | None, as_json: bool, accept_new: bool) -> int:
+async def _status(settings: Settings, target: str | None, as_json: bool, accept_new: bool, port: int | None) -> int:
     from tui.cli.asking import terminal_asker
     from tui.core.deployment import exit_code_of
     from tui.core.snapshot import snapshot
 
     with closing(open_record()) as record:
-        async with open_session(settings, target, asker=terminal_asker(), accept_new=accept_new, record=record) as session:
+        session = open_session(settings, target, asker=terminal_asker(), accept_new=accept_new, record=record, port=port)
+        async with session:
             state = await settled_state(session, SNAPSHOT_S)
+            _decided(session)
     if as_json:
         click.echo(json.dumps(snapshot(state, time.monotonic()), ensure_ascii=False))
     else:
@@ -66,6 +78,14 @@ async def _status(settings: Settings, target: str | None, as_json: bool, accept_
         for line in status_lines(state):
             click.echo(line)
     return exit_code_of(state)
+
+
+def _decided(session: "Session") -> None:
+    """Raises Fail where several servers run and nobody said which one is meant."""
+    from tui.services.attach import choice_text
+
+    if session.state.undecided:
+        raise Fail(Exit.USAGE, choice_text(session.target, session.servers))
 
 
 async def settled_state(session: "Session", seconds: float) -> "DeploymentState":
@@ -106,6 +126,7 @@ def _all_known(state: "DeploymentState") -> bool:
 )
 @click.option("--restarts", type=click.IntRange(0), default=0, metavar="N", help="Failed starts that a supervisor may make good.")
 @click.option("--json", "as_json", is_flag=True, help="JSON lines on stdout.")
+@port_option
 @accept_new_option
 @config_option
 def wait(
@@ -115,6 +136,7 @@ def wait(
     grace_s: float,
     restarts: int,
     as_json: bool,
+    port: int | None,
     accept_new: bool,
     settings: Settings,
 ) -> None:
@@ -127,18 +149,21 @@ def wait(
     from tui.core.waiting import Rules
 
     rules = Rules(new=new, timeout_s=timeout_s, grace_s=grace_s, restarts=restarts)
-    run(_wait(settings, target, rules, as_json, accept_new))
+    run(_wait(settings, target, rules, as_json, accept_new, port))
 
 
-async def _wait(settings: Settings, target: str | None, rules: "Rules", as_json: bool, accept_new: bool) -> int:
+async def _wait(settings: Settings, target: str | None, rules: "Rules", as_json: bool, accept_new: bool, port: int | None) -> int:
     from tui.cli.asking import terminal_asker
     from tui.cli.wait_progress import progress_for
     from tui.core.waiting import Outcome, Waiting
 
     waiting = Waiting(rules, time.monotonic())
     with closing(open_record()) as record, progress_for(as_json) as progress:
-        async with open_session(settings, target, asker=terminal_asker(), accept_new=accept_new, record=record) as session:
+        session = open_session(settings, target, asker=terminal_asker(), accept_new=accept_new, record=record, port=port)
+        async with session:
             while True:
+                if session.settled:
+                    _decided(session)
                 outcome = waiting.look(session.state, time.monotonic(), session.settled)
                 progress.show(session.state, time.monotonic() - waiting.began)
                 match outcome:

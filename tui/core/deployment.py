@@ -243,6 +243,9 @@ def status_of(state: DeploymentState) -> str:
 
 def _gone(state: DeploymentState) -> bool:
     """Whether a process that was seen is there no more, and the log never said that it ended: what SIGKILL leaves."""
+    by = state.supervisor
+    if by is not None and by.running is False and by.last_end and state.api.reach is not Reach.UP:
+        return True
     return state.signs.process_alive is False and state.server_pid is None and state.api.reach is not Reach.UP
 
 

@@ -49,6 +49,8 @@ def snapshot(state: DeploymentState, now: float) -> dict[str, Any]:
         },
         "server_pid": state.server_pid,
         "orphans": list(state.orphans),
+        "servers": [asdict(server) for server in state.servers],
+        "supervisor": None if state.supervisor is None else {**asdict(state.supervisor), "says": state.supervisor.says},
         "conflict": state.conflict,
     }
 

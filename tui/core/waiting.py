@@ -48,12 +48,16 @@ class Waiting:
     _restarts: int = 0
     _pid: int | None = None
     _old_end: bool = False
+    _had_ended: bool = False
     _renewed: bool = False
     _was_closed: bool = False
     _was_online: bool = False
     _alive_at: float | None = None
     _ended_at: float | None = None
     _failures: int = 0
+    _made_good: int = 0
+    _supervised: int | None = None
+    _cause: str = ""
 
     @property
     def renewed(self) -> bool:
@@ -79,7 +83,13 @@ class Waiting:
         self._follow(state, now)
         if self._answers(state):
             return Outcome.ANSWERS
-        return self._ended(state, now)
+        ended = self._ended(state, now)
+        if ended is Outcome.GOES_ON and self._ended_at is None and self._made_good > self.rules.restarts:
+            # Too many, though the next start is under way already.
+            times = "a start has failed" if self._made_good == 1 else f"{self._made_good} starts have failed"
+            self.why = f"{times} while this waited{f': {self._cause}' if self._cause else ''}"
+            return Outcome.FAILED
+        return ended
 
     def _settle(self, state: DeploymentState, now: float) -> None:
         if self._settled:
@@ -90,6 +100,7 @@ class Waiting:
         self._restarts = load.restarts if load else 0
         self._pid = state.server_pid
         self._old_end = load is not None and load.phase in (Phase.FAILED, Phase.STOPPED)
+        self._had_ended = self._old_end
         self._alive_at = now
 
     def _follow(self, state: DeploymentState, now: float) -> None:
@@ -104,9 +115,30 @@ class Waiting:
             self._pid = state.server_pid
         if begun or other:
             self._renewed = True
+        self._count_starts(state)
         # An end that a later start in the same log made good is no longer old news.
         if self._old_end and (begun or (load is not None and load.phase not in (Phase.FAILED, Phase.STOPPED))):
             self._old_end = False
+
+    def _count_starts(self, state: DeploymentState) -> None:
+        """Failed starts whose failure was too short to be seen: a supervisor starts the next one within 100 ms."""
+        load, by = state.load, state.supervisor
+        if load is not None:
+            if load.failure is not None and not self._old_end:
+                self._cause = load.failure.cause
+            self._restarts = min(self._restarts, load.restarts)
+            # The first one may be the old start's, or one that somebody broke off by hand.
+            self._made_good = max(self._made_good, load.restarts - self._restarts - 1)
+        if by is not None and by.restarts is not None:
+            if self._supervised is None:
+                self._supervised = by.restarts
+            more = by.restarts - self._supervised
+            if more > 0:
+                self._renewed = True
+                # What a supervisor makes good by itself has failed; of a start that was over before the wait, one is the old one's.
+                self._made_good = max(self._made_good, more - (1 if self._had_ended or self.rules.new else 0))
+                if by.before is not None:
+                    self._cause = by.before.cause
 
     def _answers(self, state: DeploymentState) -> bool:
         if status_of(state) != Status.READY:
@@ -120,6 +152,9 @@ class Waiting:
     def _ended(self, state: DeploymentState, now: float) -> Outcome:
         load = state.load
         told = load is not None and load.phase in (Phase.FAILED, Phase.STOPPED)
+        by = state.supervisor
+        supervised_end = f"{by.by}: {by.last_end}" if by is not None and by.running is False and by.last_end else None
+        told = told or (load is not None and supervised_end is not None)
         # A process that was seen and is no more has ended as well, whatever its log says.
         if load is None or not (told or (state.signs.process_alive is False and state.server_pid is None)):
             self._ended_at = None
@@ -133,7 +168,9 @@ class Waiting:
         elif not told:
             why = "its process is gone, and its log does not say why"
         else:
-            why = "it was stopped in order" if load.phase is Phase.STOPPED else "its log ends in a failure"
+            why = "it was stopped in order" if load.phase is Phase.STOPPED else "its log ends there"
+        if supervised_end is not None:
+            why += f" ({supervised_end})"
         patient = not told or self._old_end or (self.rules.new and not self._renewed) or self._failures <= self.rules.restarts
         if patient and (gone_for < self.rules.grace_s or state.server_pid is not None):
             return Outcome.GOES_ON
