@@ -50,10 +50,11 @@ def soak_words(result: Result) -> str:
     points = result.points
     if not points:
         return "nothing was observed"
-    minutes = _sum(points, "duration") / 60
+    seconds = _sum(points, "duration")
+    length = f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
     failed = _sum(points, "failed")
     words = [
-        f"observed for {minutes:.0f} min: {_sum(points, 'completed'):,.0f} requests completed, "
+        f"observed for {length}: {_sum(points, 'completed'):,.0f} requests completed, "
         + (f"{failed:,.0f} failed" if failed else "none failed")
     ]
     longest = [point for point in points if point.figures.get("repeat") == "longest prompt"]
