@@ -96,6 +96,7 @@ LOGS = (
     "servers/23-gpt-oss-120b-kv-too-small.log",
     "servers/37-r1-distill-32b-bnb-two-bars.log",
     "servers/19-deepseek-r1-rocm-oom-postload.log",
+    "servers/08-cpu-032-json-log-ready.log",
     "cpu/fail-truncated-shard.log",
     "cpu/fail-max-model-len.log",
     "cpu/sigterm-streaming.log",

@@ -4,10 +4,10 @@ from tui.core.logs import advice_host as host
 from tui.core.logs import advice_model as model
 from tui.core.logs.advice_words import Writer
 from tui.core.logs.course import Course
-from tui.core.logs.failures import Verdictless
+from tui.core.logs.failures import Finding
 
 
-def advice(chosen: Verdictless, course: Course) -> str:
+def advice(chosen: Finding, course: Course) -> str:
     """One or two sentences; never empty."""
     trouble = chosen.trouble
     text = chosen.cause
@@ -21,7 +21,7 @@ def advice(chosen: Verdictless, course: Course) -> str:
     return " ".join(writer(text, course, chosen).split())
 
 
-def other(text: str, course: Course, chosen: Verdictless) -> str:
+def other(text: str, course: Course, chosen: Finding) -> str:
     if "forked subprocess" in text:
         return "Set VLLM_WORKER_MULTIPROC_METHOD=spawn."
     if "ermission denied" in text:

@@ -2,21 +2,21 @@
 
 from tui.core.logs.advice_words import find
 from tui.core.logs.course import Course
-from tui.core.logs.failures import Verdictless
+from tui.core.logs.failures import Finding
 
 
-def shm(text: str, course: Course, chosen: Verdictless) -> str:
+def shm(text: str, course: Course, chosen: Finding) -> str:
     size = find(r"\(size (\d+)\)|to (\d+) bytes", text)
     need = f" (a segment of {int(size[1] or size[2]) / 2**20:.0f} MiB did not fit)" if size else ""
     return f"/dev/shm is too small{need}: docker run --shm-size 16g or --ipc=host; in Kubernetes an emptyDir with medium: Memory."
 
 
-def port(text: str, course: Course, chosen: Verdictless) -> str:
+def port(text: str, course: Course, chosen: Finding) -> str:
     port = f"port {course.port}" if course.port else "that port"
     return f"Another process listens on {port}: ss -ltnp shows it; end it, or choose another --port."
 
 
-def library(text: str, course: Course, chosen: Verdictless) -> str:
+def library(text: str, course: Course, chosen: Finding) -> str:
     library = find(r"(GLIBC(?:XX)?_[\d.]+)", text)
     if library:
         return (
@@ -39,7 +39,7 @@ def library(text: str, course: Course, chosen: Verdictless) -> str:
     )
 
 
-def driver(text: str, course: Course, chosen: Verdictless) -> str:
+def driver(text: str, course: Course, chosen: Finding) -> str:
     if "803" in text or "LibRmVersionMismatch" in text or "version mismatch" in text:
         return (
             "The driver's kernel module and its library differ: reboot (or reload nvidia), and drop a cuda-compat library from "
@@ -61,7 +61,7 @@ def driver(text: str, course: Course, chosen: Verdictless) -> str:
     return f"The driver is too old for this CUDA{version}: upgrade it, or use a vLLM built for an older CUDA."
 
 
-def kernel_image(text: str, course: Course, chosen: Verdictless) -> str:
+def kernel_image(text: str, course: Course, chosen: Finding) -> str:
     if "HIP error" in text or "hipError" in text:
         return "This build has no code for the GPU's architecture (rocminfo names it): use a vLLM or PyTorch built for it."
     arch = find(r"(sm_\d+)", text)
@@ -71,7 +71,7 @@ def kernel_image(text: str, course: Course, chosen: Verdictless) -> str:
     )
 
 
-def compile(text: str, course: Course, chosen: Verdictless) -> str:
+def compile(text: str, course: Course, chosen: Finding) -> str:
     if "nvcc" in text or "CUDA_HOME" in text:
         return (
             "Kernels are built at start and need a CUDA toolkit as new as the GPU: install it and set CUDA_HOME, or use vLLM's "
@@ -82,7 +82,7 @@ def compile(text: str, course: Course, chosen: Verdictless) -> str:
     return "Delete the compile cache (~/.cache/vllm/torch_compile_cache) and try again; --enforce-eager does without compilation."
 
 
-def nccl(text: str, course: Course, chosen: Verdictless) -> str:
+def nccl(text: str, course: Course, chosen: Finding) -> str:
     return (
         "Run again with NCCL_DEBUG=INFO and read its WARN lines; name the network interface with NCCL_SOCKET_IFNAME "
         "and GLOO_SOCKET_IFNAME, "
@@ -90,14 +90,14 @@ def nccl(text: str, course: Course, chosen: Verdictless) -> str:
     )
 
 
-def timeout(text: str, course: Course, chosen: Verdictless) -> str:
+def timeout(text: str, course: Course, chosen: Finding) -> str:
     return (
         "One rank did not answer: look for its own error or a hung GPU (py-spy dump --pid, dmesg for Xid), and whether all nodes "
         "joined."
     )
 
 
-def ray(text: str, course: Course, chosen: Verdictless) -> str:
+def ray(text: str, course: Course, chosen: Finding) -> str:
     need = (course.tensor or 0) * (course.pipeline or 1)
     many = f" for {need} GPUs" if need else ""
     return (
@@ -106,7 +106,7 @@ def ray(text: str, course: Course, chosen: Verdictless) -> str:
     )
 
 
-def gpus(text: str, course: Course, chosen: Verdictless) -> str:
+def gpus(text: str, course: Course, chosen: Finding) -> str:
     match = find(r"size \(?(\d+)\)?.*?GPUs \((\d+)\)", text)
     if match:
         return (
@@ -118,25 +118,25 @@ def gpus(text: str, course: Course, chosen: Verdictless) -> str:
     return "Fewer GPUs are visible than asked for: nvidia-smi -L in the same container, CUDA_VISIBLE_DEVICES, docker --gpus all."
 
 
-def gpu_lost(text: str, course: Course, chosen: Verdictless) -> str:
+def gpu_lost(text: str, course: Course, chosen: Finding) -> str:
     return "The GPU or its link failed: dmesg | grep -i xid, nvidia-smi -q -d ECC,ROW_REMAPPER; reset the GPU or drain the host."
 
 
-def memory_fault(text: str, course: Course, chosen: Verdictless) -> str:
+def memory_fault(text: str, course: Course, chosen: Finding) -> str:
     return (
         "A kernel wrote where it must not (often AITER): try VLLM_ROCM_USE_AITER=0 or --enforce-eager, and another ROCm build; "
         "dmesg has more."
     )
 
 
-def cuda(text: str, course: Course, chosen: Verdictless) -> str:
+def cuda(text: str, course: Course, chosen: Finding) -> str:
     return (
         "A kernel failed: dmesg | grep -i xid tells whether the GPU is at fault; else narrow down with CUDA_LAUNCH_BLOCKING=1 "
         "and --enforce-eager."
     )
 
 
-def killed(text: str, course: Course, chosen: Verdictless) -> str:
+def killed(text: str, course: Course, chosen: Finding) -> str:
     size = f" (the checkpoint has {course.checkpoint_gib:g} GiB)" if course.checkpoint_gib else ""
     return (
         "Confirm with dmesg | grep -i 'killed process', docker inspect .State.OOMKilled, or the pod's OOMKilled; then "
@@ -145,21 +145,21 @@ def killed(text: str, course: Course, chosen: Verdictless) -> str:
     )
 
 
-def supervisor(text: str, course: Course, chosen: Verdictless) -> str:
+def supervisor(text: str, course: Course, chosen: Finding) -> str:
     return (
         "Who watches the server ended it: raise its limit (Slurm --time, systemd TimeoutStartSec, the pod's startupProbe "
         "failureThreshold)."
     )
 
 
-def worker(text: str, course: Course, chosen: Verdictless) -> str:
+def worker(text: str, course: Course, chosen: Finding) -> str:
     return (
         "A worker ended without a word: dmesg (out of memory, Xid) and its exit code tell why; PYTHONFAULTHANDLER=1 prints more "
         "next time."
     )
 
 
-def hang(text: str, course: Course, chosen: Verdictless) -> str:
+def hang(text: str, course: Course, chosen: Finding) -> str:
     return (
         "A worker does not answer: py-spy dump --pid of the VLLM::Worker processes, nvidia-smi (a GPU at 100 % or 0 % "
         "while others wait), "
@@ -167,10 +167,10 @@ def hang(text: str, course: Course, chosen: Verdictless) -> str:
     )
 
 
-def engine(text: str, course: Course, chosen: Verdictless) -> str:
+def engine(text: str, course: Course, chosen: Finding) -> str:
     return "The log does not hold the reason: look at dmesg, and at the other stream (standard error) or the other node's log."
 
 
-def disk(text: str, course: Course, chosen: Verdictless) -> str:
+def disk(text: str, course: Course, chosen: Finding) -> str:
     size = f" The checkpoint has {course.checkpoint_gib:g} GiB." if course.checkpoint_gib else ""
     return f"The disk is full: df -h on the cache (HF_HOME, VLLM_CACHE_ROOT) and /tmp; free room or move the cache.{size}"

@@ -2,7 +2,7 @@
 
 from tui.core.logs.advice_words import GIB, find, model_of, number
 from tui.core.logs.course import Course
-from tui.core.logs.failures import Verdictless
+from tui.core.logs.failures import Finding
 
 
 def utilisation(course: Course) -> str:
@@ -10,7 +10,7 @@ def utilisation(course: Course) -> str:
     return f"raise --gpu-memory-utilization{now}"
 
 
-def kv_cache(text: str, course: Course, chosen: Verdictless) -> str:
+def kv_cache(text: str, course: Course, chosen: Finding) -> str:
     cpu = find(rf"\(([\d.]+)/([\d.]+) GiB\).*requested memory for kv \({GIB}\)", text)
     if cpu:
         return f"The KV cache asks for {cpu[3]} GiB of {cpu[1]} GiB free: lower --kv-cache-memory-bytes or VLLM_CPU_KVCACHE_SPACE."
@@ -39,7 +39,7 @@ def kv_cache(text: str, course: Course, chosen: Verdictless) -> str:
     )
 
 
-def oom(text: str, course: Course, chosen: Verdictless) -> str:
+def oom(text: str, course: Course, chosen: Finding) -> str:
     tried = find(r"Tried to allocate ([\d.]+ [KMG]iB)", text)
     gpu = find(rf"GPU (\d+) has a total capacity of {GIB} of which ([\d.]+ [KMG]iB) is free", text)
     what = f"{tried[1]} more did not fit" if tried else "GPU memory ran out"
@@ -63,7 +63,7 @@ def oom(text: str, course: Course, chosen: Verdictless) -> str:
     )
 
 
-def in_use(text: str, course: Course, chosen: Verdictless) -> str:
+def in_use(text: str, course: Course, chosen: Finding) -> str:
     match = find(r"\(([\d.]+)/([\d.]+) GiB\).*?utilization \(([\d.]+), ([\d.]+) GiB\)", text)
     if match:
         free, total, share, wanted = match.groups()
@@ -76,7 +76,7 @@ def in_use(text: str, course: Course, chosen: Verdictless) -> str:
     return "Memory changed hands while vLLM measured it: end or wait for the other process on this GPU (nvidia-smi lists it)."
 
 
-def max_model_len(text: str, course: Course, chosen: Verdictless) -> str:
+def max_model_len(text: str, course: Course, chosen: Finding) -> str:
     match = find(r"max_model_len \((\d+)\).*?(?:=|\()(\d+)(?:\.0)?\b", text)
     limit = find(r"(?:max_position_embeddings|model_max_length|max_seq_len|seq_length)=(\d+)", text)
     if match and limit:
@@ -88,7 +88,7 @@ def max_model_len(text: str, course: Course, chosen: Verdictless) -> str:
     return "Lower --max-model-len to the limit in the model's config.json."
 
 
-def missing_file(text: str, course: Course, chosen: Verdictless) -> str:
+def missing_file(text: str, course: Course, chosen: Finding) -> str:
     missing = find(r"missing: \{(.*?)\}", text)
     if missing:
         count = missing[1].count(",") + 1
@@ -107,7 +107,7 @@ def missing_file(text: str, course: Course, chosen: Verdictless) -> str:
     )
 
 
-def corrupt(text: str, course: Course, chosen: Verdictless) -> str:
+def corrupt(text: str, course: Course, chosen: Finding) -> str:
     shard = None
     if course.loaders.main is not None and not course.loaders.main.complete and chosen.phase.value == "loading":
         bar = course.loaders.main
@@ -125,7 +125,7 @@ def corrupt(text: str, course: Course, chosen: Verdictless) -> str:
     )
 
 
-def shape(text: str, course: Course, chosen: Verdictless) -> str:
+def shape(text: str, course: Course, chosen: Finding) -> str:
     return (
         "Checkpoint and config.json do not belong together, or this vLLM does not know the layout: check config.json, "
         "--quantization and "
@@ -133,7 +133,7 @@ def shape(text: str, course: Course, chosen: Verdictless) -> str:
     )
 
 
-def model_unsupported(text: str, course: Course, chosen: Verdictless) -> str:
+def model_unsupported(text: str, course: Course, chosen: Finding) -> str:
     if "trust" in text or "custom code" in text:
         return "The model brings code of its own: add --trust-remote-code if you trust its source."
     kind = find(r"model type `([^`]+)`", text) or find(r"architectures? \[?'?([\w]+)", text)
@@ -142,7 +142,7 @@ def model_unsupported(text: str, course: Course, chosen: Verdictless) -> str:
     return f"This installation does not know{name}: upgrade vLLM{version} or Transformers, or try --model-impl transformers."
 
 
-def quantization(text: str, course: Course, chosen: Verdictless) -> str:
+def quantization(text: str, course: Course, chosen: Finding) -> str:
     capability = find(r"Minimum capability: (\d+)\.(?: Current capability: (\d+))?", text)
     if capability:
         have = f", this one is {int(capability[2]) / 10}" if capability[2] else ""
@@ -158,7 +158,7 @@ def quantization(text: str, course: Course, chosen: Verdictless) -> str:
     return "Use a quantisation that this vLLM and GPU support, or leave --quantization away so that the checkpoint's own is taken."
 
 
-def auth(text: str, course: Course, chosen: Verdictless) -> str:
+def auth(text: str, course: Course, chosen: Finding) -> str:
     everything = " ".join([text, *chosen.context])
     if "gated" in everything.lower() or "restricted" in everything:
         return (
@@ -168,7 +168,7 @@ def auth(text: str, course: Course, chosen: Verdictless) -> str:
     return f"The hub refuses {model_of(course)}: check the spelling, and set HF_TOKEN to a token that may read it."
 
 
-def hub(text: str, course: Course, chosen: Verdictless) -> str:
+def hub(text: str, course: Course, chosen: Finding) -> str:
     if "outgoing traffic" in text or "Offline" in text or "cached" in text:
         return (
             f"Offline mode is on and {model_of(course)} is not in the cache: unset HF_HUB_OFFLINE, or fetch it first (hf "
@@ -181,7 +181,7 @@ def hub(text: str, course: Course, chosen: Verdictless) -> str:
     )
 
 
-def ready_timeout(text: str, course: Course, chosen: Verdictless) -> str:
+def ready_timeout(text: str, course: Course, chosen: Finding) -> str:
     waited = find(r"Waited (\d+) ?s", text)
     bar = course.loaders.main
     limit = f"VLLM_ENGINE_READY_TIMEOUT_S={int(waited[1])}" if waited else "VLLM_ENGINE_READY_TIMEOUT_S"
@@ -197,14 +197,14 @@ def ready_timeout(text: str, course: Course, chosen: Verdictless) -> str:
     )
 
 
-def tokenizer(text: str, course: Course, chosen: Verdictless) -> str:
+def tokenizer(text: str, course: Course, chosen: Finding) -> str:
     return (
         "The tokenizer's files are missing, damaged or too new: fetch tokenizer*.json again, upgrade tokenizers and "
         "Transformers, or set --tokenizer."
     )
 
 
-def argument(text: str, course: Course, chosen: Verdictless) -> str:
+def argument(text: str, course: Course, chosen: Finding) -> str:
     if "Bfloat16" in text:
         return "This GPU has no bfloat16: add --dtype half."
     heads = find(r"attention heads \((\d+)\).*?size \((\d+)\)", text)

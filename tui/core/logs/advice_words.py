@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable
 
 from tui.core.logs.course import Course
-from tui.core.logs.failures import Verdictless
+from tui.core.logs.failures import Finding
 
-Writer = Callable[[str, Course, Verdictless], str]
+Writer = Callable[[str, Course, Finding], str]
 """Text of the failure, the course of the start, the chosen cause -> advice."""
 
 GIB = r"([\d.]+) ?Gi?B"

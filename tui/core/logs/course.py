@@ -28,8 +28,6 @@ class Course:
         self.captures: dict[str, Loader] = {}
         self.capture_expected: float | None = None
         self.checkpoint_gib: float | None = None
-        self.download_s: float | None = None
-        self.init_engine_s: float | None = None
         self.max_model_len: int | None = None
         self.tensor: int | None = None
         self.pipeline: int | None = None
@@ -51,10 +49,8 @@ class Course:
         self.server_hidden = False
         self.stopping = False
         self.stalls: list[tuple[float | None, str, int]] = []
-        self.kv_headroom: float | None = None
         self.utilisation: float | None = None
         self.port: int | None = None
-        self.engines_seen: set[str] = set()
         self._ranked: dict[str, tuple[int, float]] = {}
         self.silences: list[Silence] = []
         self.now: float | None = None
@@ -133,9 +129,6 @@ class Course:
     def figure(self, name: str) -> float | None:
         known = self._ranked.get(name)
         return known[1] if known else None
-
-    def forget(self, name: str) -> None:
-        self._ranked.pop(name, None)
 
     # -- bars
 

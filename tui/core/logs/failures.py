@@ -109,7 +109,7 @@ class Trouble:
 
 
 @dataclass(slots=True)
-class Verdictless:
+class Finding:
     """The chosen cause, before advice is written."""
 
     kind: str
@@ -133,7 +133,6 @@ class Evidence:
     fatal_at: float | None = None
     fatal_phase: Phase = Phase.STARTING
     fatal_text: str = ""
-    interrupted: bool = False
 
     @property
     def fatal(self) -> bool:
@@ -154,14 +153,9 @@ class Evidence:
         if len(self.hints) < KEPT:
             self.hints.append(trouble)
 
-    def forget_before(self, line: int) -> None:
-        """What came before the server was ready and did not end it has explained nothing."""
-        self.troubles = [one for one in self.troubles if one.line > line]
-        self.wrappers = [one for one in self.wrappers if one.line > line]
-
     # -- the choice
 
-    def choose(self) -> Verdictless:
+    def choose(self) -> Finding:
         for trouble in self.troubles:
             trouble.settle()
         relevant = [one for one in self.troubles if self._recent(one) and not one.request and not _wordless(one)]
@@ -175,7 +169,7 @@ class Evidence:
         if chosen.kind == "kv_cache_too_small" and phase in (Phase.POST_LOADING, Phase.COMPILING, Phase.PROFILING):
             phase = Phase.KV_CACHE  # some runners say nothing between the weights and the sizing of the cache
         context = tuple(one.text for one in relevant[:8])
-        return Verdictless(chosen.kind, _cause(chosen), chosen.process or None, chosen.line, phase, chosen, context)
+        return Finding(chosen.kind, _cause(chosen), chosen.process or None, chosen.line, phase, chosen, context)
 
     def _recent(self, trouble: Trouble) -> bool:
         if trouble.phase is not Phase.READY or self.fatal_line is None:
@@ -225,12 +219,12 @@ class Evidence:
                 return hint
         return chosen
 
-    def _without_cause(self) -> Verdictless:
+    def _without_cause(self) -> Finding:
         """Only wrappers: something was killed from outside, or the log lacks the stream that said why."""
         exited = re.search(r"(?:exited with code |code=exited, status=)(\d+)", self.fatal_text)
         if exited and exited[1] != "137":
             cause = f"the server exited with code {exited[1]}, and this log does not say why"
-            return Verdictless("engine_died", cause, None, self.fatal_line, self.fatal_phase)
+            return Finding("engine_died", cause, None, self.fatal_line, self.fatal_phase)
         named = next(
             (one for one in self.wrappers if re.search(r"died unexpectedly|exited unexpectedly|exit code", one.text)), None
         )
@@ -253,7 +247,7 @@ class Evidence:
         if phase is Phase.READY and engine:
             cause = f"{who} exited unexpectedly while serving, without a reason: killed from outside, as by the OOM killer"
         kind = "host_oom_or_killed"
-        return Verdictless(kind, cause, process, first.line if first else line, phase, first)
+        return Finding(kind, cause, process, first.line if first else line, phase, first)
 
 
 def _copy_of_wrapper(trouble: Trouble) -> bool:

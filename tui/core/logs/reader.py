@@ -82,7 +82,7 @@ class LogReader:
             return LogLine(text, "INFO", place, at)
         if self._unsettled_at is not None:
             self._settle()
-        parts = self._parser.lines(text) if text[:1] == "{" else None
+        parts = self._parser.lines(text) if "{" in text[:120] else None
         if parts is not None:
             read = self._feed_parts(parts, text, at, place)
         else:

@@ -23,9 +23,6 @@ _SGLANG = re.compile(
 _FOLDED = re.compile(r"\s*\[repeated \d+x across (?:cluster|all nodes)\].*$")
 _RANK = re.compile(r"\brank=(\d+)|_?(DP|PP|TP|EP)(\d+)|VllmWorker-(\d+)")
 
-ProcessName = tuple[str, int]
-"""Name and process id."""
-
 
 class Speaker:
     """One process as its prefix names it. `rank` is its place within its engine, None where the name does not tell."""
@@ -90,7 +87,7 @@ class LineParser:
 
     def lines(self, text: str) -> list[str] | None:
         """The parts of a text that unwraps into several lines (JSON messages), else None."""
-        if text[:1] == "{" or self._wrapped:
+        if text[:1] == "{" or self._wrapped or text[-1:] == "}":
             inner = self._unwrapped(text)[0]
             if "\n" in inner or "\r" in inner:
                 return [part for part in re.split(r"[\r\n]+", inner) if part.strip()]
@@ -141,7 +138,20 @@ class LineParser:
                 outer = wrapper
             if wrapper.level is not None:
                 outer = wrapper
+        if outer is None and text[-1:] == "}":
+            # A JSON record behind a prefix that nobody knows.
+            start = text.find('{"', 1, 160)
+            record = unwrap(text[start:]) if start > 0 else None
+            if record is not None and record.level is not None:
+                self._learn(text[:start])
+                return record.text, record
         return text, outer
+
+    def _learn(self, prefix: str) -> None:
+        """What stands before two records alike, every line wears, whatever it is."""
+        if prefix and prefix == self._candidate:
+            self._custom = prefix
+        self._candidate = prefix
 
     def _wrapper_time(self, wrapper: Unwrapped, line: Line) -> None:
         at = wrapper.at
@@ -244,7 +254,4 @@ class LineParser:
         if process:
             line.speaker = self._speaker(process[1]) or NOBODY
             before = process.start(1)
-        prefix = text[:before]
-        if prefix and prefix == self._candidate:
-            self._custom = prefix  # seen twice: whatever it is, every line wears it
-        self._candidate = prefix
+        self._learn(text[:before])

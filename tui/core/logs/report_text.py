@@ -5,7 +5,7 @@ Rows of spans with roles, so that a terminal, a file and the control room show t
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 
 from tui.core.logs.state import Loader, LoadState, Outlook, Phase, PhaseSpan, Verdict
 
@@ -45,12 +45,21 @@ _WHILE: dict[Phase, str] = {
 
 
 def lines(
-    load: LoadState, outlook: Outlook, *, context: Sequence[tuple[int, str]] = (), source: str = "", ascii_bars: bool = False
+    load: LoadState,
+    outlook: Outlook,
+    *,
+    context: Sequence[tuple[int, str]] = (),
+    source: str = "",
+    ascii_bars: bool = False,
+    zone: tzinfo = UTC,
 ) -> tuple[Row, ...]:
-    """The report. `context` are numbered, cleaned lines around the cause; `source` is named in the first row."""
+    """The report. `context` are numbered, cleaned lines around the cause; `source` is named in the first row.
+
+    `zone` writes the times: UTC leaves the clock of a saved log as it is.
+    """
     rows: list[Row] = [_headline(load, outlook, source)]
     rows += _cause(load, context)
-    rows += _timeline(load, outlook, ascii_bars)
+    rows += _timeline(load, outlook, ascii_bars, zone)
     rows += _facts(load, outlook)
     rows += _remarks(load)
     return tuple(rows)
@@ -105,7 +114,7 @@ def _cause(load: LoadState, context: Sequence[tuple[int, str]]) -> list[Row]:
         rows += [
             (
                 Span(f"  {number:>{width}} ", "dim"),
-                Span("▶ " if number == failure.line else "  ", "bad"),
+                Span("▸ " if number == failure.line else "  ", "bad"),
                 Span(text, "value" if number == failure.line else "dim"),
             )
             for number, text in context
@@ -116,11 +125,11 @@ def _cause(load: LoadState, context: Sequence[tuple[int, str]]) -> list[Row]:
 # -- the time line -----------------------------------------------------------------------------------------------------------------
 
 
-def _timeline(load: LoadState, outlook: Outlook, ascii_bars: bool) -> list[Row]:
+def _timeline(load: LoadState, outlook: Outlook, ascii_bars: bool, zone: tzinfo) -> list[Row]:
     spans = _merged(load.phases)
     if not spans:
         return []
-    began = f"   from {when(load.started_at)}" if load.started_at is not None else ""
+    began = f"   from {when(load.started_at, zone)}" if load.started_at is not None else ""
     rows: list[Row] = [(), (Span("Time line", "title"), Span(began, "dim"))]
     before = [span for span in spans if span.name not in (Phase.READY, Phase.STOPPED, Phase.FAILED)]
     longest = max((span.seconds or 0.0 for span in before), default=0.0)
@@ -271,6 +280,6 @@ def duration(seconds: float | None) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
-def when(at: float) -> str:
-    """The log's own clock."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+def when(at: float, zone: tzinfo = UTC) -> str:
+    """The log's own clock, or a live one in a zone."""
+    return datetime.fromtimestamp(at, zone).strftime("%Y-%m-%d %H:%M:%S")

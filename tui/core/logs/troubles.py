@@ -8,8 +8,8 @@ from tui.core.logs.failures import (
     HINT,
     PLAIN,
     Evidence,
+    Finding,
     Trouble,
-    Verdictless,
     is_cleanup,
     is_consequence,
     is_ordered,
@@ -188,7 +188,7 @@ class Troubles:
             _, text, line = course.stalls[0]
             seconds = len(course.stalls) * 60
             cause = f"the engine has waited {seconds} s for its workers, so they hang: {text.split('. ')[0]}"
-            hang = Verdictless("hang", cause[:200], None, line, Phase.READY)
+            hang = Finding("hang", cause[:200], None, line, Phase.READY)
             return Failure("hang", Phase.READY, hang.cause, None, line, advice(hang, course))
         return None
 

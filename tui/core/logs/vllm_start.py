@@ -23,8 +23,6 @@ banner = _banner
 LOGO_VERSION = re.compile(r"[\s▀-▟]*version (\d\S*)\s*$")
 LOGO_MODEL = re.compile(r"[\s▀-▟]*model {2,}(\S.*?)\s*$")
 
-_ARGUMENT = r"['\"]{}['\"]: "
-
 
 def _argument(text: str, name: str) -> str | None:
     match = re.search(rf"'{name}': (?:'([^']*)'|\"([^\"]*)\"|([^,}}\]]+))", text)
@@ -172,7 +170,6 @@ def _engine_config(course: Course, match: re.Match[str], line: Line) -> None:
         course.served_names = tuple(name.strip().strip("[]'\"") for name in names.split(",") if name.strip("[]'\" "))
     if "block_size" in found:
         course.block_size = int(found["block_size"])
-    course.engines_seen.add(line.speaker.key)
     if course.engine_started_at is None:
         course.engine_started_at = course.now
     if course.loaders.engines_expected < (course.data_local or course.data or 1):
