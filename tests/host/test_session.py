@@ -193,7 +193,8 @@ async def test_without_python_the_log_and_the_api_still_tell(tmp_path: Path, ser
         assert status_of(state) == Status.READY
         assert state.gpus is not None
         assert "no python3" in (state.gpus.note or "")
-        assert "vllm.log" in (state.log.problem or "")
+        assert "no such file" in (state.log.problem or "")
+        assert "no python3" in (state.log.note or "")
         log.write_text("one\ntw")
         await until(session, lambda s: len(s.log.lines) == 1 and s.log.problem is None)
         with log.open("a") as file:

@@ -30,7 +30,7 @@ def _lines(state: DeploymentState) -> Iterator[str]:
     if state.log.problem:
         yield _row("log", f"{state.log.source}: {state.log.problem}")
     elif state.log.source:
-        yield _row("log", state.log.source)
+        yield _row("log", state.log.source + (f"  ({state.log.note})" if state.log.note else ""))
     if state.supervisor is not None:
         yield _row("by", state.supervisor.says)
     if state.conflict:

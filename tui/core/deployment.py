@@ -40,6 +40,8 @@ class LogTail:
     """What is followed, in words: `/var/log/vllm.log`."""
     problem: str | None = None
     """Why the log can't be read at the moment, and what to do."""
+    note: str | None = None
+    """How it is read where that isn't as usual."""
 
     def extended(self, lines: Sequence[LogLine]) -> "LogTail":
         kept = (self.lines + tuple(lines))[-LOG_LINES:]
@@ -141,6 +143,7 @@ class LogRestarted:
 class LogSourceChanged:
     source: str
     problem: str | None = None
+    note: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,8 +283,8 @@ def fold(state: DeploymentState, event: Event) -> DeploymentState:
         case LogRestarted(load, keep_lines):
             log = state.log if keep_lines else replace(state.log, lines=(), skipped=0)
             return _agreed(replace(state, load=load, log=log))
-        case LogSourceChanged(source, problem):
-            return replace(state, log=replace(state.log, source=source, problem=problem))
+        case LogSourceChanged(source, problem, note):
+            return replace(state, log=replace(state.log, source=source, problem=problem, note=note))
         case ApiPolled(status):
             closed = status.reach is Reach.CLOSED and state.load is not None and state.load.ready
             count = state.closed_polls + 1 if closed else 0

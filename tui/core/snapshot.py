@@ -36,7 +36,7 @@ def snapshot(state: DeploymentState, now: float) -> dict[str, Any]:
         "headroom": asdict(room) if room is not None else None,
         "machine": None if state.machine is None else _without(asdict(state.machine), "counters", "received_at"),
         "load": document(state.load, state.outlook) if state.load is not None and state.load.lines else None,
-        "log": {"source": state.log.source or None, "problem": state.log.problem},
+        "log": {"source": state.log.source or None, "problem": state.log.problem, "note": state.log.note},
         "api": {
             "reach": api.reach.value,
             "ready": api.ready,

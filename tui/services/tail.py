@@ -7,7 +7,7 @@ and so no place to resume at. Between the log's bytes the shell puts lines of it
 
 import secrets
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from typing import Any
 
@@ -58,7 +58,7 @@ _SCRIPT = " ".join(
                 seek $pos;
             fi;
         fi;
-        tell open $1 $opened $pos $size $(date +%z) $(date -r "$path" +%s 2>/dev/null);
+        tell open $1 $opened $pos $size $(date '+%z %s') $(date -r "$path" +%s 2>/dev/null);
         if [ $1 = first ] && [ $((size - pos)) -gt WHOLE ]; then give HEAD; fi;
     };
     while :; do
@@ -89,7 +89,7 @@ _SCRIPT = " ".join(
 )  # fmt: skip
 
 
-async def tail_frames(host: Host, path: str, place: dict[str, Any] | None, *, seconds: float) -> AsyncIterator[dict[str, Any]]:
+async def tail_frames(host: Host, path: str, place: dict[str, Any] | None, *, seconds: float) -> AsyncGenerator[dict[str, Any]]:
     """Frames as the probe's role "follow" sends them, for about `seconds`, so that the caller can try the probe again.
 
     `place` is what an earlier run gave as `resume`. Raises NotPermitted, Unreachable; HostError where the shell there ends.
@@ -189,8 +189,9 @@ class _Tail:
             self._number = 1 if at == 0 else None
         self._inode, self._cutter = inode, LineCutter(at)
         self._cut = what == "first" and at > 0 and at == size - WHOLE
-        self._written = float(times[1]) if len(times) > 1 and times[1].isdigit() else None
-        yield {"f": "source", "path": self._path, "why": None, "inode": inode, "size": size, **_zone(times[:1])}
+        wall, written = (float(one) if one.isdigit() else None for one in [*times[1:], "", ""][:2])
+        self._written = written or wall
+        yield {"f": "source", "path": self._path, "why": None, "inode": inode, "size": size, "wall": wall, **_zone(times[:1])}
 
     def quiet(self) -> Iterator[dict[str, Any]]:
         """Nothing has come for a while: a progress bar that stands there now is a line."""

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tui.core.connection import retry_delay_s
@@ -19,6 +20,7 @@ from tui.record.store import RecordError
 from tui.services.attach import alive, meant, undecided
 from tui.services.found import Server, servers_from_frame
 from tui.services.intake import LogIntake
+from tui.services.processes import servers_without_probe
 from tui.services.smi import sample_smi
 from tui.services.tail import tail_frames
 from tui.wire.frames import FIND, FOLLOW, WATCH
@@ -31,8 +33,8 @@ API_DOWN_S = 2.0
 TAIL_LINES = 400
 FIND_EVERY_S = 5.0
 SMI_AGAIN_S = 300.0
-TAIL_S = 120.0
-"""How long a file is followed without the probe before the probe is tried again."""
+WITHOUT_PROBE_S = 600.0
+"""How long a host is watched without the probe before the probe is tried again."""
 GAVE_UP_S = 5.0
 """A role that ran longer than this before it ended is started again at once; a shorter one after a growing pause."""
 
@@ -43,8 +45,9 @@ LOG_KINDS = ("file", "journal", "docker", "compose", "kubectl", "tmux", "command
 class NoProbe(Exception):
     """The probe can't even start; one that ended is only started again."""
 
-    def __init__(self, error: ProbeFailed) -> None:
+    def __init__(self, source: str, error: ProbeFailed) -> None:
         super().__init__(error.cause)
+        self.source = source
         self.error = error
 
 
@@ -105,7 +108,7 @@ class Watch:
                 await asyncio.sleep(1.0)  # the link's own task notices and ends this one
             except ProbeFailed as error:
                 note = f"{error.cause} — {error.advice}" if error.advice else error.cause
-                await sample_smi(self._session.host, self._publish_gpus, note=note, seconds=60.0)
+                await sample_smi(self._session.host, self._publish_gpus, note=note, seconds=WITHOUT_PROBE_S)
             attempt = 0 if time.monotonic() - began > GAVE_UP_S else attempt + 1
             if attempt:
                 await asyncio.sleep(retry_delay_s(attempt, 0.5))
@@ -186,7 +189,7 @@ class Watch:
             except Unreachable:
                 await asyncio.sleep(1.0)
             except NoProbe as failed:
-                await self._follow_without_probe(failed.error)
+                await self._follow_without_probe(failed.source, failed.error)
             except HostError as error:
                 name = self._intake.source if self._intake else self._engine.log
                 self._session.publish(LogSourceChanged(name, f"{error.cause} — {error.advice}" if error.advice else error.cause))
@@ -224,11 +227,7 @@ class Watch:
             except Unreachable:
                 await asyncio.sleep(1.0)
             except ProbeFailed as error:
-                self._session.signs.process_alive = None
-                self._looked.set()
-                if self._engine.log == "auto":
-                    why = f"{error.cause}: name the log in the configuration (log = …)"
-                    self._session.publish(LogSourceChanged("auto", why))
+                await self._find_without_probe(error)
             attempt = 0 if time.monotonic() - began > GAVE_UP_S else attempt + 1
             if attempt:
                 await asyncio.sleep(retry_delay_s(attempt, 0.5))
@@ -242,6 +241,22 @@ class Watch:
                     self._servers(servers_from_frame(frame))
         finally:
             await stream.close()
+
+    async def _find_without_probe(self, error: ProbeFailed) -> None:
+        """A shell of the host can look, too; where not even that goes, the log has to be named."""
+        found = servers_without_probe(self._session.host, seconds=WITHOUT_PROBE_S)
+        try:
+            async with contextlib.aclosing(found) as servers:
+                async for some in servers:
+                    self._servers(some)
+        except Unreachable:
+            await asyncio.sleep(1.0)
+        except HostError as failed:
+            self._session.signs.process_alive = None
+            self._looked.set()
+            if self._engine.log == "auto":
+                why = f'{error.cause}, and {failed.cause}: name the log in the configuration (log = "file:…")'
+                self._session.publish(LogSourceChanged("auto", why))
 
     def _servers(self, servers: tuple[Server, ...]) -> None:
         self.servers = alive(servers)
@@ -281,7 +296,7 @@ class Watch:
         try:
             stream = await self._session.host.start_probe(FOLLOW, self._follow_arguments(source, intake))
         except ProbeFailed as error:
-            raise NoProbe(error) from None
+            raise NoProbe(source, error) from None
         leaving = asyncio.create_task(self._leave_for_another(stream, source))
         try:
             async for frame in stream:
@@ -307,25 +322,32 @@ class Watch:
             self._changed.clear()
             await self._changed.wait()
 
-    async def _follow_without_probe(self, error: ProbeFailed) -> None:
-        """A file can be followed with the host's own `tail`; of anything else the reason is shown."""
-        kind, _, path = self._engine.log.partition(":")
+    async def _follow_without_probe(self, source: str, error: ProbeFailed) -> None:
+        """A file can be followed with a shell of the host; of anything else the reason is shown."""
+        intake = self._intake
+        assert intake is not None, "the source was opened before the probe was tried"
+        kind, _, path = source.partition(":")
         if kind not in LOG_KINDS:
-            kind, path = "file", self._engine.log
+            kind, path = "file", source
         why = f"{error.cause} — {error.advice}" if error.advice else error.cause
         if kind != "file":
-            self._session.publish(LogSourceChanged(self._engine.log, why))
-            await asyncio.sleep(TAIL_S / 10)
+            self._session.publish(LogSourceChanged(source, f'{why}; without Python only files can be followed: log = "file:…"'))
+            await asyncio.sleep(WITHOUT_PROBE_S / 10)
             return
-        if self._intake is None:
-            self._intake = LogIntake(self._engine.log)
+        note = f"{error.cause}: a shell reads it once a second"
         try:
-            frames = tail_frames(self._session.host, path, self._intake.resume, seconds=TAIL_S)
-            async for frame in frames:
-                async for event in self._intake.take(frame):
-                    self._session.publish(event)
-        except (HostError, TimeoutError) as failed:
-            self._session.publish(LogSourceChanged(self._engine.log, f"{failed}; {why}"))
+            async with contextlib.aclosing(tail_frames(self._session.host, path, intake.resume, seconds=WITHOUT_PROBE_S)) as frames:
+                async for frame in frames:
+                    self._see_clock(frame)
+                    was_ready = intake.reader.state.ready
+                    async for event in intake.take(frame):
+                        self._session.publish(replace(event, note=note) if isinstance(event, LogSourceChanged) else event)
+                    if intake.reader.state.ready and not was_ready:
+                        self._ready_said.set()
+        except Unreachable:
+            raise
+        except HostError as failed:
+            self._session.publish(LogSourceChanged(source, f"{failed}; {why}"))
 
     def _follow_arguments(self, source: str, intake: LogIntake) -> dict[str, Any]:
         kind, _, name = source.partition(":")

@@ -120,6 +120,8 @@ class LogPane(Vertical):
         parts: list[Content] = []
         if tail.problem and tail.lines:
             parts.append(line(("▲ ", W), tail.problem))
+        elif tail.note and tail.lines:
+            parts.append(line(label(tail.note)))
         if tail.skipped:
             parts.append(line((whole(tail.skipped), BW), label(" lines skipped")))
         if self._polls and not self.sought:
