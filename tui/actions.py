@@ -7,7 +7,7 @@ from textual.binding import Binding
 
 TABS = ("load", "chat", "bench", "gpus", "log", "runs")
 EVERYWHERE = frozenset(TABS)
-OF_THE_APP = frozenset({"retry", "copy_cause", "deployments", "look", "commands", "help", "quit"})
+OF_THE_APP = frozenset({"retry", "copy_cause", "load_report", "deployments", "look", "commands", "help", "quit"})
 """These are done by the app, the others by the screen."""
 
 
@@ -94,6 +94,16 @@ ACTIONS: tuple[Action, ...] = (
         "Load",
         frozenset({"load"}),
         needs="failed",
+    ),
+    Action(
+        "load_report",
+        "i",
+        "i",
+        "report",
+        "The load as a report: verdict, cause with its lines and advice, time line, facts",
+        "Load",
+        frozenset({"load"}),
+        needs="load",
     ),
     Action(
         "retry", "r", "r", "try now", "Try to connect now, not at the end of the wait", "Connection", EVERYWHERE, needs="offline"

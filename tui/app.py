@@ -138,6 +138,14 @@ class ControlRoom(ModelWork, RecordWork, inherit_bindings=False):
         if chosen is not None and chosen != self.session.name:
             self.exit(chosen)
 
+    def action_load_report(self) -> None:
+        if self.main.shown.load is not None:
+            from tui.screens.load_report import LoadReport
+
+            report = LoadReport(self.main.shown)
+            self.push_screen(report)
+            report.watch(self.main, "shown", lambda state: setattr(report, "state", state), init=False)
+
     def action_copy_cause(self) -> None:
         load = self.main.shown.load
         if load is not None and load.failure is not None:

@@ -273,6 +273,8 @@ class MainScreen(WorkScreen):
                 return self.typing or bool(self.activity) or (self.furnished and self.log_pane.sought != "")
             case "failed":
                 return state.load is not None and state.load.failure is not None
+            case "load":
+                return state.load is not None and state.load.lines > 0
             case "offline":
                 return not state.connection.online
             case "ready":

@@ -114,7 +114,7 @@ def _cause(load: LoadState, context: Sequence[tuple[int, str]]) -> list[Row]:
         rows += [
             (
                 Span(f"  {number:>{width}} ", "dim"),
-                Span("▸ " if number == failure.line else "  ", "bad"),
+                Span("▶ " if number == failure.line else "  ", "bad"),
                 Span(text, "value" if number == failure.line else "dim"),
             )
             for number, text in context

@@ -1,0 +1,138 @@
+"""The load as a report: the verdict first, the cause with advice and the lines around it, the time line, the facts."""
+
+import time
+from datetime import timedelta, timezone
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
+from textual.events import Resize
+from textual.reactive import var
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from tui.core.deployment import DeploymentState
+from tui.core.logs.report_text import Row, lines
+from tui.core.logs.report_text import plain as as_text
+from tui.messages import ReportRequested, TextCopied
+from tui.widgets.figure import NOTHING
+from tui.widgets.figures import BE, BG, BP, BW, QUIET, label, line, rows
+from tui.widgets.ink import plain, sixteen
+
+AROUND = (3, 4)
+INKS = {"title": BP, "good": BG, "warn": BW, "bad": BE, "label": QUIET, "value": "", "dim": QUIET}
+
+
+def _zone(at: float) -> timezone:
+    """This machine's zone at that moment: the screen's other times of day are written in it too."""
+    return timezone(timedelta(seconds=time.localtime(at).tm_gmtoff))
+
+
+def report_rows(state: DeploymentState) -> tuple[Row, ...]:
+    """The rows of the report for a live state; the lines around the cause are those that the pane still holds."""
+    load = state.load
+    if load is None:
+        return ()
+    at = load.failure.line if load.failure else None
+    context: dict[int, str] = {}
+    if at is not None:
+        context = {
+            one.number: one.text
+            for one in state.log.lines
+            if one.number is not None and at - AROUND[0] <= one.number <= at + AROUND[1]
+        }
+    zone = _zone(load.started_at if load.started_at is not None else time.time())
+    return lines(load, state.outlook, context=sorted(context.items()), source=state.log.source, zone=zone)
+
+
+def drawn(report: tuple[Row, ...], width: int) -> Content:
+    """The rows in the screen's colours; what is longer than a line goes on below its own column."""
+    out: list[Content] = []
+    for row in report:
+        # some terminals draw ▶ two cells wide
+        text = line(*((span.text.replace("▶", "▸"), INKS[span.role]) for span in row))
+        if text.cell_length <= width:
+            out.append(text)
+            continue
+        indent = len(row[0].text) if len(row) > 1 and row[0].text.startswith("  ") else 4
+        indent = min(indent, max(0, width // 3))
+        first, *rest = text.wrap(width)
+        out.append(first)
+        if rest:
+            out += [line(" " * indent, one) for one in Content(" ").join(rest).wrap(max(8, width - indent))]
+    return rows(*out)
+
+
+class LoadReport(ModalScreen[None]):
+    """Over the whole screen; it goes on with the load while it is open."""
+
+    DEFAULT_CSS = """
+    LoadReport { background: $background; }
+    LoadReport > Vertical { border: round $primary; border-title-color: $foreground; border-subtitle-color: $foreground; padding: 0 1; }
+    LoadReport VerticalScroll { scrollbar-size: 1 1; }
+    LoadReport Static { width: 1fr; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,i", "close", "close"),
+        Binding("y", "copy", "copy"),
+        Binding("e", "export", "export"),
+        Binding("j", "move(1)", "down", show=False),
+        Binding("k", "move(-1)", "up", show=False),
+    ]
+
+    state: var[DeploymentState] = var(NOTHING, init=False)
+
+    def __init__(self, state: DeploymentState) -> None:
+        super().__init__()
+        self.set_reactive(LoadReport.state, state)
+        self._shown: tuple[tuple[Row, ...], int] | None = None
+
+    def compose(self) -> ComposeResult:
+        with Vertical() as box:
+            box.border_title = line(f"Report on {self.state.name or self.state.target}")
+            box.border_subtitle = line(label("y copy · e export · esc close"))
+            with VerticalScroll():
+                yield Static()
+
+    def on_mount(self) -> None:
+        if self.app.has_class("-ascii"):
+            box = self.query_one(Vertical)
+            box.styles.border = ("ascii", "gray")
+            box.border_subtitle = "y copy, e export, esc close"
+        self.query_one(VerticalScroll).focus()
+        self.call_after_refresh(self._draw)
+
+    def on_resize(self, event: Resize) -> None:
+        self.call_after_refresh(self._draw)
+
+    def watch_state(self) -> None:
+        self._draw()
+
+    def _draw(self) -> None:
+        if not self.is_attached or self.size.width < 8:
+            return
+        width = max(8, self.query_one(VerticalScroll).size.width - 1)
+        report = report_rows(self.state)
+        if (report, width) == self._shown:
+            return
+        self._shown = (report, width)
+        content = drawn(report, width)
+        if self.app.current_theme.ansi:
+            content = sixteen(content)
+        if self.app.has_class("-ascii"):
+            content = plain(content)
+        self.query_one(Static).update(content)
+
+    def action_move(self, by: int) -> None:
+        self.query_one(VerticalScroll).scroll_relative(y=by, animate=False)
+
+    def action_copy(self) -> None:
+        self.post_message(TextCopied(as_text(report_rows(self.state)), "the report"))
+
+    def action_export(self) -> None:
+        self.post_message(ReportRequested())
+
+    def action_close(self) -> None:
+        self.dismiss()
