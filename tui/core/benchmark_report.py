@@ -26,21 +26,21 @@ BASE_DEVIATIONS = (
     "arrival times are the kernel's stamps where it gives them",
 )
 
-FIRST = (
-    "date",
-    "endpoint_type",
-    "backend",
-    "label",
-    "model_id",
-    "tokenizer_id",
-    "num_prompts",
-    "request_rate",
-    "burstiness",
-    "max_concurrency",
-)
-"""vLLM's leading keys, in its order."""
 
-DETAILS = ("input_lens", "output_lens", "start_times", "ttfts", "itls", "latencies", "queue_times", "generated_texts", "errors")
+def notes_of(plan: Plan) -> list[str]:
+    """What must be known of the figures of such a plan."""
+    notes = []
+    if plan.request_rate is None and max(plan.concurrency, default=1) > 1 and not plan.stagger_s:
+        notes.append("all streams begin at once, as vLLM's do: TTFT holds that burst (median_ttft_after_burst_ms is without it)")
+    if plan.duration_s is not None:
+        notes.append("requests cut off by the end of the duration are in no sum: see the steady throughput, which has their tokens")
+    if plan.prompts_file is not None:
+        notes.append("prompts of a file are sent as they are, again and again: a prefix cache may help")
+    if plan.seed is not None:
+        notes.append("the prompts are those of every run with this seed: a prefix cache may help")
+    if plan.shared_prefix_tokens:
+        notes.append(f"all prompts share {plan.shared_prefix_tokens} tokens, as asked: the prefix cache helps")
+    return notes
 
 
 def backend_of(endpoint: str) -> str:

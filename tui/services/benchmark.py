@@ -21,7 +21,7 @@ import platformdirs
 
 from tui.core.benchmark import Plan, Point, Progress, Result, Vantage
 from tui.core.benchmark_plan import LONGEST, LONGEST_MARGIN, LONGEST_OUTPUT, Step, past_the_knee, steps_of
-from tui.core.benchmark_report import BASE_DEVIATIONS, heading
+from tui.core.benchmark_report import BASE_DEVIATIONS, heading, notes_of
 from tui.core.benchmark_server import series, server_figures
 from tui.core.benchmark_soak import engine_gpus
 from tui.core.gpu import GpuSample
@@ -276,6 +276,7 @@ class _Run:
         self._model = generator.model
         self._vantage = generator.vantage
         self.notes += generator.notes
+        self.notes += notes_of(self.plan)
         metrics = series(generator.server)
         busy = sum(value for (family, _), value in metrics.items() if family in ("num_requests_running", "num_requests_waiting"))
         if busy:
