@@ -77,6 +77,15 @@ def test_what_was_written_long_ago_arrives_at_once() -> None:
     assert load.started_at == pytest.approx(NOON, abs=1.5)
 
 
+@pytest.mark.parametrize(("host_zone", "written_in"), [(0, 0), (-5, -5), (-5, 0), (2, 2), (2, 0)])
+def test_a_server_that_has_been_idle_for_hours(host_zone: int, written_in: int) -> None:
+    """Nothing is live; the host's zone, which a container need not share, tells when it was."""
+    reader = LogReader(zone_s=host_zone * 3600.0)
+    clock = datetime.fromtimestamp(NOON + written_in * 3600, UTC).strftime("%m-%d %H:%M:%S")
+    reader.feed(record(clock, "vLLM API server version 0.24.0"), NOON + 1.5 * 3600)
+    assert reader.state.started_at == pytest.approx(NOON, abs=1.0)
+
+
 def test_bars_before_any_record() -> None:
     """Standard error alone: only arrivals tell the time, until a record comes."""
     reader = LogReader()

@@ -65,9 +65,12 @@ class Alignment:
     written keep a constant lag. Only the latter tell the difference exactly; before, it is a zone of quarters of an hour.
     """
 
-    __slots__ = ("_last_arrival", "_last_lag", "lag", "live")
+    __slots__ = ("_last_arrival", "_last_lag", "_zones", "lag", "live")
 
-    def __init__(self) -> None:
+    def __init__(self, zone_s: float | None = None) -> None:
+        """`zone_s` is how far the host's local time is ahead of UTC, where that is known: the server writes local time, or UTC in
+        a container."""
+        self._zones = () if zone_s is None else (-zone_s, 0.0)
         self.lag: float | None = None
         """The smallest difference seen: what is over a zone is the age of the newest line."""
         self.live = False
@@ -94,7 +97,12 @@ class Alignment:
         """Seconds to add to a time of the log's clock for one of the clock of arrival; None where nothing is known."""
         if self.lag is None:
             return None
-        return self.lag if self.live else math.floor((self.lag + 5) / STEP) * STEP
+        return self.lag if self.live else self._zone(self.lag)
+
+    def _zone(self, lag: float) -> float:
+        """The largest difference of zones that leaves the newest line no younger than now."""
+        likely = [zone for zone in self._zones if zone <= lag + 5]
+        return max(likely) if likely else math.floor((lag + 5) / STEP) * STEP
 
     def own(self, arrival: float) -> float | None:
         """The time in the log's own clock of a line without one; None while arrivals say nothing about it."""
@@ -102,5 +110,5 @@ class Alignment:
             return None
         if self.live:
             return arrival - self.lag
-        zone = math.floor((self.lag + 5) / STEP) * STEP
+        zone = self._zone(self.lag)
         return arrival - zone if self.lag - zone < 5 else None

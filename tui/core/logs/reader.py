@@ -27,13 +27,15 @@ _SUCCESS = re.compile(r'"(?:POST|GET) /(?:v1|health|generate|invocations|score|r
 
 
 class LogReader:
-    """Turns lines into `state`. `year` is the log's (a file's date); live, the lines' times of arrival tell it.
+    """Turns lines into `state`. `year` is the log's (a file's date); live, the lines' times of arrival tell it. `zone_s` is how far
+    the host's local time is ahead of UTC, where that is known.
 
     Feed lines as they are split; pass the time of arrival (seconds since 1970) where it is known.
     """
 
-    def __init__(self, year: int | None = None) -> None:
+    def __init__(self, year: int | None = None, zone_s: float | None = None) -> None:
         self._year = year
+        self._zone_s = zone_s
         self.reset()
 
     def reset(self) -> None:
@@ -45,7 +47,7 @@ class LogReader:
         self._counts = Counts()
         self._last_at: float | None = None
         self._now: float | None = None
-        self._alignment = Alignment()
+        self._alignment = Alignment(self._zone_s)
         self._undated = False
         self._last_arrival: float | None = None
         self._unsettled_at: float | None = None
