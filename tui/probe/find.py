@@ -3,7 +3,7 @@
 Arguments: `every` (seconds between looks, or null for one look), `become` (words before a command that may see more). Frames:
 
     servers   {"servers": [{"pid", "engine", "argv", "user", "started_at", "model", "served_name", "tensor_parallel", "needs_key",
-              "port", "host", "tls", "interpreter", "source", "why"}]}, youngest last; with `every`, again whenever they change
+              "port", "host", "uds", "tls", "interpreter", "source", "why"}]}, youngest last; with `every`, again on every change
 
 `source` is in the words of the configuration's `log`; without one, `why` says why. Of an argument that may be a secret only the
 name leaves the host. `host` and `port` are where the API is reached from this host.
@@ -11,6 +11,7 @@ name leaves the host. `host` and `port` are where the API is reached from this h
 Python 3.8: this runs on the GPU host.
 """
 
+import os
 import time
 from typing import Any, Dict, List, Optional
 
@@ -63,10 +64,18 @@ def describe(pid: int, table: Table, outputs: Outputs) -> Dict[str, Any]:
         # vLLM listens on ports of its own for its engines, too: the one that was asked for, else the usual one, else the lowest.
         wanted = port or PORTS.get(facts["engine"])
         host, port = listeners[ports.index(wanted)] if wanted in ports else (host, port) if port else listeners[0]
+    if facts["uds"]:
+        facts["port"] = facts["host"] = None
+        facts["listens"] = os.path.exists(facts["uds"])
+        return _with_output(facts, outputs)
     facts["port"] = port or PORTS.get(facts["engine"])
     facts["host"] = reached_by(host, pid)
     facts["listens"] = None if listeners is None else any(listener[1] == facts["port"] for listener in listeners)
-    output = outputs.of(pid)
+    return _with_output(facts, outputs)
+
+
+def _with_output(facts: Dict[str, Any], outputs: Outputs) -> Dict[str, Any]:
+    output = outputs.of(facts["pid"])
     facts["source"] = output.source
     facts["why"] = output.why
     return facts

@@ -17,6 +17,8 @@ PORTS = {VLLM: 8000, SGLANG: 30000}
 SETTLED_S = 15.0
 """A process older than this has become what it is: its command line is read once and remembered."""
 
+ORPHANS = ("VLLM::EngineCore", "VLLM::Worker", "VLLM::DPCoordinator", "sglang::scheduler", "sglang::detokenizer")
+"""Titles of processes that a server starts: without a server above them they are what is left of a dead one."""
 _PYTHON = re.compile(r"python[0-9.]*$")
 _SECRET = re.compile(r"--?(?:[a-z-]*api[-_]?key|[a-z-]*token|[a-z-]*password|[a-z-]*secret)(?:=|$)", re.IGNORECASE)
 _SHORT = {
@@ -32,8 +34,10 @@ def engine_of(argv: Sequence[str]) -> Optional[str]:
     words = list(argv)
     if not words:
         return None
-    if words[0].startswith(("VLLM::APIServer", "VLLM::EngineCore", "vllm::")):
+    if words[0].startswith(("VLLM::", "vllm::")):
         return VLLM
+    if words[0].startswith("sglang::"):
+        return SGLANG
     if not _PYTHON.search(os.path.basename(words[0])):
         # A compiled or frozen entry point; a script is always told with its interpreter before it.
         name = os.path.basename(words[0])
@@ -142,10 +146,10 @@ class Table:
     def _descends(self, pid: int, found: Dict[int, Optional[str]]) -> bool:
         for _ in range(16):
             parent = parent_of(pid)
+            if parent in found:  # pid 1 too, which is the server in many a container
+                return True
             if parent is None or parent <= 1:
                 return False
-            if parent in found:
-                return True
             pid = parent
         return False
 
@@ -225,6 +229,19 @@ def facts_of(pid: int, table: Table) -> Dict[str, Any]:
         "asked_port": int(port) if port.isdigit() else None,
         "asked_host": options.get("--host") or None,
         "tls": "--ssl-certfile" in options,
-        "orphan": bool(argv) and argv[0].startswith("VLLM::EngineCore"),
+        "uds": _absolute(options.get("--uds", ""), pid),
+        "orphan": bool(argv) and argv[0].startswith(ORPHANS),
         "interpreter": argv[0] if argv else None,
     }
+
+
+def _absolute(path: str, pid: int) -> Optional[str]:
+    """A path that a process was given, as seen from this host; None for none."""
+    if not path:
+        return None
+    if path.startswith("/"):
+        return path
+    try:
+        return os.path.join(os.readlink("/proc/%d/cwd" % pid), path)
+    except OSError:
+        return path

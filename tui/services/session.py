@@ -149,11 +149,14 @@ class Session:
         address = server.api
         if address is None or not self.wanted.moves or self.deployment.direct or self._asked == server:
             return
-        self._asked = server
-        if server.uds is not None:
+        before, self._asked = self._asked, server
+        if server.uds is not None or (before is not None and before.uds is not None):
             self.api.move(address, self.host.transport(verify=self._verify(), uds=server.uds))
         elif self.api.base_url != address:
-            self.api.move(address, self.host.transport(verify=self._verify()))
+            self.api.move(address)
+        else:
+            return
+        self._watch.poll_anew()
         self.deployment = msgspec.structs.replace(self.deployment, api=address)
 
     # -- what the screen and the commands use --------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tui.core.api import ApiStatus
 from tui.core.connection import retry_delay_s
 from tui.core.deployment import ApiPolled, GpusSampled, LogRestarted, LogSourceChanged, MachineSampled, ProcessesSeen, ServerSeen
 from tui.core.gpu import GpuSample
@@ -65,6 +66,7 @@ class Watch:
         """The server's process as found on the host."""
         self.servers: tuple[Server, ...] = ()
         self._orphans: tuple[int, ...] = ()
+        self._undecided = False
         self._changed = asyncio.Event()
         self._looked = asyncio.Event()
         self._no_nvml = asyncio.Event()
@@ -268,7 +270,11 @@ class Watch:
         """Takes the server that is meant of those that run."""
         session = self._session
         seen = session.signs.process_alive is not None
-        self.server = meant(self.servers, session.wanted, self.server)
+        before, self.server = self.server, meant(self.servers, session.wanted, self.server)
+        choice = bool(undecided(self.servers, session.wanted))
+        kept = before is not None and self.server is not None and before.pid == self.server.pid
+        # A server that starts beside the one that is watched makes nothing unclear.
+        self._undecided = choice and (self._undecided or not kept)
         if self.server is not None:
             session.signs.process_alive = True
             session.ask(self.server)
@@ -280,7 +286,7 @@ class Watch:
             ServerSeen(one.pid, one.engine, one.served_name or one.model, one.where, one.user, one.started_at)
             for one in self.servers
         )
-        session.publish(ProcessesSeen(pid, self._orphans, seen_servers, bool(undecided(self.servers, session.wanted))))
+        session.publish(ProcessesSeen(pid, self._orphans, seen_servers, self._undecided))
         self._changed.set()
 
     async def _follow_once(self, source: str) -> None:
@@ -369,7 +375,10 @@ class Watch:
     async def poll_api(self) -> None:
         """Asks the API how it is, for ever. Never generates a token."""
         while True:
+            asked = self._session.api.base_url
             status = await self._session.api.poll()
+            if self._session.api.base_url != asked:
+                continue  # it was found elsewhere meanwhile: what the old address says is not its word
             self._session.signs.see_api(status, time.monotonic())
             self._session.publish(ApiPolled(status))
             load = self._session.state.load
@@ -377,6 +386,11 @@ class Watch:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._ready_said.wait(), API_UP_S if soon else API_DOWN_S)
             self._ready_said.clear()
+
+    def poll_anew(self) -> None:
+        """The API is asked elsewhere from now on: what was known of it is not known any more."""
+        self._session.publish(ApiPolled(ApiStatus()))
+        self._ready_said.set()
 
     # -- record --------------------------------------------------------------------------------------------------------------------
 
