@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 from tui.core.api import Reach
@@ -11,7 +12,9 @@ from tui.core.text import clean
 from tui.host.api import ApiError
 from tui.host.base import Host, HostError, ProbeFailed
 from tui.services.found import Server, best_server, servers_from_frame
+from tui.services.search import find_servers
 from tui.services.session import Session
+from tui.services.tail import tail_frames
 from tui.wire.frames import FIND, FOLLOW, WATCH
 
 FRAME_S = 15.0
@@ -68,21 +71,27 @@ async def _probe(host: Host) -> AsyncIterator[tuple[Check, Server | None]]:
         hello, frame = await _frames(host, FIND, {}, ("hello", "servers"))
     except (HostError, TimeoutError) as error:
         fix = error.advice if isinstance(error, ProbeFailed) and error.advice else "install python3 >= 3.8 on the host"
-        yield Check("python3", Grade.WARN, f"{_words(error)}; nvidia-smi and tail stand in for the probe", fix), None
+        yield Check("python3", Grade.WARN, f"{_words(error)}; nvidia-smi and a shell stand in for the probe", fix), None
+        if isinstance(error, ProbeFailed):
+            try:
+                yield _server(await find_servers(host))
+            except (HostError, TimeoutError) as failed:
+                yield Check("server", Grade.WARN, _words(failed), 'name the log in the configuration: log = "file:/path"'), None
     else:
         yield python_check(clean(str(hello.get("python", "")))), None
-        servers = servers_from_frame(frame)
-        server = best_server(servers, None)
-        if server is None:
-            yield (
-                Check("server", Grade.WARN, "no vLLM or SGLang process is seen", "start it, or log in as a user who may see it"),
-                None,
-            )
-        else:
-            more = f" (and {len(servers) - 1} more)" if len(servers) > 1 else ""
-            where = f", port {server.port}" if server.port else ""
-            says = f"{server.engine} pid {server.pid}, {server.model or 'model unknown'}{where}, user {server.user or '—'}{more}"
-            yield Check("server", Grade.OK, says), server
+        yield _server(servers_from_frame(frame))
+
+
+def _server(servers: tuple[Server, ...]) -> tuple[Check, Server | None]:
+    server = best_server(servers, None)
+    if server is None:
+        return Check(
+            "server", Grade.WARN, "no vLLM or SGLang process is seen", "start it, or log in as a user who may see it"
+        ), None
+    more = f" (and {len(servers) - 1} more)" if len(servers) > 1 else ""
+    where = f", port {server.port}" if server.port else ""
+    says = f"{server.engine} pid {server.pid}, {server.model or 'model unknown'}{where}, user {server.user or '—'}{more}"
+    return Check("server", Grade.OK, says), server
 
 
 async def _machine(host: Host, server: Server | None) -> AsyncIterator[Check]:
@@ -147,17 +156,35 @@ async def _log(session: Session, server: Server | None) -> Check:
     arguments: dict[str, Any] = {"source": kind, "path": rest, "from": None, "start_markers": [], "important": [], "tail": 5}
     try:
         (frame,) = await _frames(session.host, FOLLOW, arguments, ("source",), or_error=True)
+    except ProbeFailed as error:
+        return await _log_without_probe(session.host, kind, rest, _words(error))
     except (HostError, TimeoutError) as error:
         return Check("log", Grade.FAIL, f"{clean(source)}: {_words(error)}", "check the path and its permissions, or set become")
+    return _log_check(source, frame)
+
+
+def _log_check(source: str, frame: dict[str, Any]) -> Check:
     if frame.get("f") == "error" or frame.get("why"):
-        return Check(
-            "log",
-            Grade.FAIL,
-            f"{clean(source)}: {clean(str(frame.get('why')))}",
-            "check the path and its permissions, or set become",
-        )
+        fix = "check the path and its permissions, or set become"
+        return Check("log", Grade.FAIL, f"{clean(source)}: {clean(str(frame.get('why')))}", fix)
     size = frame.get("size")
     return Check("log", Grade.OK, f"{clean(source)}" + (f", {size / 1e6:,.1f} MB" if isinstance(size, int) else ""))
+
+
+async def _log_without_probe(host: Host, kind: str, path: str, why: str) -> Check:
+    """Of a file a shell of the host tells the same."""
+    source = f"{kind}:{path}"
+    if kind != "file":
+        fix = 'install python3 >= 3.8 on the host, or set log = "file:/path"'
+        return Check("log", Grade.FAIL, f"{clean(source)}: {why}; without it only files can be followed", fix)
+    try:
+        async with asyncio.timeout(FRAME_S), aclosing(tail_frames(host, path, None, seconds=0.0)) as frames:
+            async for frame in frames:
+                if frame.get("f") == "source":
+                    return _log_check(source, frame)
+    except (HostError, TimeoutError) as error:
+        why = _words(error)
+    return Check("log", Grade.FAIL, f"{clean(source)}: {why}", "check the path and its permissions")
 
 
 async def _api(session: Session, server: Server | None, token: bool) -> AsyncIterator[Check]:
