@@ -162,8 +162,7 @@ async def _wait(settings: Settings, target: str | None, rules: "Rules", as_json:
         session = open_session(settings, target, asker=terminal_asker(), accept_new=accept_new, record=record, port=port)
         async with session:
             while True:
-                if session.settled:
-                    _decided(session)
+                _decided(session)
                 outcome = waiting.look(session.state, time.monotonic(), session.settled)
                 progress.show(session.state, time.monotonic() - waiting.began)
                 match outcome:
