@@ -458,6 +458,12 @@ def serving(exception: str) -> Log:
     )
 
 
+def headed(log: Log, process: str, exception: str) -> Log:
+    for line in ("WorkerProc hit an exception: Traceback (most recent call last):", '  File "x.py", line 1, in f', exception):
+        log.say(process, line, "ERROR", step=0)
+    return log
+
+
 def config(exception: str) -> Log:
     return Log().starts().raises(exception)
 
@@ -774,6 +780,15 @@ FAILURES: Table = {
         "ready",
         "execute_model timed out",
         process="EngineCore",
+    ),
+    "0.8 announces on the header's line": failing(
+        lambda: headed(v1_080(False), "VllmWorker rank=1 pid=5", "torch." + OIL).say(
+            "", "Got fatal signal from worker processes, shutting down. See stack trace above for root cause issue.", "CRITICAL"
+        ),
+        "cuda_oom",
+        "compiling",
+        "1.96 GiB",
+        process="VllmWorker rank=1",
     ),
     "V0: rank 0 ends after its workers": failing(
         lambda: (

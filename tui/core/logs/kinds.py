@@ -6,7 +6,7 @@ The kinds are those of the `log` document. Texts are matched loosely, since word
 import re
 
 WRAPPER = re.compile(
-    r"Dumping (?:input data|scheduler)|Engine core initialization failed|Engine process failed to start"
+    r"Got fatal signal|Dumping (?:input data|scheduler)|Engine core initialization failed|Engine process failed to start"
     r"|WorkerProc initialization failed"
     r"|EngineCore (?:encountered an issue|failed to start|encountered a fatal error|hit an exception)"
     r"|Worker failed with error|Executor failed|(?<!Async)(?<!MQ)EngineDeadError|AsyncEngineDeadError(?!: Engine iteration)"

@@ -97,6 +97,9 @@ class Tracebacks:
             text = stripped if not stripped.startswith("File ") else "  " + stripped
         if HEADER in text:
             reading.open = True
+            before = text.partition(HEADER)[0].strip(" :")
+            if before:
+                reading.introduction = before  # older releases announce it on the same line
             reading.trailing = False
             reading.frames = []
             reading.head = head
