@@ -16,6 +16,7 @@ from tui.probe.load_net import ANCILLARY, READ, TIMESPEC, Connection, has_kernel
 from tui.probe.load_order import Body, Endpoint, Health, Order, Outcome
 from tui.probe.load_pool import IN, OUT, SPARE, ConnectFailed, Opening, Pool
 from tui.probe.load_stream import Failure, Stream
+from tui.probe.load_tally import Tally
 from tui.wire.metrics import Record
 
 STALE_S = 1.0
@@ -59,20 +60,15 @@ class Load:
         self._later: List[Tuple[float, int]] = []
         """Slots that wait after a failure."""
         self._due: Deque[float] = deque()
-        self._records: List[Record] = []
+        self._tally = Tally()
         self._lags = array("f")
         self._sent = 0
-        self._done = 0
-        self._failed = 0
-        self._in_a_row = 0
-        self._chunks = 0
         self._begin = 0.0
         self._closed_to_new = False
         self._dispatch_end: Optional[float] = None
         self._stopped = ""
         self._kernel = False
         self._wake_fd = wake_fd
-        self._rates: Deque[Tuple[float, int]] = deque(maxlen=5)
 
     # -- the run -------------------------------------------------------------------------------------------------------------------
 
@@ -108,11 +104,11 @@ class Load:
         end = time.time()
         for stream in list(self._streams.values()) + self._pool.waiting:
             stream.record.end = end
-            self._records.append(stream.record)
+            self._tally.records.append(stream.record)
         self._close()
-        self._records.sort(key=lambda r: r.index)
+        records = sorted(self._tally.records, key=lambda r: r.index)
         health = Health(self._lags, time.process_time() - cpu, end - begin, len(self._lags), self._kernel, step)
-        return Outcome(self._records, begin, end, self._dispatch_end, self._stopped, health)
+        return Outcome(records, begin, end, self._dispatch_end, self._stopped, health)
 
     def _turn(self, begin: float, clock: float) -> float:
         """The loop itself; returns by how much the wall clock was stepped meanwhile."""
@@ -143,8 +139,8 @@ class Load:
             if deadline is not None and now >= deadline:
                 self._dispatch_end = deadline
                 break
-            if self._in_a_row and order.max_failures is not None and self._in_a_row > order.max_failures:
-                self._stopped = "%d requests failed one after the other" % self._in_a_row
+            if order.max_failures is not None and self._tally.in_a_row > order.max_failures:
+                self._stopped = "%d requests failed one after the other" % self._tally.in_a_row
                 break
             if self._due or self._later:
                 self._start_due(now)
@@ -348,10 +344,7 @@ class Load:
         record = stream.record
         record.end = stamp
         del self._streams[connection.fd]
-        self._records.append(record)
-        self._done += 1
-        self._in_a_row = 0
-        self._chunks += len(record.chunks)
+        self._tally.completed(record)
         if stream.response.keep and not connection.writing:
             connection.idle_since = time.time()
             if self._order.concurrency is not None and not self._closed_to_new and not self._is_enough(connection.idle_since):
@@ -413,17 +406,9 @@ class Load:
         record.end = now
         if not record.start:
             record.start = now
-        self._records.append(record)
-        self._failed += 1
-        self._in_a_row += 1
+        self._tally.failure(record)
         if self._order.concurrency is not None and not self._closed_to_new:
-            # a dead server must not be asked ten thousand times a second
-            pause = (
-                0.0
-                if self._in_a_row <= self._order.concurrency
-                else min(1.0, 0.05 * 2 ** min(5, self._in_a_row // self._order.concurrency))
-            )
-            heapq.heappush(self._later, (now + pause, slot))
+            heapq.heappush(self._later, (now + self._tally.pause(self._order.concurrency), slot))
 
     def _timeouts(self, now: float) -> None:
         order = self._order
@@ -438,20 +423,10 @@ class Load:
                 self._open(SPARE)
 
     def _report(self, now: float) -> None:
-        chunks = self._chunks + sum(len(stream.record.chunks) for stream in self._streams.values())
-        self._rates.append((now, chunks))
-        then, before = self._rates[0]
         order = self._order
-        self._tick(
-            {
-                "in_flight": len(self._streams),
-                "done": self._done,
-                "failed": self._failed,
-                "sent": self._sent,
-                "chunks": chunks,
-                "chunks_s": (chunks - before) / (now - then) if now > then else None,
-                "elapsed_s": now - self._begin,
-                "planned": order.requests if order.schedule is None else len(order.schedule),
-                "stage": "draining" if self._closed_to_new else "measuring",
-            }
-        )
+        progress = self._tally.progress(now, self._streams.values())
+        progress["sent"] = self._sent
+        progress["elapsed_s"] = now - self._begin
+        progress["planned"] = order.requests if order.schedule is None else len(order.schedule)
+        progress["stage"] = "draining" if self._closed_to_new else "measuring"
+        self._tick(progress)
