@@ -71,6 +71,7 @@ ANNOUNCEMENT = re.compile(r"(?:failed to start|hit an exception|encountered a fa
 """What a traceback follows."""
 
 
+_BEFORE_THE_CACHE = (Phase.STARTING, Phase.LOADING, Phase.POST_LOADING, Phase.COMPILING, Phase.PROFILING)
 _REFUSALS = ("ValueError", "NotImplementedError", "ValidationError")
 
 
@@ -167,7 +168,7 @@ class Evidence:
             return self._without_cause()
         chosen = self._refined(chosen)
         phase = chosen.phase
-        if chosen.kind == "kv_cache_too_small" and phase in (Phase.POST_LOADING, Phase.COMPILING, Phase.PROFILING):
+        if chosen.kind == "kv_cache_too_small" and phase in _BEFORE_THE_CACHE:
             phase = Phase.KV_CACHE  # some runners say nothing between the weights and the sizing of the cache
         context = tuple(one.text for one in relevant[:8])
         return Finding(chosen.kind, _cause(chosen), chosen.process or None, chosen.line, phase, chosen, context)
