@@ -175,7 +175,8 @@ class Sshd:
             "PrintMotd no",
             "UseDNS no",
             "LogLevel VERBOSE",
-            *(f"SetEnv {name}={value}" for name, value in self.environment.items()),
+            # Of several SetEnv lines only the first counts.
+            "SetEnv " + " ".join(f'"{name}={value}"' for name, value in self.environment.items()),
         ]
         self.config.write_text("\n".join(lines) + "\n")
         with self.log.open("ab") as log:
