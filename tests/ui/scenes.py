@@ -239,6 +239,13 @@ def failed(mono: float = 0.0, **more: object) -> DeploymentState:
     return read(lines, mono=mono, now=time.time(), **{"gpus": gpus(used=44200.0, odd=3, mono=mono), **more})
 
 
+def dead(mono: float = 0.0) -> DeploymentState:
+    """The same a while later: the engine's processes are gone, and nobody's parentage can be told any more."""
+    sample = gpus(used=4.0, busy=0.0, odd=3, mono=mono)
+    alone = tuple(replace(gpu, processes=tuple(replace(one, engine=None) for one in gpu.processes[1:])) for gpu in sample.gpus)
+    return failed(mono, gpus=replace(sample, gpus=alone))
+
+
 def lost(mono: float = 0.0) -> DeploymentState:
     link = ConnectionState(
         link=Link.LOST, host="gpu-8x", since=mono - 12, cause="no answer to 3 keepalives", advice="The host or the network is down; check it with ping gpu-8x.",
@@ -270,5 +277,5 @@ def refused(mono: float = 0.0) -> DeploymentState:
 
 
 SCENES: dict[str, Callable[[float], DeploymentState]] = {
-    "loading": loading, "ready": ready, "failed": failed, "lost": lost, "waiting": waiting, "connecting": connecting, "refused": refused,
+    "loading": loading, "ready": ready, "failed": failed, "dead": dead, "lost": lost, "waiting": waiting, "connecting": connecting, "refused": refused,
 }  # fmt: skip

@@ -26,6 +26,7 @@ CHIPS = {
     "loading": "LOADING",
     "ready": "READY",
     "failed": "FAILED",
+    "dead": "FAILED",
     "lost": "LINK LOST",
     "waiting": "WAITING",
     "connecting": "CONNECTING",
@@ -73,6 +74,14 @@ async def test_a_failure_shows_cause_line_and_who_holds_the_memory() -> None:
         await shows(pilot, f"{line} ▸")
         await pilot.press("y")
         await until(pilot, lambda: "CUDA out of memory" in app.clipboard)
+
+
+async def test_memory_of_others_stays_hatched_after_the_engine_died() -> None:
+    app, _ = room(scene("dead"))
+    async with app.run_test(size=(120, 35)) as pilot:
+        await shows(pilot, "▒ not the engine's: 52.29 GiB on GPU 3", "end pid 41877 (ask lena)", "8 GPUs needed, 7 free")
+        row = next(line for line in screen(pilot).splitlines() if "│ 3 " in line)
+        assert "▒▒▒" in row
 
 
 async def test_a_ready_server_opens_the_chat_and_shows_headroom() -> None:

@@ -1,17 +1,18 @@
 """What the screen says of a failed start: the cause in a band, why, the line of the log, what to do next."""
 
+import re
 import time
 
 from textual.content import Content
 
 from tui.core.deployment import DeploymentState
+from tui.core.gpu_others import held_by_others, left_behind, what_to_do
 from tui.core.logs.state import Failure, LoadState, Phase
-from tui.widgets.figures import BE, BW, B, E, label, line, meter, rows, short
+from tui.widgets.figures import BE, BP, BW, B, E, label, line, meter, rows, short
 from tui.widgets.numbers import clock, gib, whole
 from tui.widgets.phases import NAMES
 
-WORTH_MIB = 1024.0
-"""Memory of another process that is worth a word."""
+ABOUT_MEMORY = ("cuda_oom", "gpu_memory_in_use", "kv_cache_too_small")
 TITLES = {
     "cuda_oom": "CUDA out of memory",
     "host_oom_or_killed": "Killed: the host ran out of memory, or someone ended it",
@@ -81,7 +82,10 @@ def band(state: DeploymentState, width: int, *, airy: bool = True) -> list[Conte
     if load is None or load.failure is None:
         return []
     failure = load.failure
-    inner = [line(("✗ ", BE), (short(title(failure), width - 6), BE)), line(label(short(_where(state, load, failure), width - 4)))]
+    said = title(failure)
+    if failure.kind == "cuda_oom" and (at := re.search(r"\bGPU (\d+)\b", failure.cause)):
+        said += f" on GPU {at[1]}"
+    inner = [line(("✗ ", BE), (short(said, width - 6), BE)), line(label(short(_where(state, load, failure), width - 4)))]
     lines = [Content(""), *inner, Content("")] if airy else inner
     out = []
     for one in lines:
@@ -99,17 +103,34 @@ def _told(name: str, text: str | Content, width: int, style: str = "") -> list[C
 
 def _because(state: DeploymentState, failure: Failure) -> list[Content]:
     """Memory of somebody else on a GPU explains a memory failure."""
-    if state.gpus is None or failure.kind not in ("cuda_oom", "gpu_memory_in_use", "kv_cache_too_small"):
+    if failure.kind not in ABOUT_MEMORY:
         return []
     out = []
-    for gpu in state.gpus.gpus:
-        # the engine is gone: who still holds memory is not it, whether or not that could be told before
-        foreign = [one for one in gpu.processes if one.engine is not True and (one.memory_mib or 0) > WORTH_MIB]
-        if foreign:
-            foreign.sort(key=lambda one: -(one.memory_mib or 0))
-            held = sum(one.memory_mib or 0 for one in foreign)
-            out.append(line(f"GPU {gpu.index} holds ", (f"{gib(held)} GiB", BW), " of another process:"))
-            out += [line((f"pid {one.pid}", B), f" {one.name}", label(f"  {one.user}" if one.user else "")) for one in foreign[:2]]
+    held = held_by_others(state)
+    for gpu, mib, holders in held[:2]:
+        whose = (
+            "of another process:" if len(holders) == 1 else "of other processes:" if holders else "of a process not seen from here"
+        )
+        out.append(line(f"GPU {gpu.index} holds ", (f"{gib(mib)} GiB", BW), f" {whose}"))
+        for one in holders[:2]:
+            idle = label("  left behind") if left_behind(one, state.orphans) else ""
+            out.append(line((f"pid {one.pid}", B), f" {one.name}", label(f"  {one.user}" if one.user else ""), idle))
+    if len(held) > 2:
+        out.append(line(label(f"and so do {len(held) - 2} more GPUs")))
+    return out
+
+
+def _steps(state: DeploymentState, failure: Failure, width: int) -> list[Content]:
+    """What to do next: what the GPUs tell goes before what the log can only guess."""
+    steps = what_to_do(state) if failure.kind in ABOUT_MEMORY else []
+    if not steps:
+        return _told("next", failure.advice, width) if failure.advice else []
+    out = []
+    for number, step in enumerate(steps, 1):
+        wrapped = Content(step).wrap(max(8, width - 14))
+        for i, one in enumerate(wrapped):
+            name = "next" if number == 1 and i == 0 else ""
+            out.append(line(label(f"{name:<12}"), (f"{number} " if i == 0 else "  ", BP), one))
     return out
 
 
@@ -124,8 +145,8 @@ def failure_body(state: DeploymentState, width: int, height: int) -> list[Conten
         blocks.append([line(label(f"{'because' if i == 0 else '':<12}"), one) for i, one in enumerate(because)])
     where = f"line {failure.line:,}" if failure.line else "cause"
     blocks.append(_told(where, failure.cause, width))
-    if failure.advice:
-        blocks.append(_told("next", failure.advice, width))
+    if steps := _steps(state, failure, width):
+        blocks.append(steps)
     if load.errors > 1:
         blocks.append([line(label(f"{'follows':<12}{load.errors - 1:,} more error lines; press l for the line in the log"))])
     if load.restarts:

@@ -13,6 +13,7 @@ from textual.reactive import var
 from tui.core.deployment import DeploymentState
 from tui.core.gpu import Gpu, GpuSample
 from tui.core.gpu_health import headroom, health, uniformity
+from tui.core.gpu_others import WORTH_MIB, engine_gone, others_mib
 from tui.messages import GpuOpened
 from tui.widgets.figure import Figure
 from tui.widgets.figures import (
@@ -46,11 +47,6 @@ GROWTH_SAMPLES = 60
 GROWTH_MIB = 64.0
 LOW_SHARE = 0.02
 """Below this share of free memory the figure is marked, since it is the first thing to look at; it is no alarm."""
-
-
-def others_mib(gpu: Gpu) -> float:
-    """Memory of processes that are known not to be the engine's."""
-    return sum(one.memory_mib or 0.0 for one in gpu.processes if one.engine is False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +92,8 @@ UTIL = Column("util", 5, lambda gpu: whole(gpu.utilisation))
 HEAT = Column("°C", 4, lambda gpu: whole(gpu.temperature_c))
 WATT = Column("W", 5, lambda gpu: whole(gpu.power_w))
 OTHERS = Column("others", 7, lambda gpu: gib(others_mib(gpu)), lambda gpu: BW if others_mib(gpu) else QUIET)
+OTHERS_NOW = Column("others", 7, lambda gpu: gib(others_mib(gpu, True)), lambda gpu: BW if others_mib(gpu, True) else QUIET)
+"""The same once the engine is gone."""
 LIMIT = Column("W of", 10, _power)
 CLOCK = Column("MHz", 6, lambda gpu: whole(gpu.sm_clock_mhz))
 LINK = Column("PCIe", 6, _pcie, _narrow_link)
@@ -106,11 +104,11 @@ NARROW = (USED, FREE, UTIL, HEAT, WATT)
 FULL = (USED, FREE, SHARE, UTIL, HEAT, LIMIT, CLOCK, ECC, LINK, RANK)
 
 
-def columns_for(gpus: Sequence[Gpu], width: int) -> tuple[Column, ...]:
-    """As many columns as leave the bar its room; the last ones go first."""
+def columns_for(gpus: Sequence[Gpu], width: int, gone: bool = False) -> tuple[Column, ...]:
+    """As many columns as leave the bar its room; the last ones go first. `gone` says that the engine is no more."""
     chosen = list(FULL if width >= 96 else NARROW)
-    if any(others_mib(gpu) for gpu in gpus):
-        chosen[1:1] = [OTHERS]
+    if any(others_mib(gpu, gone) for gpu in gpus):
+        chosen[1:1] = [OTHERS_NOW if gone else OTHERS]
         if width < 96:
             chosen.remove(UTIL)
     while len(chosen) > 1 and width - 3 - sum(column.width for column in chosen) < (12 if width >= 40 else 8):
@@ -130,6 +128,16 @@ def summary(sample: GpuSample) -> Content:
     if judged.even is False:
         return line(("✗ odd ", BE), f" {judged.says}")
     return line(label(judged.says)) if judged.says else Content("")
+
+
+def legend(state: DeploymentState, sample: GpuSample) -> Content:
+    """What ▒ is, and where there is some."""
+    gone = engine_gone(state)
+    held = {gpu.index: mib for gpu in sample.gpus if (mib := others_mib(gpu, gone)) >= WORTH_MIB}
+    if not held:
+        return Content("")
+    where = f"GPU {next(iter(held))}" if len(held) == 1 else f"{len(held)} GPUs"
+    return line(("▒ ", W), label("not the engine's: "), (gib(sum(held.values())), BW), label(f" GiB on {where}"))
 
 
 def notes(sample: GpuSample, age: float | None) -> list[Content]:
@@ -189,7 +197,7 @@ class GpuPanel(Figure):
             return rows(line(label("no sample yet")))
         if not sample.gpus:
             return rows(line(("▲ ", W), sample.note or "no GPU on this host"), *_machine_memory(self.state, width))
-        said = [summary(sample), *notes(sample, self.moment.since(sample.received_at))]
+        said = [summary(sample), legend(self.state, sample), *notes(sample, self.moment.since(sample.received_at))]
         said = [one for one in said if one]
         room = height - 1
         top: list[Content] = []
@@ -270,7 +278,8 @@ def _machine_memory(state: DeploymentState, width: int) -> list[Content]:
 
 
 def _rows(state: DeploymentState, sample: GpuSample, width: int, each: int, selected: int | None) -> list[Content]:
-    columns = columns_for(sample.gpus, width)
+    gone = engine_gone(state)
+    columns = columns_for(sample.gpus, width, gone)
     index = max(2, max(len(str(gpu.index)) for gpu in sample.gpus) + 1) + (1 if selected is not None else 0)
     wide = max(1, width - index - sum(column.width for column in columns))
     totals = {gpu.memory_total_mib for gpu in sample.gpus if gpu.memory_total_mib}
@@ -287,7 +296,7 @@ def _rows(state: DeploymentState, sample: GpuSample, width: int, each: int, sele
             row = line(number, ("✗ " + short(gpu.error, width - index - 2), BE))
         else:
             total = gpu.memory_total_mib or 0
-            other = others_mib(gpu) / total if total else 0.0
+            other = others_mib(gpu, gone) / total if total else 0.0
             row = line(number, bar(gpu.memory_share, wide, other, P), *_cells(gpu, columns))
         out.append(row)
         if each == 2:
@@ -338,6 +347,7 @@ def strip(state: DeploymentState, width: int) -> Content:
     if not sample.gpus:
         return line(label("GPUs  "), (short(sample.note or "none on this host", width - 6), ""))
     odd = odd_ones(sample)
+    gone = engine_gone(state)
     count = len(sample.gpus)
     gap = " " if count <= 16 else ""
     each = ceil(count / max(8, width // 3))
@@ -347,7 +357,8 @@ def strip(state: DeploymentState, width: int) -> Content:
         shares = [gpu.memory_share for gpu in some if gpu.memory_share is not None]
         bad = any(gpu.error or gpu.index in odd for gpu in some)
         char = "▁▂▃▄▅▆▇█"[min(7, round(max(shares) * 8))] if shares else "✗" if bad else "·"
-        parts += [(char, BE if bad else P if shares else QUIET), gap]
+        foreign_there = any(others_mib(gpu, gone) >= WORTH_MIB for gpu in some)
+        parts += [(char, BE if bad else W if foreign_there else P if shares else QUIET), gap]
     used = sorted(gpu.memory_used_mib for gpu in sample.gpus if gpu.memory_used_mib is not None)
     judged = uniformity(sample)
     typical = used[len(used) // 2] if used else None
@@ -356,7 +367,7 @@ def strip(state: DeploymentState, width: int) -> Content:
         left = line(left, ("✓ even", G))
     elif judged.even is False:
         left = line(left, ("✗ odd: GPU " + ", ".join(map(str, judged.odd)), BE))
-    if foreign := sum(others_mib(gpu) for gpu in sample.gpus):
+    if foreign := sum(others_mib(gpu, gone) for gpu in sample.gpus):
         return spread(
             width, left, line((gib(foreign), BW), label(" GiB not the engine's")), line((gib(foreign), BW), label(" not ours"))
         )
