@@ -57,8 +57,18 @@ class ControlRoom(ModelWork, RecordWork, inherit_bindings=False):
         self._interrupted = False
         for theme in themes.THEMES:
             self.register_theme(theme)
-        self.theme = themes.choose(self.settings.ui.theme, self.console.color_system, os.environ)
+        self._begin_with(themes.choose(self.settings.ui.theme, self.console.color_system, os.environ))
         self.main = MainScreen(dict(self.settings.keys), self.settings.ui.system_prompt)
+
+    def _begin_with(self, theme: str) -> None:
+        """Takes a theme before anything is drawn; assigning `theme` would have all styles worked out twice before the first paint."""
+        look = self.available_themes[theme]
+        if look.ansi:
+            self.theme = theme
+            return
+        self.set_reactive(ControlRoom.theme, theme)
+        self.update_classes({"-dark-mode": look.dark, "-light-mode": not look.dark}, update=False)
+        self.stylesheet.set_variables(self.get_css_variables())
 
     def get_default_screen(self) -> Screen[None]:
         return self.main

@@ -78,6 +78,7 @@ class MainScreen(WorkScreen):
 
     def compose(self) -> ComposeResult:
         mine = MainScreen
+        self._classify()  # before there are parts whose styles would have to follow
         yield StatusLine(id="status").data_bind(state=mine.shown, moment=mine.moment, activity=mine.activity, tab=mine.tab)
         with Horizontal(id="body"):
             with Vertical(id="machine"):
@@ -146,8 +147,8 @@ class MainScreen(WorkScreen):
     def _became(self, before: str, now: str) -> None:
         """What opens by itself, as long as the user chose nothing."""
         offline = self.shown.connection.link in (Link.LOST, Link.UNREACHABLE, Link.REFUSED)
-        self.set_class(offline, "-offline")
-        self.set_class(offline and (self.shown.gpus is not None or self.shown.load is not None), "-stale")
+        known = self.shown.gpus is not None or self.shown.load is not None
+        self.update_classes({"-offline": offline, "-stale": offline and known})
         if self._chose:
             return
         if now == READY:
@@ -162,7 +163,7 @@ class MainScreen(WorkScreen):
     @property
     def narrow(self) -> bool:
         """Whether there is one column only."""
-        return self.size.width < NARROW or self.size.height < SHORT
+        return self.app.size.width < NARROW or self.app.size.height < SHORT
 
     def on_resize(self, event: Resize) -> None:
         self._arrange()
@@ -180,24 +181,31 @@ class MainScreen(WorkScreen):
         self._retitle()
 
     def _lay_out(self) -> None:
-        width, height = self.size
-        tiny = width < TINY[0] or height < TINY[1]
-        self.set_class(tiny, "-tiny")
-        self.set_class(self.narrow and not tiny, "-narrow")
-        self.set_class(height >= SHORT, "-tall")
-        self.set_class(width >= WIDE and height >= HIGH, "-wide")
-        served = word(self.shown) == READY
-        self.set_class(served, "-served")
-        self.set_class(not served, "-starting")
-        for tab in TABS:
-            self.set_class(tab == self.tab, f"-tab-{tab}")
+        self._classify()
         load = self.query_one(LoadPanel)
         if load.narrow != self.narrow:
             load.narrow = self.narrow
             load.refresh()
         if self.furnished:
-            self.log_pane.set_brief(width < NARROW)
-        self._size_gpus(served)
+            self.log_pane.set_brief(self.size.width < NARROW)
+        self._size_gpus(word(self.shown) == READY)
+
+    def _classify(self) -> None:
+        """The classes that the layout follows, all at once: each change has the styles of the whole screen worked out again."""
+        width, height = self.app.size
+        tiny = width < TINY[0] or height < TINY[1]
+        served = word(self.shown) == READY
+        self.update_classes(
+            {
+                "-tiny": tiny,
+                "-narrow": self.narrow and not tiny,
+                "-tall": height >= SHORT,
+                "-wide": width >= WIDE and height >= HIGH,
+                "-served": served,
+                "-starting": not served,
+                **{f"-tab-{tab}": tab == self.tab for tab in TABS},
+            }
+        )
 
     def _size_gpus(self, served: bool) -> None:
         """As high as the GPUs there are need, as long as the pane below keeps its rows."""
