@@ -61,7 +61,7 @@ class ControlRoom(ModelWork, RecordWork, inherit_bindings=False):
         self.main = MainScreen(dict(self.settings.keys), self.settings.ui.system_prompt)
 
     def _begin_with(self, theme: str) -> None:
-        """Takes a theme before anything is drawn; assigning `theme` would have all styles worked out twice before the first paint."""
+        """Takes a theme before anything is drawn; assigning `theme` would have all styles worked out twice for the first paint."""
         look = self.available_themes[theme]
         if look.ansi:
             self.theme = theme
