@@ -3,7 +3,8 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tui.core.api import ApiStatus, Reach, ServedModel, ServerMetrics
 from tui.core.connection import ConnectionState, Link
@@ -202,7 +203,7 @@ def read(lines: Sequence[tuple[float, str]], *, mono: float = 0.0, now: float | 
         trends=trends(), log=LogTail(source="/var/log/vllm/kimi.log").extended(shown),
         api=ApiStatus(reach=Reach.CLOSED, received_at=mono),
     )  # fmt: skip
-    state = replace(state, **more)  # type: ignore[arg-type]
+    state = replace(state, **more)
     outlook = judge(
         load, now if now is not None else lines[-1][0] + 12.0, state.history, SignsOfLife(gpu_memory_s=1.0, disk_read_s=0.5)
     )

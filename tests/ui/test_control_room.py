@@ -2,10 +2,10 @@
 
 import re
 import time
-from dataclasses import replace
 
 import pytest
 import scenes
+from msgspec.structs import replace
 from room import room, screen, shows, until
 
 from tui.actions import ACTIONS, BY_ID, in_footer, markdown_table, shown_key

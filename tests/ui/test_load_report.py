@@ -1,10 +1,10 @@
 """The load as a report: what it says of a failed start and of one under way, over the whole screen at each size."""
 
 import time
-from dataclasses import replace
 
 import pytest
 import scenes
+from msgspec.structs import replace
 from room import room, screen, shows, until
 
 from tui.core.deployment import LogTail

@@ -1,8 +1,7 @@
 """The state of a deployment: its one word, its conflicts, what events keep; and when a wait is over."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from tui.core.api import ApiStatus, Reach, ServedModel, ServerMetrics
 from tui.core.connection import ConnectionState, Link

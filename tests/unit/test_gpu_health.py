@@ -1,8 +1,7 @@
 """What is concluded from GPU samples: tables of situations with the right answers."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from tui.core.gpu import Gpu, GpuProcess, GpuSample, Xid
 from tui.core.gpu_frames import rank_of

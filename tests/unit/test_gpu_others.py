@@ -1,8 +1,7 @@
 """Memory that is not the engine's, while it lives and after it died, and the steps that free it."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from tui.core.deployment import DeploymentState
 from tui.core.gpu import Gpu, GpuProcess, GpuSample

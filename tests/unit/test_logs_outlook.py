@@ -4,10 +4,10 @@ import base64
 import gzip
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tui.core.logs.outlook import judge, typical_step
 from tui.core.logs.reader import LogReader

@@ -1,7 +1,8 @@
 """What the server's HTTP API says of itself."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 
 class Reach(StrEnum):
@@ -14,15 +15,13 @@ class Reach(StrEnum):
     ERROR = "error"
 
 
-@dataclass(frozen=True, slots=True)
-class ServedModel:
+class ServedModel(Struct, frozen=True):
     id: str
     max_model_len: int | None = None
     root: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ServerMetrics:
+class ServerMetrics(Struct, frozen=True):
     """From /metrics: sums over engines. Counters as read; rates per second since the poll before."""
 
     running: float | None = None
@@ -39,8 +38,7 @@ class ServerMetrics:
     ttft_p50_ms: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ApiStatus:
+class ApiStatus(Struct, frozen=True):
     """`received_at` is the client's monotonic clock."""
 
     reach: Reach = Reach.UNKNOWN

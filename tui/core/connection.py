@@ -1,7 +1,8 @@
 """The state of the connection to a host, and when to try again."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 BACK_OFF_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 
@@ -18,8 +19,7 @@ class Link(StrEnum):
     REFUSED = "refused"
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionState:
+class ConnectionState(Struct, frozen=True):
     """What the status line and the banner show of the connection.
 
     `since` and `retry_at` are seconds of the client's monotonic clock.

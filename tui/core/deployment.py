@@ -1,8 +1,10 @@
 """The state of one watched deployment, and how events change it: what the screen, `status`, `wait` and the record share."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tui.core.api import ApiStatus, Reach
 from tui.core.connection import ConnectionState, Link
@@ -18,8 +20,7 @@ TREND = 240
 CLOSED_FOR_SURE = 2
 
 
-@dataclass(frozen=True, slots=True)
-class LogLine:
+class LogLine(Struct, frozen=True):
     """One cleaned line. `number` counts the lines of the source from 1 (None where it was found from the tail); `level` is one of
     DEBUG, INFO, WARNING, ERROR, CRITICAL or None."""
 
@@ -29,8 +30,7 @@ class LogLine:
     at: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LogTail:
+class LogTail(Struct, frozen=True):
     """The last lines of the log. `seen` counts every line ever appended, so a widget knows which ones are new."""
 
     lines: tuple[LogLine, ...] = ()
@@ -48,8 +48,7 @@ class LogTail:
         return replace(self, lines=kept, seen=self.seen + len(lines))
 
 
-@dataclass(frozen=True, slots=True)
-class Trends:
+class Trends(Struct, frozen=True):
     """One value a sample, the last TREND of them; None where nothing was known."""
 
     gpu_memory: tuple[tuple[float | None, ...], ...] = ()
@@ -61,8 +60,7 @@ class Trends:
     kv_cache_share: tuple[float | None, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ServerSeen:
+class ServerSeen(Struct, frozen=True):
     """One server process of the host. `where` is its port, or its Unix socket; `started_at` the host's wall clock."""
 
     pid: int
@@ -74,8 +72,7 @@ class ServerSeen:
     memory_mib: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DeploymentState:
+class DeploymentState(Struct, frozen=True):
     """Everything known of one deployment at one moment."""
 
     name: str
@@ -109,69 +106,58 @@ class DeploymentState:
 # -- events ------------------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionChanged:
+class ConnectionChanged(Struct, frozen=True):
     connection: ConnectionState
 
 
-@dataclass(frozen=True, slots=True)
-class GpusSampled:
+class GpusSampled(Struct, frozen=True):
     sample: GpuSample
 
 
-@dataclass(frozen=True, slots=True)
-class MachineSampled:
+class MachineSampled(Struct, frozen=True):
     sample: MachineSample
 
 
-@dataclass(frozen=True, slots=True)
-class LogRead:
+class LogRead(Struct, frozen=True):
     lines: tuple[LogLine, ...]
     load: LoadState
     skipped: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class LogRestarted:
+class LogRestarted(Struct, frozen=True):
     """What follows is read from the start of a server again: the pane's lines so far are of an older or a provisional reading."""
 
     load: LoadState
     keep_lines: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class LogSourceChanged:
+class LogSourceChanged(Struct, frozen=True):
     source: str
     problem: str | None = None
     note: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ApiPolled:
+class ApiPolled(Struct, frozen=True):
     status: ApiStatus
 
 
-@dataclass(frozen=True, slots=True)
-class OutlookMade:
+class OutlookMade(Struct, frozen=True):
     outlook: Outlook
     signs: SignsOfLife = SignsOfLife()
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessesSeen:
+class ProcessesSeen(Struct, frozen=True):
     server: int | None
     orphans: tuple[int, ...] = ()
     servers: tuple[ServerSeen, ...] = ()
     undecided: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SupervisorTold:
+class SupervisorTold(Struct, frozen=True):
     supervisor: Supervisor
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryRead:
+class HistoryRead(Struct, frozen=True):
     history: tuple[PastLoad, ...]
 
 

@@ -4,11 +4,10 @@ A value that the driver does not tell is None and drawn as a dash, never 0. Memo
 (NVML's nvmlMemory_v2: the driver's reserve is not counted as used).
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class GpuProcess:
+class GpuProcess(Struct, frozen=True):
     pid: int
     name: str
     memory_mib: float | None = None
@@ -22,16 +21,14 @@ class GpuProcess:
     """The parent's pid: workers of one engine share it."""
 
 
-@dataclass(frozen=True, slots=True)
-class MigInstance:
+class MigInstance(Struct, frozen=True):
     name: str
     uuid: str
     memory_used_mib: float | None = None
     memory_total_mib: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Gpu:
+class Gpu(Struct, frozen=True):
     """One GPU at one moment. `error` says why values are missing (`GPU is lost`, …); None when all is well."""
 
     index: int
@@ -88,8 +85,7 @@ class Gpu:
         return self.memory_used_mib / self.memory_total_mib
 
 
-@dataclass(frozen=True, slots=True)
-class Xid:
+class Xid(Struct, frozen=True):
     """One XID event: `gpu` is its index, `at` the host's wall clock."""
 
     gpu: int | None
@@ -98,8 +94,7 @@ class Xid:
     meaning: str
 
 
-@dataclass(frozen=True, slots=True)
-class GpuSample:
+class GpuSample(Struct, frozen=True):
     """All GPUs of a host at one moment.
 
     `source` is "nvml", "nvidia-smi" or "none"; `note` says why it isn't NVML, or why there are no GPUs. `received_at` is the
@@ -118,8 +113,7 @@ class GpuSample:
     """The driver did not answer in time; the values are the last ones known."""
 
 
-@dataclass(frozen=True, slots=True)
-class Uniformity:
+class Uniformity(Struct, frozen=True):
     """Whether the GPUs of one engine hold the same memory; `even` is None when that can't be told (one GPU, no values)."""
 
     even: bool | None = None
@@ -128,8 +122,7 @@ class Uniformity:
     """One line for the panel: `8 × 96,733 MiB`, or what is odd and what it means."""
 
 
-@dataclass(frozen=True, slots=True)
-class Headroom:
+class Headroom(Struct, frozen=True):
     """The fullest GPU: its index, free MiB and free share (0 to 1)."""
 
     gpu: int

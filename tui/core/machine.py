@@ -1,10 +1,9 @@
 """The GPU host apart from its GPUs: processor, memory, disk, network, as sampled in /proc."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class MachineCounters:
+class MachineCounters(Struct, frozen=True):
     """Cumulative counters that the rates are made of, at `mono` seconds of the host's clock."""
 
     mono: float | None = None
@@ -18,8 +17,7 @@ class MachineCounters:
     engine_read_bytes: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MachineSample:
+class MachineSample(Struct, frozen=True):
     """Rates are per second over the time since the sample before; None on the first one or where the host doesn't tell."""
 
     cpu_percent: float | None = None

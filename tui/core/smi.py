@@ -7,8 +7,9 @@ know; without a header they are the ones that were asked for.
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from tui.core.gpu import Gpu, GpuProcess, GpuSample
 from tui.core.gpu_frames import TEXT_LIMIT, rank_of

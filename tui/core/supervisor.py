@@ -1,8 +1,9 @@
 """What supervises a server (systemd, docker or podman, Kubernetes), and what it says of the server's ends."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from tui.core.logs.state import Failure
 from tui.core.text import clean
@@ -10,8 +11,7 @@ from tui.core.text import clean
 SIGNALS = {6: "SIGABRT", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
 
 
-@dataclass(frozen=True, slots=True)
-class Supervisor:
+class Supervisor(Struct, frozen=True):
     """`by` is "systemd", "docker" or "kubernetes"; what it doesn't tell is None.
 
     The exit status, the signal and the reason are those of the last end.

@@ -8,10 +8,10 @@ import re
 import ssl
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import httpx
+from msgspec.structs import replace
 
 from tui.core.api import ApiStatus, Reach, ServedModel
 from tui.core.text import clean

@@ -9,8 +9,9 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
+
+from msgspec.structs import replace
 
 from tui.core.connection import ConnectionState, Link
 from tui.core.text import clean

@@ -6,12 +6,12 @@ import logging
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import asyncssh
 from anyio.abc import ByteStream
+from msgspec.structs import replace
 
 from tui.core.connection import ConnectionState, Link
 from tui.host import ssh_errors

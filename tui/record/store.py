@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec import to_builtins
+
 from tui.core.benchmark import Plan, Point, Result, Vantage
 from tui.core.logs.state import LoadState, PastLoad, Phase
 from tui.core.smoke import Outcome, SmokeRun
@@ -81,7 +83,7 @@ class Record:
             "max_concurrency": load.max_concurrency,
             "max_model_len": load.max_model_len,
             "tensor_parallel": load.tensor_parallel,
-            "failure": asdict(load.failure) if load.failure else None,
+            "failure": to_builtins(load.failure) if load.failure else None,
         }
         for run in self.runs(kind="load", deployment=deployment):
             known = run.document.get("started_at")

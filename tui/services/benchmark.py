@@ -17,6 +17,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import platformdirs
 
 from tui.core.benchmark import Plan, Point, Progress, Result, Vantage
@@ -255,7 +256,7 @@ class Benchmarks:
 
 def _of_engine(session: Session) -> GpuSample | None:
     sample = session.state.gpus
-    return None if sample is None else replace(sample, gpus=engine_gpus(sample, session.deployment.engines[0].gpus))
+    return None if sample is None else msgspec.structs.replace(sample, gpus=engine_gpus(sample, session.deployment.engines[0].gpus))
 
 
 class _Run:

@@ -4,9 +4,10 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
+
+from msgspec.structs import replace
 
 from tui.core.benchmark_soak import engine_gpus
 from tui.core.gpu import GpuSample

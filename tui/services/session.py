@@ -6,11 +6,11 @@ import random
 import shlex
 import time
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from types import TracebackType
 from typing import Any, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from tui.core.connection import ConnectionState, Link, retry_delay_s
 from tui.core.deployment import ConnectionChanged, DeploymentState, Event, HistoryRead, OutlookMade, fold

@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tui.core.connection import retry_delay_s
 from tui.core.gpu import GpuSample

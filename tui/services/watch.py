@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from tui.core.api import ApiStatus
 from tui.core.connection import retry_delay_s

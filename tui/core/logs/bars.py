@@ -6,7 +6,8 @@ times, too.
 """
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 _BAR = re.compile(
     r"(?:^|(?<=\]))(?P<name>[^\r\n|]{0,160}?):\s{1,4}(?P<percent>\d{1,3})%"
@@ -16,8 +17,7 @@ _BAR = re.compile(
 _SCALE = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
+class Bar(Struct, frozen=True):
     """One refresh. `elapsed` is in seconds, None where it is cut off; `shards` tells the weight loader's own format."""
 
     name: str

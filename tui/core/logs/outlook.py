@@ -7,8 +7,9 @@ Silence is judged by phase: it is normal for minutes while weights are downloade
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from statistics import median
+
+from msgspec.structs import replace
 
 from tui.core.logs.phrases import against, pace, steadiness, unit, words, words_of
 from tui.core.logs.state import Loader, LoadState, Outlook, PastLoad, Phase, SignsOfLife, Verdict

@@ -1,6 +1,8 @@
 """The frozen picture of a course, for screens, documents and the record."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from tui.core.logs.course import Course
 from tui.core.logs.state import Failure, Loader, LoadState, Phase

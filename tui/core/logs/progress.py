@@ -1,7 +1,8 @@
 """What a progress bar says about the course of a start."""
 
 import re
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tui.core.logs.bars import Bar
 from tui.core.logs.course import Course

@@ -4,8 +4,9 @@ A new start resets everything but the count of restarts. Nothing leads back from
 """
 
 import re
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+
+from msgspec.structs import replace
 
 from tui.core.deployment import LogLine
 from tui.core.logs import progress, sglang, vllm

@@ -4,8 +4,9 @@ Times are seconds of one clock: live, the host's wall clock as stamped by the fo
 by this log", never 0.
 """
 
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+from msgspec import Struct
 
 
 class Phase(StrEnum):
@@ -34,16 +35,14 @@ class Verdict(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class PhaseSpan:
+class PhaseSpan(Struct, frozen=True):
     name: Phase
     started_at: float | None = None
     seconds: float | None = None
     """None while it lasts, or where the log has no times."""
 
 
-@dataclass(frozen=True, slots=True)
-class Loader:
+class Loader(Struct, frozen=True):
     """One progress bar over the weights.
 
     `what` is "model", "drafter", "pass 2", "download", "prefetch", "engine 1" …; `unit` is "shards", "tensors" or "bytes".
@@ -59,8 +58,7 @@ class Loader:
     last_at: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True):
     """Why a start or a server ended. `kind` is one of the contract's kinds, `line` counts from 1."""
 
     kind: str
@@ -71,8 +69,7 @@ class Failure:
     advice: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Serving:
+class Serving(Struct, frozen=True):
     """The server's last statistics line."""
 
     prompt_tokens_s: float | None = None
@@ -84,8 +81,7 @@ class Serving:
     at: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Silence:
+class Silence(Struct, frozen=True):
     """A stretch of a start in which the log said nothing. `line` is the one that ended it."""
 
     seconds: float
@@ -94,8 +90,7 @@ class Silence:
     at: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LoadState:
+class LoadState(Struct, frozen=True):
     """The public facts. The reader's private working state lives beside it (see `reader.py`), so that this stays a plain value."""
 
     engine: str | None = None
@@ -138,12 +133,11 @@ class LoadState:
     warnings: int = 0
     silences: tuple[Silence, ...] = ()
     """The longest before it was ready, longest first."""
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
     """Remarks worth showing: hints on what will end this start, streams that do not reach the log …"""
 
 
-@dataclass(frozen=True, slots=True)
-class PastLoad:
+class PastLoad(Struct, frozen=True):
     """One earlier start of this deployment, from the record: what ETA and verdict compare with. Seconds."""
 
     total_s: float
@@ -153,8 +147,7 @@ class PastLoad:
     version: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SignsOfLife:
+class SignsOfLife(Struct, frozen=True):
     """What else than the log moved, and how many seconds ago it last did; None where it can't be told."""
 
     gpu_memory_s: float | None = None
@@ -169,8 +162,7 @@ class SignsOfLife:
     """What the engine's processes read at the moment, where it can be told: with the checkpoint's size a second estimate."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outlook:
+class Outlook(Struct, frozen=True):
     """ETA and verdict at one moment; `judge(load, now, history, signs)` makes it (see `outlook.py`)."""
 
     verdict: Verdict = Verdict.UNKNOWN
