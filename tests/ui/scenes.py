@@ -233,6 +233,14 @@ def ready(mono: float = 0.0, **more: object) -> DeploymentState:
     return read(lines, mono=mono, now=time.time(), **{"gpus": gpus(used=96733.0, busy=61.0, mono=mono), "api": api, **more})
 
 
+def warming(mono: float = 0.0, **more: object) -> DeploymentState:
+    """All graphs are captured, and nothing has been logged for 70 s; there is no earlier load to compare with."""
+    last = time.time() - 70 - 100
+    start = last - 21 - 64 * 32
+    lines = [*opening(start), *shard_lines(start + 21, 64, [32.0] * 64), *finishing(last)[:8]]
+    return read(lines, mono=mono, now=time.time(), **{"gpus": gpus(used=96733.0, busy=97.0, mono=mono), "history": (), **more})
+
+
 def failed(mono: float = 0.0, **more: object) -> DeploymentState:
     start = time.time() - 1400
     steps = [32.0] * 40
@@ -278,5 +286,5 @@ def refused(mono: float = 0.0) -> DeploymentState:
 
 
 SCENES: dict[str, Callable[[float], DeploymentState]] = {
-    "loading": loading, "ready": ready, "failed": failed, "dead": dead, "lost": lost, "waiting": waiting, "connecting": connecting, "refused": refused,
+    "loading": loading, "warming": warming, "ready": ready, "failed": failed, "dead": dead, "lost": lost, "waiting": waiting, "connecting": connecting, "refused": refused,
 }  # fmt: skip

@@ -24,6 +24,7 @@ SIZES = [(80, 24), (120, 35), (200, 60)]
 HOSTILE = "[/x] [bold]b[/] \x1b]0;title\x07\x1b[31mred\u202eright\x9b2J 你好 🙂🏽 " + "w" * 220
 CHIPS = {
     "loading": "LOADING",
+    "warming": "LOADING",
     "ready": "READY",
     "failed": "FAILED",
     "dead": "FAILED",
@@ -47,7 +48,7 @@ async def test_every_state_at_every_size(name: str) -> None:
             await until(pilot, lambda w=width, h=height: screen(pilot).count("\n") == h - 1 and app.main.size.width == w)  # type: ignore[misc]
             if width >= 20:
                 tiny = width < 60 or height < 12
-                word = "21.9 %" if name == "loading" else CHIPS[name].lower()
+                word = {"loading": "21.9 %", "warming": "warm-up"}.get(name, CHIPS[name].lower())
                 await shows(pilot, word if tiny else CHIPS[name], "kimi")
 
 
@@ -390,3 +391,18 @@ async def test_the_bars_stand_where_the_gpus_are() -> None:
         await shows(pilot, "LOADING", "14/64 [")
         assert app.main.query_one("#gpu-bars", GpuPanel).size.width == 44
         assert app.main.query_one(LogView).size.height == 8
+
+
+async def test_a_silent_warm_up_says_what_happens_and_what_is_normal() -> None:
+    app, _ = room(scene("warming"))
+    async with app.run_test(size=(80, 24)) as pilot:
+        for size in SIZES:
+            await pilot.resize_terminal(*size)
+            await shows(pilot, "warming up kernels", "silent for 1:1", "normal up to 2 min", "so far")
+            assert "100.0 %" not in screen(pilot)
+
+
+async def test_without_an_earlier_load_the_shards_are_counted_down() -> None:
+    app, _ = room(replace(scene("loading"), history=(), outlook=replace(scene("loading").outlook, ready_eta_s=None)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await shows(pilot, "shards done in about", "so far", "14 of 64")

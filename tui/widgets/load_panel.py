@@ -5,14 +5,14 @@ from statistics import median
 
 from textual.content import Content
 
-from tui.core.api import Reach
 from tui.core.deployment import DeploymentState
 from tui.core.logs.state import Loader, LoadState, Phase, Verdict
+from tui.widgets.before import before
+from tui.widgets.doing import doing, past_loading, phase_seconds
 from tui.widgets.failure import failure_view
 from tui.widgets.figure import Figure
 from tui.widgets.figures import (
     BP,
-    QUIET,
     TRACK,
     B,
     P,
@@ -73,13 +73,18 @@ def countdown(state: DeploymentState, wall: float) -> tuple[str, str, Content]:
     if look.ready_eta_s is not None:
         return "ready in about", clock(look.ready_eta_s), _at(wall + look.ready_eta_s, look.ready_eta_error_s)
     if look.shards_eta_s is not None and load is not None and load.shards and load.shards.done < load.shards.total:
-        return "weights in about", clock(look.shards_eta_s), _at(wall + look.shards_eta_s, None)
-    so_far = look.ready_s
+        return "shards done in about", clock(look.shards_eta_s), _at(wall + look.shards_eta_s, None)
     started = load.started_at if load is not None else None
-    if so_far is None and started is not None and (now := host_now(state)) is not None:
-        so_far = now - started
     since = "since " + time.strftime("%H:%M:%S", time.localtime(started)) if started is not None else ""
-    return "so far", clock(so_far), line(label(since))
+    return "so far", clock(so_far(state)), line(label(since))
+
+
+def so_far(state: DeploymentState) -> float | None:
+    """Seconds since the start began; once it is ready, those that it took."""
+    took, started = state.outlook.ready_s, state.load.started_at if state.load is not None else None
+    if took is None and started is not None and (now := host_now(state)) is not None:
+        took = max(0.0, now - started)
+    return took
 
 
 def _at(wall: float, error: float | None) -> Content:
@@ -98,13 +103,22 @@ def hero(state: DeploymentState, width: int, wall: float) -> list[Content]:
 
 
 def hero_facts(state: DeploymentState, width: int) -> list[Content]:
-    """Progress, pace, reads, verdict; at the right edge what to compare with."""
+    """Progress, pace, reads, verdict, time so far; at the right edge what to compare with."""
     load, look, past = state.load, state.outlook, last_time(state)
     if load is None:
         return []
     out = []
     current = bar_of(load)
-    if current is not None and current.total:
+    if past_loading(load) and (current is None or current is load.shards or current.done >= current.total):
+        before = dict(past.phases).get(load.phase) if past else None
+        out.append(
+            spread(
+                width,
+                line(label("now      "), (NAMES.get(load.phase, str(load.phase)), B), "  ", (clock(phase_seconds(state)), BP)),
+                line(label("last time "), clock(before)) if before is not None else Content(""),
+            )
+        )
+    elif current is not None and current.total:
         unit = {"shards": "shards", "bytes": "bytes", "tensors": "tensors"}.get(current.unit, current.unit)
         done, total = (
             (f"{current.done / 1e9:.1f}", f"{current.total / 1e9:.1f} GB")
@@ -122,6 +136,8 @@ def hero_facts(state: DeploymentState, width: int) -> list[Content]:
     out.append(_reads(state, load, width))
     usual = line(label("last time "), clock(past.total_s)) if past else Content("")
     out.append(spread(width, line(label("verdict  "), verdict(state)), usual))
+    if look.ready_eta_s is not None or look.shards_eta_s:
+        out.append(line(label("so far   "), (clock(so_far(state)), B)))
     return out
 
 
@@ -148,7 +164,9 @@ def numbers(state: DeploymentState, width: int, wall: float) -> list[Content]:
     name, figure, foot = countdown(state, wall)
     cells: list[tuple[str, str, Content, str]] = [(name, figure, foot, BP)]
     current = bar_of(load) if load else None
-    if current is not None and current.total and current.unit != "bytes":
+    if load is not None and past_loading(load) and (current is None or current is load.shards or current.done >= current.total):
+        cells.append(("now", clock(phase_seconds(state)), line(label("in "), (NAMES.get(load.phase, str(load.phase)), B)), B))
+    elif current is not None and current.total and current.unit != "bytes":
         share = f"{100 * current.done / current.total:.1f} %"
         cells.append((current.unit, f"{current.done:.0f}", line(label("of "), (f"{current.total:.0f}", B), label(", " + share)), B))
     usual_step = median(past.step_seconds) if past and past.step_seconds else None
@@ -263,6 +281,8 @@ def disk(state: DeploymentState, width: int, height: int) -> list[Content]:
 def reason(state: DeploymentState, width: int) -> list[Content]:
     """Why the verdict is what it is, and where log and API disagree."""
     out = []
+    if told := doing(state, width):
+        out.append(told)
     if state.conflict:
         out.append(line(("▲ ", W), state.conflict))
     look = state.outlook
@@ -273,48 +293,6 @@ def reason(state: DeploymentState, width: int) -> list[Content]:
     if state.load:
         out += [line(label(note)) for note in state.load.notes[-2:]]
     return out
-
-
-def _no_link(state: DeploymentState, width: int) -> list[Content | str]:
-    """Connecting; or why there is no connection, and what to do, in full."""
-    link = state.connection
-    host = link.host or state.target
-    if not link.cause:
-        return [line((f"Connecting to {host}", B))]
-    out: list[Content | str] = [line((f"No connection to {host}", B)), ""]
-    for name, text in (("because", link.cause), ("next", link.advice)):
-        wrapped = Content(text or "").wrap(max(8, width - 10)) if text else []
-        out += [line(label(f"{name if i == 0 else '':<10}"), one) for i, one in enumerate(wrapped)]
-    return out
-
-
-def before(state: DeploymentState, width: int, height: int) -> Content:
-    """Nothing has started yet: what is watched, and what would make it start to show."""
-    reach = {
-        Reach.UNKNOWN: "not asked yet",
-        Reach.CLOSED: "port closed: not yet",
-        Reach.SICK: f"answers, /health says {state.api.health}",
-        Reach.UP: "up",
-        Reach.ERROR: state.api.error or "does not answer properly",
-    }[state.api.reach]
-    source = state.log.source or "looking for it"
-    lines: list[Content | str] = []
-    if state.connection.online:
-        lines += [
-            line(("No start in the log yet.", B)),
-            *Content("It shows here as soon as the server writes its first line.").stylize(QUIET).wrap(max(8, width)),
-        ]
-    else:
-        lines += _no_link(state, width)
-    lines += ["", *facts(width, ("host", state.connection.host or state.target), ("log", source), ("API", reach), column=10)]
-    if state.log.problem:
-        lines += [
-            "",
-            *[line(("▲ ", W) if i == 0 else "  ", one) for i, one in enumerate(Content(state.log.problem).wrap(max(8, width - 2)))],
-        ]
-    if past := last_time(state):
-        lines += ["", line(label("last time   "), (clock(past.total_s), B))]
-    return rows(*lines[:height])
 
 
 def summary(state: DeploymentState, width: int) -> list[Content]:
@@ -384,8 +362,9 @@ class LoadPanel(Figure):
         left = height - len(out)
         meter_rows = 0
         if loader is not None and loader.total:
+            below = len(phases) + (1 if phases else 0) + (len(why) + 1 if why and self.narrow else 0)
             meter_rows = min(
-                max(2, left - len(phases) - (1 if phases else 0) - 1),
+                max(2, left - below - 1),
                 5 if over else 10 if height >= 26 else 7 if height >= 20 else 5,
             )
         if meter_rows >= 2 and loader is not None:

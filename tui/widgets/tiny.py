@@ -4,12 +4,14 @@ from textual.content import Content
 
 from tui.core.deployment import DeploymentState
 from tui.core.gpu_health import headroom, uniformity
+from tui.widgets.doing import past_loading, phase_seconds
 from tui.widgets.failure import title
 from tui.widgets.figure import Figure
 from tui.widgets.figures import BE, BP, QUIET, B, E, G, label, line, meter, rows, short, spread
 from tui.widgets.gpu_panel import strip
 from tui.widgets.load_panel import bar_of, countdown, verdict
-from tui.widgets.numbers import GIB, percent, three
+from tui.widgets.numbers import GIB, clock, percent, three
+from tui.widgets.phases import NAMES
 from tui.widgets.status import FAILED, LOADING, LOOKS, READY, word
 
 
@@ -23,7 +25,10 @@ class Tiny(Figure):
         load = state.load
         current = bar_of(load) if load else None
         right = now.lower()
-        if now == LOADING and current and current.total:
+        loaded = load is not None and past_loading(load) and (current is None or current is load.shards)
+        if now == LOADING and load is not None and loaded:
+            right = NAMES.get(load.phase, right)
+        elif now == LOADING and current and current.total:
             right = f"{100 * current.done / current.total:.1f} %"
         name = short(state.name or state.target, max(4, width - len(right) - 4))
         ink = "bold" if tint == QUIET else f"bold {tint}"
@@ -34,7 +39,14 @@ class Tiny(Figure):
             body = [
                 meter(min(width, int(current.done * width / current.total)), width, width),
                 spread(width, line(label(name_of.replace(" about", ""))), line((figure, BP))),
-                spread(width, line(label(f"{current.done:.0f} of {current.total:.0f}")), verdict(state), verdict(state, 1)),
+                spread(
+                    width,
+                    line(label("now"), " ", (clock(phase_seconds(state)), B))
+                    if loaded
+                    else line(label(f"{current.done:.0f} of {current.total:.0f}")),
+                    verdict(state),
+                    verdict(state, 1),
+                ),
             ]
         elif now == FAILED and load and load.failure:
             body = [line((short(title(load.failure), width), BE)), line(label(short(load.failure.cause, width)))]
