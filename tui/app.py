@@ -2,12 +2,14 @@
 
 import os
 import sys
+import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import on, work
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
+from textual.events import Event, Key
 from textual.screen import Screen
 
 from tui import themes
@@ -55,6 +57,8 @@ class ControlRoom(ModelWork, RecordWork, inherit_bindings=False):
         self.asker = asker
         self.record = record
         self._interrupted = False
+        self.last_key_at = -1e9
+        """Monotonic; what opens by itself keeps away from a person who is at the keys."""
         for theme in themes.THEMES:
             self.register_theme(theme)
         self._begin_with(themes.choose(self.settings.ui.theme, self.console.color_system, os.environ))
@@ -80,6 +84,11 @@ class ControlRoom(ModelWork, RecordWork, inherit_bindings=False):
         encoding = (getattr(sys.__stdout__, "encoding", None) or "utf-8").replace("-", "").lower()
         self.set_class(self.settings.ui.ascii or encoding not in ("utf8", "utf16"), "-ascii")
         self.set_keymap(dict(self.settings.keys))
+
+    async def on_event(self, event: Event) -> None:
+        if isinstance(event, Key):
+            self.last_key_at = time.monotonic()
+        await super().on_event(event)
 
     @on(ScreenFurnished)
     def _begin(self) -> None:

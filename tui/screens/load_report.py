@@ -70,7 +70,9 @@ class LoadReport(ModalScreen[None]):
 
     DEFAULT_CSS = """
     LoadReport { background: $background; }
-    LoadReport > Vertical { border: round $primary; border-title-color: $foreground; border-subtitle-color: $foreground; padding: 0 1; }
+    LoadReport > Vertical {
+        border: round $primary; border-title-color: $foreground; border-subtitle-color: $foreground; padding: 0 1;
+    }
     LoadReport VerticalScroll { scrollbar-size: 1 1; }
     LoadReport Static { width: 1fr; }
     """

@@ -9,19 +9,15 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.events import Resize
 from textual.reactive import var
+from textual.style import Style
 from textual.widgets import ContentSwitcher
 
 from tui.actions import ACTIONS, TABS, Action, bindings, in_footer, types_text
 from tui.core.connection import Link
 from tui.core.deployment import DeploymentState
 from tui.core.logs.state import Phase
-from tui.messages import (
-    BenchmarkRequested,
-    ReportRequested,
-    RunsShown,
-    ScreenFurnished,
-    SmokeRequested,
-)
+from tui.messages import RunsShown, ScreenFurnished
+from tui.screens.news import News
 from tui.screens.work import WorkScreen
 from tui.widgets.figure import NOTHING, Moment
 from tui.widgets.figures import BP, BW, QUIET, P, label, line
@@ -35,15 +31,14 @@ from tui.widgets.status import FAILED, LOADING, READY, StatusLine, word
 
 if TYPE_CHECKING:
     from tui.core.benchmark import Plan
-    from tui.widgets.bench_pane import BenchPane
-    from tui.widgets.chat_pane import ChatPane
     from tui.widgets.log_pane import LogPane
-    from tui.widgets.runs_pane import RunsPane
 
 TITLES = {"load": "Load", "chat": "Chat", "bench": "Bench", "gpus": "GPUs", "log": "Log", "runs": "Runs"}
 NARROW, SHORT, WIDE, HIGH = 110, 32, 180, 50
 TINY = (60, 12)
 TICK_S = 0.5
+HANDS_OFF_S = 3.0
+"""Nothing opens by itself so soon after a key."""
 STALE_S = 6.0
 """From this age on a sample is marked with it."""
 
@@ -64,9 +59,6 @@ class MainScreen(WorkScreen):
     moment: var[Moment] = var(Moment, init=False)
     tab: var[str] = var("load", init=False)
 
-    chat: "ChatPane"
-    bench: "BenchPane"
-    record: "RunsPane"
     log_pane: "LogPane"
 
     def __init__(self, own_keys: dict[str, str] | None = None, system_prompt: str = "") -> None:
@@ -97,6 +89,8 @@ class MainScreen(WorkScreen):
         self._chose = False
         """Whether the user chose a tab: from then on none opens by itself."""
         self._was = ""
+        self._news = News()
+        self._marks: tuple[int, ...] = ()
         self._arranged: object = None
         self._noted: dict[str, Content | None] = {}
         self._arrange()
@@ -138,11 +132,26 @@ class MainScreen(WorkScreen):
         self.api_ready = self.shown.api.ready
         self.why_not_ready = why_not(self.shown)
         self._arrange()
+        self._mark_news()
 
     def _tick(self) -> None:
         self.moment = Moment(time.time(), time.monotonic(), not self.moment.beat)
         self.shown = self.state
         self._stamp_ages()
+
+    def _mark_news(self) -> None:
+        """Tabs say how much came since they were looked at."""
+        if not self.furnished:
+            return
+        self._news.take(self.shown)
+        self._news.see(self.tab)
+        for tab in ("log", "gpus"):
+            if self.query_one(f"#{tab}").region:  # none where it is not on the screen
+                self._news.see(tab)
+        marks = self._news.marks(TABS)
+        if marks != self._marks:
+            self._marks = marks
+            self._retitle()
 
     def _became(self, before: str, now: str) -> None:
         """What opens by itself, as long as the user chose nothing."""
@@ -152,7 +161,11 @@ class MainScreen(WorkScreen):
         if self._chose:
             return
         if now == READY:
-            self.open_tab("chat")
+            # a key that is pressed just then is meant for what was there before, not for the prompt
+            if time.monotonic() - self.app.last_key_at > HANDS_OFF_S:  # type: ignore[attr-defined]
+                self.open_tab("chat")
+            else:
+                self._news.add("chat")
         elif now in (LOADING, FAILED):
             self.open_tab("load")
         if now == FAILED:
@@ -236,21 +249,27 @@ class MainScreen(WorkScreen):
     def _retitle(self) -> None:
         narrow = self.narrow or self.tab == "log"
         names = [tab for tab in TABS if narrow or tab not in ("gpus", "log") or tab == self.tab]
-        parts = [
-            line((f"{TABS.index(tab) + 1} ", P if tab == self.tab else QUIET), (TITLES[tab], BP if tab == self.tab else QUIET))
-            for tab in names
-        ]
+        parts = [self._tab_title(tab) for tab in names]
         self._title("#stage", Content("  ").join(parts), narrow)
         for pane, title in (
-            ("#gpus", "4 GPUs"),
             ("#phases", "Phases"),
             ("#serving", "Serving"),
             ("#smoke", "Smoke"),
             ("#host", "Host"),
         ):
             self._title(pane, line(label(title)), False)
-        for pane, title in (("#deployment", "Deployment"), ("#past", "Earlier loads"), ("#log", "5 Log")):
+        for pane, title in (("#deployment", "Deployment"), ("#past", "Earlier loads")):
             self._title(pane, line(label(title)), self.narrow)
+        self._title("#gpus", self._tab_title("gpus"), False)
+        self._title("#log", self._tab_title("log"), self.narrow)
+
+    def _tab_title(self, tab: str) -> Content:
+        """Key, name and news of a tab; clicking opens it."""
+        here = tab == self.tab
+        count = self._news.count(tab)
+        news = (f" ▲{count if count < 100 else '99+'}", BW) if count and not here else ""
+        text = line((f"{TABS.index(tab) + 1} ", P if here else QUIET), (TITLES[tab], BP if here else QUIET), news)
+        return text.stylize(Style.from_meta({"@click": f"screen.show('{tab}')"}))
 
     def _title(self, pane: str, title: Content, ruled: bool) -> None:
         for one in self.query(pane):
@@ -307,8 +326,11 @@ class MainScreen(WorkScreen):
     def on_descendant_blur(self) -> None:
         self._set_keys()
 
-    def watch_activity(self) -> None:
+    def watch_activity(self, before: str, after: str) -> None:
         self._set_keys()
+        for word_of, tab in (("reply", "chat"), (self.plan.kind if self.plan else "benchmark", "bench")):
+            if word_of in before and word_of not in after:
+                self._news.add(tab)
 
     # -- what runs -----------------------------------------------------------------------------------------------------------------
 
@@ -317,37 +339,6 @@ class MainScreen(WorkScreen):
         super().begin_benchmark(plan)
         self._chose = True
         self.open_tab("bench")
-
-    def action_smoke(self) -> None:
-        self.post_message(SmokeRequested())
-
-    def action_bench(self, kind: str) -> None:
-        self.post_message(BenchmarkRequested(kind))
-
-    def action_compare(self) -> None:
-        if self.tab != "runs":
-            self.action_show("runs")
-        self.record.compare()
-
-    def action_export(self) -> None:
-        if self.tab == "runs":
-            self.record.export()
-        else:
-            self.post_message(ReportRequested())
-
-    def action_thoughts(self) -> None:
-        self.chat.toggle_thoughts()
-
-    def action_new_chat(self) -> None:
-        self.action_show("chat")
-        self.chat.clear_conversation()
-
-    def action_system_prompt(self) -> None:
-        self.action_show("chat")
-        self.chat.edit_system()
-
-    def action_copy_reply(self) -> None:
-        self.chat.copy_reply()
 
     # -- tabs ----------------------------------------------------------------------------------------------------------------------
 

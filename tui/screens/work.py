@@ -5,17 +5,32 @@ from typing import TYPE_CHECKING
 from textual.reactive import var
 from textual.screen import Screen
 
-from tui.messages import BenchmarkStopped, GenerationStopped, SmokeStopped
+from tui.messages import (
+    BenchmarkRequested,
+    BenchmarkStopped,
+    GenerationStopped,
+    ReportRequested,
+    SmokeRequested,
+    SmokeStopped,
+)
 
 if TYPE_CHECKING:
     from tui.core.benchmark import Plan, Point, Progress, Result
     from tui.core.chat import Conversation
     from tui.core.smoke import SmokeRun
+    from tui.widgets.bench_pane import BenchPane
+    from tui.widgets.chat_pane import ChatPane
+    from tui.widgets.runs_pane import RunsPane
     from tui.widgets.runs_view import Compared, StoredRun
 
 
 class WorkScreen(Screen[None]):
     """Holds the values that the app's workers assign, and names what runs in `activity`."""
+
+    chat: "ChatPane"
+    bench: "BenchPane"
+    record: "RunsPane"
+    tab: var[str] = var("load", init=False)
 
     activity: var[str] = var("", init=False)
     """What runs, for the status line: `◐ sweep 8 of 9`."""
@@ -87,3 +102,37 @@ class WorkScreen(Screen[None]):
             self.post_message(SmokeStopped())
         if self.benching:
             self.post_message(BenchmarkStopped())
+
+    def action_show(self, tab: str) -> None:
+        raise NotImplementedError
+
+    def action_smoke(self) -> None:
+        self.post_message(SmokeRequested())
+
+    def action_bench(self, kind: str) -> None:
+        self.post_message(BenchmarkRequested(kind))
+
+    def action_compare(self) -> None:
+        if self.tab != "runs":
+            self.action_show("runs")
+        self.record.compare()
+
+    def action_export(self) -> None:
+        if self.tab == "runs":
+            self.record.export()
+        else:
+            self.post_message(ReportRequested())
+
+    def action_thoughts(self) -> None:
+        self.chat.toggle_thoughts()
+
+    def action_new_chat(self) -> None:
+        self.action_show("chat")
+        self.chat.clear_conversation()
+
+    def action_system_prompt(self) -> None:
+        self.action_show("chat")
+        self.chat.edit_system()
+
+    def action_copy_reply(self) -> None:
+        self.chat.copy_reply()

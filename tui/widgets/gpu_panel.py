@@ -186,6 +186,14 @@ class GpuPanel(Figure):
         if self.state.gpus and self.selected < len(self.state.gpus.gpus):
             self.post_message(GpuOpened(self.state.gpus.gpus[self.selected].index))
 
+    def on_mouse_scroll_down(self) -> None:
+        if self.full:
+            self.action_move(1)
+
+    def on_mouse_scroll_up(self) -> None:
+        if self.full:
+            self.action_move(-1)
+
     def on_click(self, event: Click) -> None:
         sample = self.state.gpus
         if sample and sample.gpus and 0 < event.y <= len(sample.gpus):

@@ -1,0 +1,59 @@
+"""News marks on the tabs, tabs under the mouse, and what does not open under the fingers."""
+
+import time
+
+import scenes
+from msgspec.structs import replace
+from room import room, screen, shows, until
+
+from tui.screens.news import News
+
+
+def test_what_was_there_before_the_first_look_is_no_news() -> None:
+    news = News()
+    news.tell("log", 7)
+    assert news.count("log") == 0
+    news.tell("log", 9)
+    assert news.count("log") == 2
+    news.see("log")
+    assert news.count("log") == 0
+    news.tell("log", 3)  # a new start
+    assert news.count("log") == 0
+    news.add("chat")
+    assert news.marks(("log", "chat")) == (0, 1)
+
+
+async def test_errors_and_faulty_gpus_mark_their_tabs_until_they_are_looked_at() -> None:
+    state = scenes.SCENES["ready"](time.monotonic())
+    app, session = room(state)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.main.tab == "chat")
+        assert state.load is not None
+        assert state.gpus is not None
+        lost = scenes.gpus(8, used=96733.0, lost=2, mono=time.monotonic())
+        session.set(replace(state, load=replace(state.load, errors=state.load.errors + 3), gpus=lost))
+        await shows(pilot, "5 Log ▲3", "4 GPUs ▲1")
+        await pilot.press("escape", "5")
+        await until(pilot, lambda: "▲3" not in screen(pilot))
+        await shows(pilot, "4 GPUs ▲1")
+
+
+async def test_a_tab_opens_under_the_mouse() -> None:
+    app, _ = room(scenes.SCENES["loading"](time.monotonic()))
+    async with app.run_test(size=(120, 35)) as pilot:
+        await shows(pilot, "LOADING", "6 Runs")
+        column = screen(pilot).splitlines()[1].index("6 Runs")
+        await pilot.click(offset=(column + 3, 1))
+        await until(pilot, lambda: app.main.tab == "runs")
+        await pilot.click(offset=(screen(pilot).splitlines()[1].index("4 GPUs") + 3, 1))
+        await until(pilot, lambda: app.main.tab == "gpus")
+
+
+async def test_the_chat_does_not_open_under_the_fingers() -> None:
+    app, session = room(scenes.SCENES["loading"](time.monotonic()))
+    async with app.run_test(size=(120, 35)) as pilot:
+        await shows(pilot, "LOADING")
+        await pilot.press("x")
+        session.set(scenes.SCENES["ready"](time.monotonic()))
+        await shows(pilot, "READY", "2 Chat ▲1")
+        assert app.main.tab == "load"
