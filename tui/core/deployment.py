@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from tui.core.api import ApiStatus, Reach
 from tui.core.connection import ConnectionState, Link
+from tui.core.expectations import Expected
 from tui.core.gpu import GpuSample
 from tui.core.logs.state import LoadState, Outlook, PastLoad, Phase, SignsOfLife
 from tui.core.machine import MachineSample
@@ -72,6 +73,14 @@ class ServerSeen(Struct, frozen=True):
     memory_mib: float | None = None
 
 
+class MemoryMark(Struct, frozen=True):
+    """Memory in use on each GPU (by index) when the server was first seen ready: growth counts from here, not from the load."""
+
+    used_mib: tuple[tuple[int, float], ...]
+    at: float | None = None
+    """The client's monotonic clock."""
+
+
 class DeploymentState(Struct, frozen=True):
     """Everything known of one deployment at one moment."""
 
@@ -99,6 +108,9 @@ class DeploymentState(Struct, frozen=True):
     """Several run and nobody said which one is meant; the watched one is a guess."""
     supervisor: Supervisor | None = None
     """What systemd, docker or Kubernetes says of the server, where one of them runs it."""
+    expected: Expected = Expected()
+    """What the configuration expects."""
+    ready_memory: MemoryMark | None = None
     conflict: str | None = None
     """Where the log and the API disagree, in one line; the API wins."""
 
@@ -257,7 +269,7 @@ def fold(state: DeploymentState, event: Event) -> DeploymentState:
         case ConnectionChanged(connection):
             return _agreed(replace(state, connection=connection))
         case GpusSampled(sample):
-            return replace(state, gpus=sample, trends=_with_gpus(state.trends, sample))
+            return replace(state, gpus=sample, trends=_with_gpus(state.trends, sample), ready_memory=_ready_memory(state, sample))
         case MachineSampled(sample):
             trends = replace(state.trends, disk_read_mb_s=_appended(state.trends.disk_read_mb_s, sample.disk_read_mb_s))
             return replace(state, machine=sample, trends=trends)
@@ -295,6 +307,16 @@ def _with_gpus(trends: Trends, sample: GpuSample) -> Trends:
         gpu_memory=_appended(trends.gpu_memory, tuple(gpu.memory_share for gpu in sample.gpus)),
         gpu_utilisation=_appended(trends.gpu_utilisation, tuple(gpu.utilisation for gpu in sample.gpus)),
     )
+
+
+def _ready_memory(state: DeploymentState, sample: GpuSample) -> MemoryMark | None:
+    """The mark, set by the first sample of a ready server and dropped when it is ready no more; an unknown API leaves it."""
+    if not state.api.ready:
+        return None if state.api.reach is Reach.CLOSED else state.ready_memory
+    if state.ready_memory is not None or not sample.gpus or sample.late:
+        return state.ready_memory
+    used = tuple((gpu.index, gpu.memory_used_mib) for gpu in sample.gpus if gpu.memory_used_mib is not None)
+    return MemoryMark(used, sample.received_at)
 
 
 def _with_api(trends: Trends, status: ApiStatus) -> Trends:

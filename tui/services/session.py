@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from tui.core.connection import ConnectionState, Link, retry_delay_s
 from tui.core.deployment import ConnectionChanged, DeploymentState, Event, HistoryRead, OutlookMade, fold
+from tui.core.expectations import Expected
 from tui.core.logs.outlook import judge
 from tui.core.logs.state import LoadState, Outlook, PastLoad
 from tui.core.signs import SignTracker
@@ -66,7 +67,8 @@ class Session:
         self.settings = settings
         self.host = host
         self.record = record
-        self.state = DeploymentState(name=name, target=target)
+        expected = Expected(**msgspec.structs.asdict(deployment.expect))
+        self.state = DeploymentState(name=name, target=target, expected=expected)
         self.signs = SignTracker()
         self._api: ApiClient | None = None
         self._api_key = api_key

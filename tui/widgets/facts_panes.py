@@ -57,6 +57,7 @@ def deployment_facts(state: DeploymentState, width: int) -> list[Content]:
         ("attention", load.attention_backend or DASH),
         ("KV cache", cache),
         ("started", _time(load.started_at)),
+        *([("expected", state.expected.words)] if state.expected.words else []),
         ("log", state.log.source or DASH),
         ("API", state.api.error or str(state.api.reach)),
         ("restarts", whole(load.restarts)),

@@ -30,7 +30,6 @@ from tui.widgets.figures import (
     Part,
     W,
     bar,
-    big,
     label,
     line,
     rows,
@@ -39,12 +38,9 @@ from tui.widgets.figures import (
     spread,
 )
 from tui.widgets.gpu_facts import gpu_facts, gpu_trends
-from tui.widgets.host_clock import host_now
+from tui.widgets.gpu_headroom import headroom_block, unmet_of_gpus
 from tui.widgets.numbers import DASH, GIB, gib, percent, whole
 
-GROWTH_SAMPLES = 60
-"""Half a minute at 2 Hz."""
-GROWTH_MIB = 64.0
 LOW_SHARE = 0.02
 """Below this share of free memory the figure is marked, since it is the first thing to look at; it is no alarm."""
 
@@ -205,14 +201,15 @@ class GpuPanel(Figure):
             return rows(line(label("no sample yet")))
         if not sample.gpus:
             return rows(line(("▲ ", W), sample.note or "no GPU on this host"), *_machine_memory(self.state, width))
-        said = [summary(sample), legend(self.state, sample), *notes(sample, self.moment.since(sample.received_at))]
+        unmet = [line(("▲ ", W), one) for one in unmet_of_gpus(self.state)]
+        said = [summary(sample), *unmet, legend(self.state, sample), *notes(sample, self.moment.since(sample.received_at))]
         said = [one for one in said if one]
         room = height - 1
         top: list[Content] = []
         count = len(sample.gpus)
         served = self.state.api.ready or (self.state.load is not None and self.state.load.ready)
         if served and not self.full and room - 4 - count - 1 >= 1 and width >= 40:
-            top = _headroom_block(self.state, sample, width)
+            top = headroom_block(self.state, sample, width)
             room -= len(top)
         body = self._body(sample, width, room, len(said))
         left = height - len(top) - len(body)
@@ -235,45 +232,6 @@ class GpuPanel(Figure):
         if ceil(count / across) <= free:
             return _grid(sample, width, ceil(count / across), across)
         return [strip(self.state, width)]
-
-
-def _headroom_block(state: DeploymentState, sample: GpuSample, width: int) -> list[Content]:
-    """The free memory of the fullest GPU. It is low with an engine that takes its share at the start, and says so calmly."""
-    fullest = headroom(sample)
-    if fullest is None:
-        return []
-    digits = big(f"{fullest.free_share * 100:.1f}%")
-    judged = uniformity(sample)
-    where = "on each" if judged.even else f"on GPU {fullest.gpu}"
-    total = next((gpu.memory_total_mib for gpu in sample.gpus if gpu.index == fullest.gpu), None)
-    told = (
-        line((whole(fullest.free_mib), B), label(f" MiB free {where}")),
-        line(label(f"of {whole(total)} MiB")),
-        _growth(state, sample),
-    )
-    return [
-        line(label("headroom")),
-        *(line(one, " " * (18 - one.cell_length), text) for one, text in zip(digits, told, strict=True)),
-    ]
-
-
-def _growth(state: DeploymentState, sample: GpuSample) -> Content:
-    """Whether memory still grows since the server is up: that, not the level, is what to worry about."""
-    load, trend = state.load, state.trends.gpu_memory[-GROWTH_SAMPLES:]
-    up_at, last = (load.ready_at, host_now(state)) if load else (None, None)
-    if len(trend) < GROWTH_SAMPLES or up_at is None or last is None or last - up_at < GROWTH_SAMPLES:
-        return Content("")
-    grown = [
-        (now - then) * gpu.memory_total_mib
-        for then, now, gpu in zip(trend[0], trend[-1], sample.gpus, strict=False)
-        if now is not None and then is not None and gpu.memory_total_mib
-    ]
-    if not grown:
-        return Content("")
-    most = max(grown)
-    if most < GROWTH_MIB:
-        return line(("✓ ", G), label("steady"))
-    return line(("▲ ", W), (f"+{most:,.0f} MiB", BW), label(" lately"))
 
 
 def _machine_memory(state: DeploymentState, width: int) -> list[Content]:
