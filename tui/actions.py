@@ -1,8 +1,8 @@
 """What the user can do on the main screen, in one table: footer, help, command palette and the README's keys come from it."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
+from msgspec import Struct
 from textual.binding import Binding
 
 TABS = ("load", "chat", "bench", "gpus", "log", "runs")
@@ -11,8 +11,7 @@ OF_THE_APP = frozenset({"retry", "copy_cause", "load_report", "deployments", "lo
 """These are done by the app, the others by the screen."""
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
+class Action(Struct, frozen=True):
     """One thing to do. `id` is also the name of the key in the configuration's [keys]."""
 
     id: str

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from textual.message import Message
 
 
-@dataclass
 class ScreenFurnished(Message):
     """The main screen is painted and has all its parts: now there is somewhere to show what comes."""
 
@@ -28,12 +27,10 @@ class PromptSubmitted(Message):
     text: str
 
 
-@dataclass
 class GenerationStopped(Message):
     """The user wants the reply that streams now to end, on the server too."""
 
 
-@dataclass
 class ConversationCleared(Message):
     """The user starts a new conversation."""
 
@@ -45,12 +42,10 @@ class SystemPromptChanged(Message):
     text: str
 
 
-@dataclass
 class SmokeRequested(Message):
     """The user wants the smoke prompts to run."""
 
 
-@dataclass
 class SmokeStopped(Message):
     """The user wants the smoke run to end."""
 
@@ -63,12 +58,10 @@ class BenchmarkRequested(Message):
     """"single" or "sweep"."""
 
 
-@dataclass
 class BenchmarkStopped(Message):
     """The user wants the running benchmark to end, with every request of it."""
 
 
-@dataclass
 class RunsShown(Message):
     """The tab of the record was opened: its list should be the newest."""
 
@@ -95,7 +88,6 @@ class ReportRequested(Message):
     run: str | None = None
 
 
-@dataclass
 class RetryRequested(Message):
     """The user wants the next connection attempt now."""
 

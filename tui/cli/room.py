@@ -1,6 +1,7 @@
 """`readyroom [TARGET]`: the control room."""
 
 import asyncio
+import gc
 import sys
 from typing import TYPE_CHECKING, cast
 
@@ -44,9 +45,13 @@ def open_room(settings: Settings, target: str, *, accept_new: bool = False) -> i
 
 
 async def _watch(settings: Settings, target: str, accept_new: bool) -> str | None:
+    gc.disable()
     from tui.app import ControlRoom
     from tui.screens.asking import ScreenAsker
     from tui.services.opening import OpeningSession
+
+    gc.freeze()  # what was imported stays: to look through it for garbage, again and again, took a tenth of the start
+    gc.enable()
 
     asker = ScreenAsker()
     name, host_target, _ = resolve(settings, target)

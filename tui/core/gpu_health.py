@@ -7,9 +7,10 @@ only when nearly all agree already: then the one that doesn't is worth a word.
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Final
+
+from msgspec import Struct
 
 from tui.core.gpu import Gpu, GpuProcess, GpuSample, Headroom, Uniformity
 from tui.core.xid import advice
@@ -46,8 +47,7 @@ _NO_PARENT: Final = -1
 _TENSOR = re.compile(r"TP(\d+)")
 
 
-@dataclass(frozen=True, slots=True)
-class _Member:
+class _Member(Struct, frozen=True):
     gpu: Gpu
     held_mib: float
     """Its memory less that of processes that aren't of this group."""

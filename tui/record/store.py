@@ -12,13 +12,15 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
-from tui.core.benchmark import Plan, Point, Result, Vantage
 from tui.core.logs.state import LoadState, PastLoad, Phase
-from tui.core.smoke import Outcome, SmokeRun
+
+if TYPE_CHECKING:
+    from tui.core.benchmark import Result
+    from tui.core.smoke import SmokeRun
 
 SCHEMA = 1
 TABLES = """
@@ -114,7 +116,7 @@ class Record:
 
     # -- benchmarks and smoke runs -----------------------------------------------------------------------------------------------
 
-    def save_benchmark(self, deployment: str, result: Result) -> int | None:
+    def save_benchmark(self, deployment: str, result: "Result") -> int | None:
         """Keeps a benchmark, a partial one too (it says why it ended)."""
         if not result.points:
             return None
@@ -126,7 +128,9 @@ class Record:
         document = asdict(result)
         return self._insert("benchmark", deployment, result.started_at, title, document)
 
-    def save_smoke(self, deployment: str, smoke: SmokeRun) -> int | None:
+    def save_smoke(self, deployment: str, smoke: "SmokeRun") -> int | None:
+        from tui.core.smoke import Outcome
+
         passed = sum(one.outcome is Outcome.PASSED for one in smoke.results)
         return self._insert("smoke", deployment, smoke.started_at, f"{passed} of {smoke.planned} passed", asdict(smoke))
 
@@ -216,11 +220,13 @@ def _run(row: tuple[int, str, str, float, str, str]) -> Run:
     return Run(id, kind, deployment, at, title, json.loads(document))
 
 
-def benchmark_of(run: Run) -> Result:
+def benchmark_of(run: Run) -> "Result":
     """The Result that a stored benchmark holds.
 
     Raises RecordError when the run is no benchmark, or was changed by hand into something else.
     """
+    from tui.core.benchmark import Plan, Point, Result, Vantage
+
     if run.kind != "benchmark":
         raise RecordError(f"run {run.id} is a {run.kind}, not a benchmark")
     document = run.document

@@ -1,7 +1,6 @@
 """A widget that is drawn by a pure function of its size and of the values that it was given."""
 
-from dataclasses import dataclass
-
+from msgspec import Struct
 from textual.app import RenderResult
 from textual.content import Content
 from textual.geometry import Region
@@ -14,8 +13,7 @@ from tui.widgets.ink import plain, sixteen
 NOTHING = DeploymentState(name="", target="")
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(Struct, frozen=True):
     """When the screen is drawn: wall clock of this machine for what is shown as a time of day, its monotonic clock for ages."""
 
     wall: float = 0.0

@@ -1,10 +1,10 @@
 """The GPUs: a bar each, as rows, in columns, or as one strip; what is odd, what is free, what is wrong."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import ceil
 from typing import ClassVar
 
+from msgspec import Struct
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.events import Click
@@ -45,8 +45,7 @@ LOW_SHARE = 0.02
 """Below this share of free memory the figure is marked, since it is the first thing to look at; it is no alarm."""
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     title: str
     width: int
     text: Callable[[Gpu], str]

@@ -1,7 +1,6 @@
 """The phases of a start as a time line: what each took, and what it took last time."""
 
-from dataclasses import dataclass
-
+from msgspec import Struct
 from textual.content import Content
 
 from tui.core.deployment import DeploymentState
@@ -35,8 +34,7 @@ USUAL = (
 """The order that most versions have; what a log shows in another order is drawn in the log's."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     name: str
     mark: tuple[str, str]
     seconds: float | None
