@@ -25,7 +25,8 @@ class Following:
 
     async def _follow(self, host: LocalHost, path: Path, place: dict[str, Any] | None) -> None:
         async for frame in tail_frames(host, str(path), place, seconds=600):
-            self.frames.append(frame)
+            if frame["f"] != "idle":
+                self.frames.append(frame)
 
     @property
     def lines(self) -> list[str]:

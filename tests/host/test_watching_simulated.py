@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from tui.core.connection import Link
-from tui.core.deployment import Status, status_of
+from tui.core.deployment import DeploymentState, Status, status_of
+from tui.core.text import clean
 from tui.host.open import open_host
 from tui.services.session import Session
-from tui.settings import Settings
+from tui.settings import Deployment, Engine, Settings
 from tui.simulator.process import Simulation, simulated_host
 
 
@@ -77,6 +78,38 @@ async def test_a_host_without_python(tmp_path: Path) -> None:
         assert document["load"] is not None
         assert document["log"]["problem"] is None
         assert document["gpu_source"]["source"] == "nvidia-smi"
+        assert "no Python 3.8" in document["log"]["note"]
+
+
+async def test_a_host_without_python_and_without_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server is found, and its log, by what a shell can see; a lost link loses and doubles no line."""
+    async with simulated_host("no-python", speed=4) as sim:
+        monkeypatch.setenv("HOME", sim.user(tmp_path)["HOME"])
+        deployment = Deployment(api=sim.deployment.api, engines=(Engine(host=sim.target),))
+        assert deployment.engines[0].log == "auto"
+        async with Session("sim", sim.target, deployment, Settings(), open_host(sim.target)) as session:
+
+            async def until(predicate: Any) -> DeploymentState:
+                async with asyncio.timeout(40):
+                    async for state in session.states():
+                        if predicate(state):
+                            return state
+                raise AssertionError("the session ended")
+
+            # Other servers of this machine may be seen first: the one on the API's port is meant.
+            await until(lambda s: s.log.lines and s.log.source == sim.log_path and s.server_pid and s.gpus and s.gpus.gpus)
+            await sim.do("drop_link")
+            await until(lambda s: s.connection.link in (Link.LOST, Link.UNREACHABLE))
+            session.retry()
+            state = await until(lambda s: s.connection.online and s.api.ready and s.load and s.load.ready)
+            assert status_of(state) == Status.READY
+            await until(lambda s: s.gpus and s.gpus.source == "nvidia-smi" and not s.gpus.late)
+            text = await asyncio.to_thread(Path(sim.log_path).read_text)
+            start = text.partition("Application startup complete")[0].replace("\r", "\n").splitlines()[:-1]
+            once = [line for line in start if line.strip() and text.count(line) == 1]
+            assert len(once) > 50
+            got = [line.text for line in session.state.log.lines]
+            assert [line for line in once if got.count(clean(line)) != 1] == []
 
 
 async def test_a_dropped_link_is_taken_up_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,9 @@
 """A stream's output with its silences."""
 
 import asyncio
-import contextlib
 from collections.abc import AsyncGenerator, Callable
 
-from tui.host.base import CommandStream, HostError
+from tui.host.base import CommandStream
 
 
 async def patiently(stream: CommandStream, patience: Callable[[], float]) -> AsyncGenerator[bytes | None]:
@@ -26,6 +25,6 @@ async def patiently(stream: CommandStream, patience: Callable[[], float]) -> Asy
             coming = asyncio.ensure_future(anext(source, b""))
             yield data
     finally:
+        coming.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody waits for it any more
         coming.cancel()
-        with contextlib.suppress(asyncio.CancelledError, HostError):
-            await coming
+        await asyncio.wait([coming])  # not `await coming`: its cancellation and that of this task could not be told apart

@@ -35,8 +35,7 @@ async def sample_smi(host: Host, sampled: Callable[[GpuSample], None], *, note: 
         await sampling.run()
     finally:
         listing.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await listing
+        await asyncio.wait([listing])  # not `await listing`: its cancellation and that of this task could not be told apart
 
 
 class _Sampling:

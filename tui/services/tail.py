@@ -90,7 +90,8 @@ _SCRIPT = " ".join(
 
 
 async def tail_frames(host: Host, path: str, place: dict[str, Any] | None, *, seconds: float) -> AsyncGenerator[dict[str, Any]]:
-    """Frames as the probe's role "follow" sends them, for about `seconds`, so that the caller can try the probe again.
+    """Frames as the probe's role "follow" sends them, and "idle" while there is nothing to tell, for about `seconds`, so that the
+    caller can try the probe again.
 
     `place` is what an earlier run gave as `resume`. Raises NotPermitted, Unreachable; HostError where the shell there ends.
     """
@@ -105,6 +106,7 @@ async def tail_frames(host: Host, path: str, place: dict[str, Any] | None, *, se
                 if data is None:
                     for frame in tail.quiet():
                         yield frame
+                    yield {"f": "idle"}
                 for part in marks.feed(data or b""):
                     for frame in tail.take(part):
                         yield frame

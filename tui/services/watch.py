@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -110,8 +110,8 @@ class Watch:
             except Unreachable:
                 await asyncio.sleep(1.0)  # the link's own task notices and ends this one
             except ProbeFailed as error:
-                note = f"{error.cause} — {error.advice}" if error.advice else error.cause
-                await sample_smi(self._session.host, self._publish_gpus, note=note, seconds=WITHOUT_PROBE_S)
+                note = f"{error.cause} — {error.advice.partition(';')[0]}" if error.advice else error.cause
+                await self._sample_smi(self._publish_gpus, note, WITHOUT_PROBE_S)
             attempt = 0 if time.monotonic() - began > GAVE_UP_S else attempt + 1
             if attempt:
                 await asyncio.sleep(retry_delay_s(attempt, 0.5))
@@ -154,10 +154,16 @@ class Watch:
         while True:
             await self._no_nvml.wait()
             note = "NVML can't be loaded here: values come from nvidia-smi"
-            await sample_smi(self._session.host, self._from_smi, note=note, seconds=0.0)
+            await self._sample_smi(self._from_smi, note, 0.0)
             while self._smi_serves:
-                await sample_smi(self._session.host, self._from_smi, note=note, seconds=60.0)
+                await self._sample_smi(self._from_smi, note, 60.0)
             await asyncio.sleep(SMI_AGAIN_S)
+
+    async def _sample_smi(self, sampled: Callable[[GpuSample], None], note: str, seconds: float) -> None:
+        try:
+            await sample_smi(self._session.host, sampled, note=note, seconds=seconds)
+        except Unreachable:
+            await asyncio.sleep(1.0)  # the link's own task notices and ends this one
 
     def _from_smi(self, sample: GpuSample) -> None:
         self._smi_serves = bool(sample.gpus)
@@ -322,12 +328,15 @@ class Watch:
     async def _leave_for_another(self, stream: ProbeStream, source: str) -> None:
         """Ends the stream when the server that is meant writes elsewhere: another was chosen, or it was started anew."""
         while self._engine.log == "auto":
-            server = self.server
-            if server is not None and server.source not in (None, source):
+            if self._elsewhere(source):
                 await stream.close()
                 return
             self._changed.clear()
             await self._changed.wait()
+
+    def _elsewhere(self, source: str) -> bool:
+        """Whether the server that is meant writes to another log than the one that is followed."""
+        return self._engine.log == "auto" and self.server is not None and self.server.source not in (None, source)
 
     async def _follow_without_probe(self, source: str, error: ProbeFailed) -> None:
         """A file can be followed with a shell of the host; of anything else the reason is shown."""
@@ -351,8 +360,10 @@ class Watch:
                         self._session.publish(replace(event, note=note) if isinstance(event, LogSourceChanged) else event)
                     if intake.reader.state.ready and not was_ready:
                         self._ready_said.set()
+                    if self._elsewhere(source):
+                        return
         except Unreachable:
-            raise
+            await asyncio.sleep(1.0)
         except HostError as failed:
             self._session.publish(LogSourceChanged(source, f"{failed}; {why}"))
 
