@@ -170,7 +170,24 @@ ACTIONS: tuple[Action, ...] = (
         "Screen",
         frozenset({"load", "gpus", "log"}),
     ),
-    Action("deployments", "d", "d", "deployments", "Watch another deployment of the configuration", "Places", needs="several"),
+    Action(
+        "deployments",
+        "d",
+        "d",
+        "deployments",
+        "All configured deployments, each watched, the worst on top; esc goes back",
+        "Places",
+        EVERYWHERE,
+        needs="several",
+    ),
+    Action("overview-open", "enter", "enter", "open", "Open the selected deployment", "Deployments", palette=False, bound=False),
+    Action("overview-filter", "slash", "/", "filter", "List only some of them", "Deployments", palette=False, bound=False),
+    Action(
+        "overview-sort", "s", "s", "sort", "Worst first, by name, by host, as configured", "Deployments", palette=False, bound=False
+    ),
+    Action(
+        "overview-back", "escape", "esc", "back", "Back to the deployment that was open", "Deployments", palette=False, bound=False
+    ),
     Action("look", "ctrl+t", "^t", "theme", "Next theme: dark, light, 16 colours, 16 colours on a light ground", "Screen"),
     Action("commands", "ctrl+p", "^p", "commands", "All commands, by name", "Screen", EVERYWHERE, palette=False),
     Action("help", "question_mark", "?", "help", "These keys", "Screen", EVERYWHERE),

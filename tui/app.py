@@ -14,7 +14,8 @@ from textual.screen import Screen
 
 from tui import themes
 from tui.actions import ACTIONS, Action
-from tui.messages import GpuOpened, ScreenFurnished, TextCopied
+from tui.fleet_work import FleetWork
+from tui.messages import GpuOpened, OverviewShown, ScreenFurnished, TextCopied
 from tui.model_work import ModelWork
 from tui.record_work import RecordWork
 from tui.screens.asking import Asked, ScreenAsker
@@ -24,15 +25,16 @@ from tui.widgets.failure import title
 
 if TYPE_CHECKING:
     from tui.record.store import Record
+    from tui.services.fleet import Fleet
     from tui.services.session import Session
 
 QUIT_AGAIN_S = 3.0
 
 
-class ControlRoom(ModelWork, RecordWork, inherit_bindings=False):
-    """One deployment on the screen. The session is opened and closed by whoever runs this app (`async with` around `run_async`).
+class ControlRoom(ModelWork, RecordWork, FleetWork, inherit_bindings=False):
+    """One deployment on the screen, or all of them. Sessions are closed by whoever runs this app (`async with` around `run_async`).
 
-    Returns None, or the name of the deployment that the user wants to watch next.
+    `fleet` holds the others that can be gone to, this one among them; `all_first` opens with all of them.
     """
 
     TITLE = "readyroom"
@@ -50,6 +52,8 @@ class ControlRoom(ModelWork, RecordWork, inherit_bindings=False):
         *,
         asker: ScreenAsker | None = None,
         record: "Record | None" = None,
+        fleet: "Fleet | None" = None,
+        all_first: bool = False,
     ) -> None:
         super().__init__()
         self.session = session
@@ -62,7 +66,10 @@ class ControlRoom(ModelWork, RecordWork, inherit_bindings=False):
         for theme in themes.THEMES:
             self.register_theme(theme)
         self._begin_with(themes.choose(self.settings.ui.theme, self.console.color_system, os.environ))
+        self.fleet = fleet
         self.main = MainScreen(dict(self.settings.keys), self.settings.ui.system_prompt)
+        self.mains = {session.name: self.main}
+        self._all_first = all_first and self.several
 
     def _begin_with(self, theme: str) -> None:
         """Takes a theme before anything is drawn; assigning `theme` would have all styles worked out twice for the first paint."""
@@ -75,6 +82,9 @@ class ControlRoom(ModelWork, RecordWork, inherit_bindings=False):
         self.stylesheet.set_variables(self.get_css_variables())
 
     def get_default_screen(self) -> Screen[None]:
+        if self._all_first:
+            self.overview.can_leave = False
+            return self.overview
         return self.main
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
@@ -84,6 +94,9 @@ class ControlRoom(ModelWork, RecordWork, inherit_bindings=False):
         encoding = (getattr(sys.__stdout__, "encoding", None) or "utf-8").replace("-", "").lower()
         self.set_class(self.settings.ui.ascii or encoding not in ("utf8", "utf16"), "-ascii")
         self.set_keymap(dict(self.settings.keys))
+        self.install_screen(self.main, "deployment 1")
+        if self.several:
+            self.install_screen(self.overview, "overview")
 
     async def on_event(self, event: Event) -> None:
         if isinstance(event, Key):
@@ -91,20 +104,15 @@ class ControlRoom(ModelWork, RecordWork, inherit_bindings=False):
         await super().on_event(event)
 
     @on(ScreenFurnished)
+    @on(OverviewShown)
     def _begin(self) -> None:
         """The first paint is done: now questions may be asked, and states shown."""
         if self.asker is not None:
             self.asker.bind(self)
-        self.watch_session()
 
-    # -- the session ---------------------------------------------------------------------------------------------------------------
-
-    @work(group="watch")
-    async def watch_session(self) -> None:
-        """Gives the screen the newest state, as long as the app runs."""
-        async for state in self.session.states():
-            self.main.state = state
-            self.main.model = self.model() if state.api.models else None
+    @on(ScreenFurnished)
+    def _begin_deployment(self) -> None:
+        self.watch_deployment(self.session)
 
     @on(Asked)
     def _ask(self, asked: Asked) -> None:
@@ -147,15 +155,6 @@ class ControlRoom(ModelWork, RecordWork, inherit_bindings=False):
     def action_look(self) -> None:
         names = [theme.name for theme in themes.THEMES]
         self.theme = names[(names.index(self.theme) + 1) % len(names)] if self.theme in names else names[0]
-
-    @work(group="ask")
-    async def action_deployments(self) -> None:
-        from tui.screens.dialogs import PickerDialog
-
-        known = tuple((name, one.engines[0].host) for name, one in self.settings.deployments.items())
-        chosen = await self.push_screen_wait(PickerDialog(known, self.session.name))
-        if chosen is not None and chosen != self.session.name:
-            self.exit(chosen)
 
     def action_load_report(self) -> None:
         if self.main.shown.load is not None:

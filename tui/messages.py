@@ -93,6 +93,23 @@ class RetryRequested(Message):
 
 
 @dataclass
+class OverviewShown(Message):
+    """All deployments are on the screen: all of them should be watched."""
+
+
+@dataclass
+class OverviewLeft(Message):
+    """The user goes back to the deployment that was open before."""
+
+
+@dataclass
+class DeploymentChosen(Message):
+    """The user opens one of the configured deployments."""
+
+    name: str
+
+
+@dataclass
 class GpuOpened(Message):
     """The user wants the details of one GPU."""
 

@@ -1,7 +1,6 @@
 """`readyroom [TARGET]`: the control room."""
 
 import asyncio
-import gc
 import sys
 from typing import TYPE_CHECKING, cast
 
@@ -22,12 +21,16 @@ if TYPE_CHECKING:
 @accept_new_option
 @config_option
 def room(target: str | None, theme: str | None, plain: bool, accept_new: bool, settings: Settings) -> None:
-    """The control room on a TARGET: a deployment's name, user@host[:port], an alias of ~/.ssh/config, local, or exec:COMMAND."""
+    """The control room on a TARGET: a deployment's name, user@host[:port], an alias of ~/.ssh/config, local, or exec:COMMAND.
+
+    Without one: the default of the configuration, or all its deployments at once.
+    """
     ui = msgspec.structs.replace(settings.ui, theme=theme or settings.ui.theme, ascii=plain or settings.ui.ascii)
     settings = msgspec.structs.replace(settings, ui=ui)
-    name, _, _ = resolve(settings, target)  # a target that can't be meant is said before the screen opens
+    several = target is None and settings.default is None and len(settings.deployments) > 1
+    chosen = None if several else resolve(settings, target)[0]  # a target that can't be meant is said before the screen opens
     require_terminal()
-    raise SystemExit(open_room(settings, target or name, accept_new=accept_new))
+    raise SystemExit(open_room(settings, chosen, accept_new=accept_new))
 
 
 def require_terminal() -> None:
@@ -36,36 +39,41 @@ def require_terminal() -> None:
         raise Fail(Exit.USAGE, "the control room needs a terminal; `readyroom status TARGET` and `wait` work without one")
 
 
-def open_room(settings: Settings, target: str, *, accept_new: bool = False) -> int:
-    """Runs the control room, on one deployment after the other as the user picks them; returns the exit code."""
-    chosen: str | None = target
-    while chosen is not None:
-        chosen = asyncio.run(_watch(settings, chosen, accept_new))
-    return Exit.OK
+def open_room(settings: Settings, target: str | None, *, accept_new: bool = False) -> int:
+    """Runs the control room on a target, or on all configured deployments at once (None); returns the exit code."""
+    return asyncio.run(_watch(settings, target, accept_new))
 
 
-async def _watch(settings: Settings, target: str, accept_new: bool) -> str | None:
-    gc.disable()
+async def _watch(settings: Settings, target: str | None, accept_new: bool) -> int:
     from tui.app import ControlRoom
     from tui.screens.asking import ScreenAsker
+    from tui.services.fleet import Fleet
     from tui.services.opening import OpeningSession
 
-    gc.freeze()  # what was imported stays: to look through it for garbage, again and again, took a tenth of the start
-    gc.enable()
-
     asker = ScreenAsker()
-    name, host_target, _ = resolve(settings, target)
     record = open_record()
 
-    def opened() -> "Session":
-        return open_session(settings, target, asker=asker, accept_new=accept_new, record=record)
+    def opening(target: str) -> OpeningSession:
+        name, host_target, _ = resolve(settings, target)
 
+        def opened() -> "Session":
+            from tui.services.opening import OpeningFailed
+
+            try:
+                return open_session(settings, target, asker=asker, accept_new=accept_new, record=record)
+            except Fail as error:
+                raise OpeningFailed(error.message) from None
+
+        return OpeningSession(name, host_target, opened)
+
+    names = list(settings.deployments)
+    if target is not None and target not in names:
+        names.insert(0, target)
     try:
-        async with OpeningSession(name, host_target, opened) as session:
-            app = ControlRoom(cast("Session", session), settings, asker=asker, record=record)
-            chosen = await app.run_async()
+        async with Fleet(map(opening, names)) as fleet:
+            session = cast("Session", fleet.session(target if target is not None else names[0]))
+            app = ControlRoom(session, settings, asker=asker, record=record, fleet=fleet, all_first=target is None)
+            await app.run_async()
     finally:
         record.close()
-    if app.return_code:
-        raise SystemExit(app.return_code)
-    return chosen
+    return app.return_code or Exit.OK

@@ -7,8 +7,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import Button, Input, OptionList, Static
-from textual.widgets.option_list import Option
+from textual.widgets import Button, Input, Static
 
 from tui.actions import Action, groups, shown_key
 from tui.core.gpu import Gpu
@@ -123,35 +122,6 @@ class ConfirmDialog(ModalScreen[bool]):
 
     def action_answer(self, answer: bool) -> None:
         self.dismiss(answer)
-
-
-class PickerDialog(ModalScreen[str | None]):
-    """One of the configured deployments."""
-
-    DEFAULT_CSS = (
-        STYLE.format(name="PickerDialog")
-        + "PickerDialog OptionList { height: auto; max-height: 20; border: none; background: $surface; }"
-    )
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "cancel")]
-
-    def __init__(self, deployments: tuple[tuple[str, str], ...], current: str) -> None:
-        super().__init__()
-        self.deployments, self.current = deployments, current
-
-    def compose(self) -> ComposeResult:
-        with Vertical(classes="dialog") as box:
-            box.border_title = "Deployments"
-            options = [
-                Option(line((f"{name:<24} ", B), label(f"on {host}"), label("  watched now" if name == self.current else "")))
-                for name, host in self.deployments
-            ]
-            yield OptionList(*options)
-
-    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        self.dismiss(self.deployments[event.option_index][0])
-
-    def action_cancel(self) -> None:
-        self.dismiss(None)
 
 
 class GpuDialog(ModalScreen[None]):

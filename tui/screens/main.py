@@ -135,6 +135,8 @@ class MainScreen(WorkScreen):
         self._mark_news()
 
     def _tick(self) -> None:
+        if next((one for one in reversed(self.app.screen_stack) if not one.is_modal), None) is not self:
+            return  # another deployment is on the screen
         self.moment = Moment(time.time(), time.monotonic(), not self.moment.beat)
         self.shown = self.state
         self._stamp_ages()
@@ -300,6 +302,8 @@ class MainScreen(WorkScreen):
                 return self.typing or bool(self.activity) or (self.furnished and self.log_pane.sought != "")
             case "failed":
                 return state.load is not None and state.load.failure is not None
+            case "several":
+                return bool(getattr(self.app, "several", False))
             case "load":
                 return state.load is not None and state.load.lines > 0
             case "offline":

@@ -1,0 +1,252 @@
+"""Every configured deployment in two lines: its state, what it is at, its GPUs, what it serves."""
+
+from textual.content import Content
+from textual.events import Click
+from textual.message import Message
+from textual.reactive import var
+
+from tui.core.connection import Link
+from tui.core.deployment import DeploymentState
+from tui.core.fleet import arranged
+from tui.core.gpu_health import headroom, uniformity
+from tui.core.logs.state import Verdict
+from tui.widgets.doing import past_loading
+from tui.widgets.failure import title
+from tui.widgets.figure import Figure, Moment
+from tui.widgets.figures import BP, QUIET, B, E, P, Part, W, label, line, meter, middle, rows, short, sparks
+from tui.widgets.gpu_panel import LOW_SHARE
+from tui.widgets.host_clock import host_now
+from tui.widgets.load_panel import bar_of
+from tui.widgets.numbers import DASH, age, clock, percent, three, whole
+from tui.widgets.phases import NAMES
+from tui.widgets.status import CONNECTING, FAILED, LINK_LOST, LOADING, LOOKS, READY, STOPPED, UNREACHABLE, WAITING, word
+
+STATE_W, GPUS_W = 14, 18
+FIGURES = (("tok/s", 8), ("run", 5), ("wait", 5), ("KV %", 6))
+
+
+def since_words(state: DeploymentState, moment: Moment) -> str:
+    """`28:32 left`, `12 min ago`, `3 d 04 h`."""
+    load, now = state.load, host_now(state)
+    match word(state):
+        case "READY":
+            up = now - load.ready_at if load and load.ready_at is not None and now is not None else None
+            return age(max(0.0, up)) if up is not None else ""
+        case "LOADING":
+            if state.outlook.ready_eta_s is not None:
+                return f"{clock(state.outlook.ready_eta_s)} left"
+            start = load.started_at if load else None
+            return f"for {clock(now - start)}" if start is not None and now is not None else ""
+        case "FAILED" | "STOPPED":
+            silent = state.outlook.silent_s
+            return f"{age(silent)} ago" if silent is not None else ""
+    ago = moment.since(state.connection.since)
+    return f"{age(ago)} ago" if ago is not None and state.connection.link in (Link.LOST, Link.UNREACHABLE, Link.REFUSED) else ""
+
+
+def now_lines(state: DeploymentState, width: int, moment: Moment) -> tuple[Content, Content]:
+    """What it is at, and a quiet line about it."""
+    load, link = state.load, state.connection
+    match word(state):
+        case "LINK LOST" | "UNREACHABLE":
+            retry = f"next try in {max(0.0, link.retry_at - moment.mono):.0f} s" if link.retry_at is not None else link.advice or ""
+            return Content(short(link.cause or "", width)), line(label(short(retry, width)))
+        case "FAILED" if load is not None and load.failure is not None:
+            return Content(short(title(load.failure), width)), line(label(short(load.failure.cause, width)))
+        case "FAILED" | "STOPPED":
+            return Content(short(state.conflict or "stopped in order", width)), Content("")
+        case "LOADING" if load is not None:
+            bar = bar_of(load)
+            if past_loading(load) or bar is None or not bar.total:
+                silent = f"silent for {clock(state.outlook.silent_s)}" if (state.outlook.silent_s or 0) > 8 else ""
+                return line((NAMES.get(load.phase, str(load.phase)), BP)), line(label(silent))
+            pace = f", {three(state.outlook.s_per_shard)} s/{bar.unit.rstrip('s')}" if state.outlook.s_per_shard else ""
+            bad = state.outlook.verdict in (Verdict.SLOW, Verdict.STALLED, Verdict.HUNG)
+            said = state.outlook.verdict.value.replace("_", " ")
+            told = line(label(f"{bar.done:,.0f} of {bar.total:,.0f}{pace}, "), (f"▲ {said}" if bad else said, W if bad else QUIET))
+            return meter(bar.done, bar.total, width, live=link.online, bright=moment.beat), told
+        case "READY":
+            rates = state.trends.generation_tokens_s
+            model = state.api.models[0].id if state.api.models else (load.model if load else None)
+            chart = sparks(rates, width) if any(rates) else line(label("idle")) if rates else Content("")
+            return chart, line(label(middle(model or "", width)))
+    if link.link is Link.ASKING:
+        return line(("the login asks you", W)), Content("")
+    waiting = state.log.problem or ("no start in the log yet" if link.online else "")
+    return line(label(short(waiting, width))), Content("")
+
+
+def gpu_lines(state: DeploymentState) -> tuple[Content, Content]:
+    """A column a GPU; below it even, odd, or how much is free."""
+    sample = state.gpus
+    if sample is None or not sample.gpus:
+        return line(label(DASH)), Content("")
+    judged, fullest = uniformity(sample), headroom(sample)
+    old = not state.connection.online
+    gap = " " if 2 * len(sample.gpus) < GPUS_W else ""
+    parts: list[Part] = []
+    for gpu in sample.gpus[: GPUS_W - 2]:
+        share = gpu.memory_share
+        bad = bool(gpu.error) or gpu.index in judged.odd
+        char = "▁▂▃▄▅▆▇█"[min(7, round(share * 8))] if share is not None else "✗" if bad else "·"
+        parts += [(char, E if bad else QUIET if old else P), gap]
+    if old:
+        return line(*parts), line(label("as last seen"))
+    if judged.even is False:
+        return line(*parts), line((f"✗ odd: {', '.join(map(str, judged.odd[:4]))}", E))
+    if word(state) == READY and fullest is not None:
+        low = fullest.free_share < LOW_SHARE
+        return line(*parts), line(label(f"{percent(fullest.free_share)} free{', low' if low else ''}"))
+    return line(*parts), line(label("✓ even" if judged.even else ""))
+
+
+def counts(states: tuple[DeploymentState, ...]) -> Content:
+    """How many are in which state, the worst first, for the border."""
+    found: dict[str, int] = {}
+    for state in states:
+        found[word(state)] = found.get(word(state), 0) + 1
+    parts = []
+    for name in (FAILED, LINK_LOST, UNREACHABLE, STOPPED, LOADING, CONNECTING, WAITING, READY):
+        if name in found:
+            glyph, tint = LOOKS[name]
+            parts.append(line((f"{glyph} {found[name]}", B if tint == QUIET else f"bold {tint}"), label(f" {name.lower()}")))
+    return Content("   ").join(parts)
+
+
+class FleetView(Figure, can_focus=True):
+    """The list. Which one is selected goes by name, so that a change of the order does not move it to another."""
+
+    class Chosen(Message):
+        """One was opened."""
+
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
+
+    class Selected(Message):
+        """Another one is selected."""
+
+    states: var[tuple[DeploymentState, ...]] = var((), init=False)
+    order: var[str] = var("worst first", init=False)
+    sought: var[str] = var("", init=False)
+    selected: var[str] = var("", init=False)
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._tops: list[tuple[int, int, str]] = []
+
+    @property
+    def listed(self) -> list[DeploymentState]:
+        return arranged(self.states, self.order, self.sought)
+
+    @property
+    def current(self) -> DeploymentState | None:
+        """The selected one; the first where that is not listed."""
+        listed = self.listed
+        return next((one for one in listed if one.name == self.selected), listed[0] if listed else None)
+
+    def watch_states(self) -> None:
+        self.redraw()
+
+    def watch_order(self) -> None:
+        self.redraw()
+
+    def watch_sought(self) -> None:
+        self.redraw()
+
+    def watch_selected(self) -> None:
+        self.redraw()
+        self.post_message(self.Selected())
+
+    def move(self, by: int) -> None:
+        """Selects the next one, or the one before."""
+        names = [one.name for one in self.listed]
+        if names:
+            at = names.index(self.current.name) if self.current else 0
+            self.selected = names[min(len(names) - 1, max(0, at + by))]
+
+    def on_mouse_scroll_down(self) -> None:
+        self.move(1)
+
+    def on_mouse_scroll_up(self) -> None:
+        self.move(-1)
+
+    def on_click(self, event: Click) -> None:
+        for top, end, name in self._tops:
+            if top <= event.y < end:
+                if self.current is not None and self.current.name == name:
+                    self.post_message(self.Chosen(name))
+                self.selected = name
+
+    def draw(self, width: int, height: int) -> Content:
+        listed = self.listed
+        shown_figures = FIGURES if width >= 112 else FIGURES[:1] if width >= 92 else ()
+        gpus = GPUS_W if width >= 72 else 0
+        names = max((max(len(one.name), len(one.target)) for one in self.states), default=10) + 2
+        name_w = max(12, min(names, 36, max(14, width // 5)))
+        now_w = max(8, width - 2 - STATE_W - name_w - gpus - sum(size for _, size in shown_figures) - 2)
+        each = 3 if 3 * len(listed) + 1 <= height else 2 if width >= 60 else 1
+        head = line(label(f"  {'state':<{STATE_W}}{'deployment':<{name_w}}{'now':<{now_w + 2}}{'GPUs' if gpus else '':<{gpus}}"))
+        head = line(head, *(label(f"{name:>{size}}") for name, size in shown_figures))
+        out: list[Content | str] = [head]
+        if each == 3:
+            out.append("")
+        self._tops = []
+        if not listed:
+            what = f"none of {len(self.states)} deployments has {self.sought!r} in its name, host, model or state"
+            return rows(*out, line(label(what if self.sought else "no deployment is configured")))
+        current = self.current
+        room = max(1, (height - len(out)) // each)
+        at = next((i for i, one in enumerate(listed) if current is not None and one.name == current.name), 0)
+        first = max(0, min(at - room // 2, len(listed) - room))
+        for state in listed[first : first + room]:
+            here = current is not None and state.name == current.name
+            self._tops.append((len(out), len(out) + each, state.name))
+            out += self._entry(state, here, width, (name_w, now_w, gpus), shown_figures)[: 2 if each > 1 else 1]
+            if each == 3:
+                out.append("")
+        return rows(*out[:height])
+
+    def _entry(
+        self, state: DeploymentState, here: bool, width: int, widths: tuple[int, int, int], figures: tuple[tuple[str, int], ...]
+    ) -> list[Content]:
+        name_w, now_w, gpus_w = widths
+        now = word(state)
+        glyph, tint = LOOKS[now]
+        ink = B if tint == QUIET else f"bold {tint}"
+        edge = ("▌ ", BP) if here else "  "
+        above, below = now_lines(state, now_w, self.moment)
+        cells, says = gpu_lines(state) if gpus_w else (Content(""), Content(""))
+        metrics = state.api.metrics if now == READY else None
+        values = (
+            three(metrics.generation_tokens_s if metrics else None),
+            whole(metrics.running if metrics else None),
+            whole(metrics.waiting if metrics else None),
+            three(metrics.kv_cache_share * 100 if metrics and metrics.kv_cache_share is not None else None),
+        )
+
+        def padded(one: Content, size: int) -> Content:
+            one = one.truncate(size, ellipsis=True) if one.cell_length > size else one
+            return line(one, " " * (size - one.cell_length))
+
+        first = line(
+            edge,
+            (f"{glyph} {now:<{STATE_W - 2}}", ink),
+            padded(line((middle(state.name, name_w - 1), B)), name_w),
+            padded(above, now_w),
+            "  ",
+            padded(cells, gpus_w),
+            *((f"{value:>{size}}", B if value != DASH else QUIET) for value, (_, size) in zip(values, figures, strict=False)),
+        )
+        second = line(
+            edge,
+            label(f"  {short(since_words(state, self.moment), STATE_W - 3):<{STATE_W - 2}}"),
+            padded(line(label(middle(state.target, name_w - 1))), name_w),
+            padded(below, now_w),
+            "  ",
+            padded(says, gpus_w),
+        )
+        pair = [first, second]
+        if here:
+            pair = [line(one, " " * max(0, width - one.cell_length)).stylize_before("on $surface") for one in pair]
+        return pair
