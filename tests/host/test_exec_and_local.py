@@ -7,12 +7,13 @@ import signal
 import subprocess
 from pathlib import Path
 
+import httpx
 import pytest
 from needs import need
 from sshd import Sshd, descendants, eventually
 
 from tui.core.connection import Link
-from tui.host.base import HostError, ProbeFailed, Refused, Unreachable
+from tui.host.base import HostError, NotPermitted, ProbeFailed, Refused, Unreachable
 from tui.host.exec import ExecHost
 from tui.host.local import LocalHost
 from tui.host.open import open_host
@@ -133,6 +134,11 @@ async def test_a_host_without_python_is_named_and_still_runs_commands(tmp_path: 
             await host.start_probe("watch", {})
         assert "install python3" in caught.value.advice
         assert (await host.run(["echo", "still"])).stdout == b"still\n"
+        async with httpx.AsyncClient(transport=host.transport()) as client:
+            with pytest.raises(httpx.ConnectError) as unreached:
+                await client.get("http://127.0.0.1:1/health")
+        assert isinstance(unreached.value.__cause__, NotPermitted)
+        assert "by the probe only" in unreached.value.__cause__.cause
 
 
 @pytest.mark.timing

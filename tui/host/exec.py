@@ -11,11 +11,12 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+from anyio.abc import ByteStream
 from msgspec.structs import replace
 
 from tui.core.connection import ConnectionState, Link
 from tui.core.text import clean
-from tui.host.base import Completed, HostError, NotPermitted, Refused, Unreachable
+from tui.host.base import Completed, HostError, NotPermitted, ProbeFailed, Refused, Unreachable
 from tui.host.local import LocalProcess
 from tui.host.probe import ShippedProbe
 from tui.host.relay import Relay
@@ -157,7 +158,16 @@ class ExecHost:
     def transport(self, *, verify: Any = True, uds: str | None = None) -> "httpx.AsyncBaseTransport":
         from tui.host.tunnel import HostTransport
 
-        return HostTransport(self._relay.open, verify=verify, uds=uds)
+        return HostTransport(self._reach, verify=verify, uds=uds)
+
+    async def _reach(self, host: str, port: int, path: str | None = None) -> ByteStream:
+        try:
+            return await self._relay.open(host, port, path)
+        except ProbeFailed as error:
+            cause = f"through a command prefix the API is reached by the probe only, and {error.cause}"
+            raise NotPermitted(
+                cause, f"{error.advice.partition(';')[0]}, or set direct = true if its address is reached from here"
+            ) from error
 
     async def _drop(self) -> None:
         if self._watch is not None:

@@ -10,6 +10,8 @@ from tui.probe.servers import PORTS, engine_of, model_of, options_of, without_se
 from tui.services.found import Server, servers_from_frame
 
 EVERY_S = 10
+ROUNDS = 4
+"""Every so many looks the same processes are looked at closely again: titles and outputs change."""
 TICKS = 100
 """Clock ticks a second in /proc/PID/stat: the same on every Linux that runs GPUs."""
 _END = "-- all told --"
@@ -17,9 +19,12 @@ _END = "-- all told --"
 _SCRIPT = " ".join(
     line.strip()
     for line in """
-    own=$(readlink /proc/self/ns/net); boot=$(grep btime /proc/stat);
+    own=$(readlink /proc/self/ns/net); boot=$(grep btime /proc/stat); before=none; rounds=0;
     while :; do
-        for file in $(grep -lE 'vllm|VLLM|sglang' /proc/[0-9]*/cmdline 2>/dev/null); do
+        files=$(grep -lE '[v]llm|[V]LLM::[AE]|[s]glang' /proc/[0-9]*/cmdline 2>/dev/null); rounds=$((rounds + 1));
+        if [ "$files" = "$before" ] && [ $rounds -lt @ROUNDS ]; then sleep @EVERY; continue; fi;
+        before=$files; rounds=0;
+        for file in $files; do
             at=${file%/cmdline}; printf 'pid %s\\n' "${at#/proc/}";
             if stat=$(cat $at/stat 2>/dev/null); then printf 'stat %s\\n' "${stat##*) }"; fi;
             echo "boot ${boot#btime }";
@@ -36,7 +41,7 @@ _SCRIPT = " ".join(
         echo '@END'; sleep @EVERY;
     done
     """.strip().splitlines()
-).replace("@END", _END).replace("@EVERY", str(EVERY_S))  # fmt: skip
+).replace("@END", _END).replace("@EVERY", str(EVERY_S)).replace("@ROUNDS", str(ROUNDS))  # fmt: skip
 
 
 async def servers_without_probe(host: Host, *, seconds: float) -> AsyncGenerator[tuple[Server, ...]]:

@@ -89,7 +89,9 @@ class _Sampling:
             if reader.begun:
                 self._publish(reader.flush(time.monotonic()))
             else:
-                self._complain(await stream.how_it_ended())
+                ended = await stream.how_it_ended()
+                missing = "status 127" in ended
+                self._complain("there is no nvidia-smi: no NVIDIA driver, or not on the PATH" if missing else ended)
         finally:
             await stream.close()
 

@@ -1,8 +1,8 @@
 """A log file followed with nothing but a POSIX shell, `ls` and `dd`: for hosts where the probe can't run (no python3).
 
 One shell goes on and on there, on the leash. It holds the file open, so that nothing written before a rotation is missed, and looks
-once a second at what the path names by now. `tail -F` would do the same, but does not tell where one file ends and the next begins,
-and so no place to resume at. Between the log's bytes the shell puts lines of its own behind a mark that no log can hold.
+every second or two at what the path names by now. `tail -F` would do the same, but does not tell where one file ends and the next
+begins, and so no place to resume at. Between the log's bytes the shell puts lines of its own behind a mark that no log can hold.
 """
 
 import secrets
@@ -30,11 +30,11 @@ _STARTS = ("vLLM API server version ", "vLLM server version ", "server_args=Serv
 _SCRIPT = " ".join(
     line.strip()
     for line in """
-    path=$1; mark=$2; place=$3; pos=$4; opened=; said=; caught=; set -f;
+    path=$1; mark=$2; place=$3; pos=$4; opened=; said=; caught=; idle=0; set -f;
     tell() { printf '\\n%s %s\\n' "$mark" "$*"; };
     facts() { ls -Lind /proc/self/fd/4 4<&4 2>/dev/null || ls -Lind -- "$path"; };
     seek() { dd bs=1 skip=$1 count=0 <&4 >/dev/null 2>&1; };
-    give() { tell now $(date +%s); dd bs=$1 count=1 <&4 2>/dev/null; pos=$((pos + $1)); tell so; };
+    give() { idle=0; tell now $(date +%s); dd bs=$1 count=1 <&4 2>/dev/null; pos=$((pos + $1)); tell so; };
     send() {
         n=$(($1 - pos));
         if [ $n -gt WHOLE ]; then
@@ -81,7 +81,7 @@ _SCRIPT = " ".join(
             send $size;
             if [ -z "$caught" ]; then caught=1; tell caught_up; fi;
         fi;
-        sleep 1;
+        idle=$((idle + 1)); if [ $idle -gt 5 ]; then sleep 2; else sleep 1; fi;
     done
     """.strip().splitlines()
 ).replace("WHOLE", str(WHOLE)).replace("LATEST", str(LATEST)).replace("HEAD", str(HEAD)).replace(
