@@ -148,7 +148,7 @@ class Overview(Screen[None]):
         ascii_only = self.app.has_class("-ascii")
         below = counts(self.states)
         # without a lower border the counts stand in the upper one
-        title = line(" ", *told, "   ", below, " ") if self.has_class("-narrow") else line(*told)
+        title = line(" ", *told, "   ", counts(self.states, brief=True), " ") if self.has_class("-narrow") else line(*told)
         for pane, name, note in (
             (list_pane, title, below),
             (preview, line(label(f"{middle(self.chosen.name, 40)} on {middle(self.chosen.target, 30)}")), None),

@@ -100,8 +100,8 @@ def gpu_lines(state: DeploymentState) -> tuple[Content, Content]:
     return line(*parts), line(label("✓ even" if judged.even else ""))
 
 
-def counts(states: tuple[DeploymentState, ...]) -> Content:
-    """How many are in which state, the worst first, for the border."""
+def counts(states: tuple[DeploymentState, ...], brief: bool = False) -> Content:
+    """How many are in which state, the worst first, for the border; `brief` leaves the words."""
     found: dict[str, int] = {}
     for state in states:
         found[word(state)] = found.get(word(state), 0) + 1
@@ -109,8 +109,8 @@ def counts(states: tuple[DeploymentState, ...]) -> Content:
     for name in (FAILED, LINK_LOST, UNREACHABLE, STOPPED, LOADING, CONNECTING, WAITING, READY):
         if name in found:
             glyph, tint = LOOKS[name]
-            parts.append(line((f"{glyph} {found[name]}", B if tint == QUIET else f"bold {tint}"), label(f" {name.lower()}")))
-    return Content("   ").join(parts)
+            parts.append(line((f"{glyph} {found[name]}", B if tint == QUIET else f"bold {tint}"), label("" if brief else f" {name.lower()}")))
+    return Content("  " if brief else "   ").join(parts)
 
 
 class FleetView(Figure, can_focus=True):

@@ -46,7 +46,7 @@ def headroom_block(state: DeploymentState, sample: GpuSample, width: int) -> lis
     total = next((gpu.memory_total_mib for gpu in sample.gpus if gpu.index == fullest.gpu), None)
     told = (
         line((whole(fullest.free_mib), B), label(f" MiB free {where}")),
-        line(label(f"of {whole(total)} MiB"), *_least(state, fullest.free_mib)),
+        _least(state, fullest.free_mib) or line(label(f"of {whole(total)} MiB")),
         _growth(state, sample),
     )
     return [
@@ -55,11 +55,13 @@ def headroom_block(state: DeploymentState, sample: GpuSample, width: int) -> lis
     ]
 
 
-def _least(state: DeploymentState, free_mib: float) -> list[tuple[str, str]]:
+def _least(state: DeploymentState, free_mib: float) -> Content:
+    """What is expected at least, where something is."""
     least = state.expected.headroom_mib
     if least is None:
-        return []
-    return [label("; "), (f"▲ {least:,.0f} expected", BW) if free_mib < least else label(f"{least:,.0f} expected")]
+        return Content("")
+    told = f"{least:,.0f} expected"
+    return line((f"▲ {told}", BW)) if free_mib < least else line(("✓ ", G), label(told))
 
 
 def _growth(state: DeploymentState, sample: GpuSample) -> Content:
