@@ -109,7 +109,8 @@ def counts(states: tuple[DeploymentState, ...], brief: bool = False) -> Content:
     for name in (FAILED, LINK_LOST, UNREACHABLE, STOPPED, LOADING, CONNECTING, WAITING, READY):
         if name in found:
             glyph, tint = LOOKS[name]
-            parts.append(line((f"{glyph} {found[name]}", B if tint == QUIET else f"bold {tint}"), label("" if brief else f" {name.lower()}")))
+            number = (f"{glyph} {found[name]}", B if tint == QUIET else f"bold {tint}")
+            parts.append(line(number, label("" if brief else f" {name.lower()}")))
     return Content("  " if brief else "   ").join(parts)
 
 
