@@ -102,7 +102,9 @@ def main() -> NoReturn:
 
 
 def _leave(code: int, message: str) -> NoReturn:
-    print(message, file=sys.stderr)
+    from tui.core.text import clean
+
+    print(clean(message, keep_newlines=True), file=sys.stderr)  # it may quote a server, a host or a log
     sys.exit(int(code))
 
 

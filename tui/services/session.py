@@ -275,7 +275,8 @@ class Session:
         delay = retry_delay_s(attempt, random.random())
         self._link(link, error, attempt=attempt, retry_at=time.monotonic() + delay)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._retry.wait(), delay)
+            async with asyncio.timeout(delay):  # wait_for may swallow a cancellation (Python 3.11)
+                await self._retry.wait()
 
     async def _while_online(self) -> HostError:
         self._link(Link.ONLINE)
@@ -333,6 +334,7 @@ class Session:
                     signs,
                     expect.seconds_per_shard,
                     expect.load_minutes * 60 if expect.load_minutes is not None else None,
+                    self._watch.server.ready_timeout_s if self._watch.server is not None else None,
                 )
                 self.publish(OutlookMade(outlook, signs))
                 self._watch.save_if_finished(load)

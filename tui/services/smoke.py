@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 from tui.core.answers import shown
 from tui.core.chat import Conversation, Turn
+from tui.core.coherence import Doubt
 from tui.core.smoke import Outcome, SmokeResult, SmokeRun
 from tui.core.smoke_prompts import CONTEXT_TOKENS, SmokePrompt, judge, prompts
+from tui.core.text import clean
 from tui.services.chat import converse
 from tui.settings import SmokeSettings
 
@@ -35,7 +37,7 @@ async def run_smoke(api: "ApiClient", *, model: str, settings: SmokeSettings | N
     room = await _context(api, model)
     context = CONTEXT_TOKENS if room is None else min(CONTEXT_TOKENS, room // 2)
     asked = prompts(context if context >= SHORTEST_CONTEXT else None)
-    run = SmokeRun(model=model, planned=len(asked), started_at=time.time())
+    run = SmokeRun(model=clean(model), planned=len(asked), started_at=time.time())
     yield run
     conversation = Conversation()
     for prompt in asked:
@@ -60,7 +62,7 @@ async def run_smoke(api: "ApiClient", *, model: str, settings: SmokeSettings | N
 async def _ask(
     api: "ApiClient", conversation: Conversation, prompt: SmokePrompt, model: str, room: int | None, settings: SmokeSettings
 ) -> tuple[Turn, bool]:
-    """The finished turn, and whether it was cut because the time was up."""
+    """The finished turn, and whether it was cut because the time was up. What can be no language is not waited for to its end."""
     completion = conversation.endpoint == "completions"
     text = prompt.completion if completion else prompt.asked
     turn = Turn(asked=prompt.asked, endpoint=conversation.endpoint)
@@ -75,8 +77,10 @@ async def _ask(
             asyncio.timeout(settings.timeout_s),
             aclosing(converse(api, fresh, text, model=model, max_tokens=limit)) as turns,
         ):
-            async for turn in turns:  # noqa: B007 the last one counts
-                pass
+            doubted, reasoning_doubted = Doubt(), Doubt()
+            async for turn in turns:
+                if doubted.confirmed(turn.reply) or (not turn.reply and reasoning_doubted.confirmed(turn.reasoning)):
+                    return replace(turn, finish="length", seconds=turn.so_far_s), False
     except TimeoutError:
         return replace(turn, seconds=settings.timeout_s), True
     return turn, False

@@ -396,7 +396,8 @@ class Watch:
             load = self._session.state.load
             soon = status.health is not None or (load is not None and load.ready)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._ready_said.wait(), API_UP_S if soon else API_DOWN_S)
+                async with asyncio.timeout(API_UP_S if soon else API_DOWN_S):  # wait_for may swallow a cancellation (Python 3.11)
+                    await self._ready_said.wait()
             self._ready_said.clear()
 
     def poll_anew(self) -> None:
