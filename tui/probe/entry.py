@@ -38,6 +38,7 @@ def main(arguments: Dict[str, Any]) -> None:
             "pid": os.getpid(),
             "wall": time.time(),
             "mono": time.monotonic(),
+            "zone_s": time.localtime().tm_gmtoff,
         }
     )
     status = 0

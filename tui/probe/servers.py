@@ -185,12 +185,20 @@ def owner_of(pid: int) -> Optional[str]:
         return str(uid)
 
 
-def has_variable(pid: int, name: str) -> Optional[bool]:
-    """Whether a variable is set in a process's environment; None where that may not be looked at."""
+def variable(pid: int, name: str) -> Optional[str]:
+    """A variable of a process's environment, "" where it is not set; None where that may not be looked at."""
     raw = read("/proc/%d/environ" % pid, 1 << 20)
     if raw is None:
         return None
-    return any(entry.startswith(name.encode() + b"=") and not entry.endswith(b"=") for entry in raw.split(b"\0"))
+    start = name.encode() + b"="
+    found = [entry[len(start) :] for entry in raw.split(b"\0") if entry.startswith(start)]
+    return found[0].decode("utf-8", "replace") if found else ""
+
+
+def has_variable(pid: int, name: str) -> Optional[bool]:
+    """Whether a variable is set in a process's environment; None where that may not be looked at. Its value is not kept."""
+    value = variable(pid, name)
+    return None if value is None else bool(value)
 
 
 def _stat(pid: int) -> Optional[List[bytes]]:
@@ -226,6 +234,7 @@ def facts_of(pid: int, table: Table) -> Dict[str, Any]:
         "served_name": options.get("--served-model-name") or None,
         "tensor_parallel": options.get("--tensor-parallel-size") or options.get("--tp") or options.get("--tp-size") or None,
         "needs_key": key,
+        "ready_timeout_s": variable(pid, "VLLM_ENGINE_READY_TIMEOUT_S"),
         "asked_port": int(port) if port.isdigit() else None,
         "asked_host": options.get("--host") or None,
         "tls": "--ssl-certfile" in options,

@@ -23,6 +23,8 @@ class Server:
     host: str | None = None
     """The address it listens on, as its arguments say."""
     needs_key: bool | None = None
+    ready_timeout_s: float | None = None
+    """The VLLM_ENGINE_READY_TIMEOUT_S that it was started with; None where it is not set or may not be seen."""
     source: str | None = None
     why: str | None = None
     tls: bool = False
@@ -75,6 +77,7 @@ def servers_from_frame(frame: Mapping[str, Any]) -> tuple[Server, ...]:
                 # Not cleaned: it is a path to open, and is cleaned where it is shown.
                 source=str(entry["source"]) if entry.get("source") else None,
                 why=_text(entry.get("why")),
+                ready_timeout_s=_seconds(entry.get("ready_timeout_s")),
                 tls=entry.get("tls") is True,
                 uds=str(entry["uds"]) if entry.get("uds") else None,
                 orphan=entry.get("orphan") is True,
@@ -98,3 +101,10 @@ def _text(value: Any) -> str | None:
 
 def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) else None
+
+
+def _seconds(value: Any) -> float | None:
+    try:
+        return float(value) if value else None
+    except (TypeError, ValueError):
+        return None

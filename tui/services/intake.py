@@ -34,6 +34,10 @@ class LogIntake:
     async def take(self, frame: Mapping[str, Any]) -> AsyncIterator[Event]:
         """The events that one frame makes. Yields to the loop at least every 5 ms of work."""
         match frame.get("f"):
+            case "hello":
+                zone_s = frame.get("zone_s")
+                if isinstance(zone_s, int | float):
+                    self.reader.set_zone(float(zone_s))
             case "lines":
                 async for event in self._read(frame):
                     yield event

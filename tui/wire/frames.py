@@ -5,7 +5,7 @@ both directions carry JSON objects, one a line, UTF-8:
 
     client -> probe   {"do": "beat"}                         every BEAT_S; the probe ends after SILENCE_S without any line
                       {"do": NAME, ...}                      requests of the role (see the role's module)
-    probe -> client   {"f": "hello", "role", "python", "pid", "wall", "mono"}   first
+    probe -> client   {"f": "hello", "role", "python", "pid", "wall", "mono", "zone_s"}   first
                       {"f": NAME, ...}                       frames of the role; "wall" and "mono" are the host's clocks in seconds
                       {"f": "error", "what", "why"}          something that the role could not do; it goes on
                       {"f": "end", "why"}                    last, when the role ends by itself

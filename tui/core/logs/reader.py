@@ -56,6 +56,12 @@ class LogReader:
         self._calm = False
         self._state: LoadState | None = None
 
+    def set_zone(self, zone_s: float) -> None:
+        """Tells how far the host's local time is ahead of UTC; from the next `reset` on, or at once where nothing was read yet."""
+        self._zone_s = zone_s
+        if not self._counts.lines:
+            self.reset()
+
     @property
     def rollovers(self) -> int:
         """Turns of the year within the log. A file's date tells the year of its end, so a first reading may begin too late."""
