@@ -1,11 +1,15 @@
 """The smoke run against a real socket: right answers, gibberish, a base model, a dead server."""
 
+import asyncio
+import contextlib
 import json
+import random
+import string
 from contextlib import aclosing
 from typing import Any
 
 import pytest
-from replay import SSE_HEAD, Asked, Replay, answer, client, recorded, replay, reply
+from replay import SSE_HEAD, Asked, Replay, answer, client, event, recorded, replay, reply
 from test_chat_service import NO_CHAT
 
 from tui.core.smoke import Outcome, SmokeRun
@@ -77,6 +81,30 @@ async def test_random_weights_fail_as_incoherent() -> None:
         run, _ = await smoke(server)
     assert run.count(Outcome.FAILED) == 6
     assert all("incoherent" in result.says for result in run.results)
+
+
+async def test_nonsense_without_end_is_not_waited_for() -> None:
+    ended = asyncio.Semaphore(0)
+
+    async def endless(one: Asked, writer: Any) -> None:
+        writer.write(SSE_HEAD)
+        chance = random.Random(len(one.body["messages"][0]["content"]))
+        try:
+            while not one.left.is_set():
+                writer.write(event({"content": "".join(chance.choices(string.ascii_lowercase, k=chance.randint(3, 9))) + " "}) * 4)
+                await writer.drain()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(one.left.wait(), 0.002)
+        finally:
+            ended.release()
+
+    async with replay(lambda one: models() if one.path == "/v1/models" else endless) as server:
+        run, _ = await smoke(server)
+        async with asyncio.timeout(5):
+            for _ in run.results:
+                await ended.acquire()
+    assert run.count(Outcome.FAILED) == 6
+    assert all("incoherent" in result.says and len(result.reply) > 1200 for result in run.results)
 
 
 async def test_a_base_model_is_asked_to_continue() -> None:

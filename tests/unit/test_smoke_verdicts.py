@@ -1,12 +1,13 @@
 """Replies as models write them, and the verdict that each must get: no wrong answer passes, no right one is called wrong."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tui.core.chat import Turn, Usage
-from tui.core.coherence import coherence, repetition
+from tui.core.coherence import Doubt, coherence, repetition
 from tui.core.smoke import Outcome
 from tui.core.smoke_prompts import haystack, judge, prompts
 
@@ -356,6 +357,25 @@ def test_random_weights_fail_every_prompt_even_when_cut(source: str, name: str, 
 def test_random_weights_are_called_incoherent(source: str) -> None:
     assert "incoherent" in verdict("coherence", GIBBERISH[source], finish="length")[1]
     assert coherence(GIBBERISH[source]).problem
+
+
+def _grown(text: str, step: int = 7) -> Iterator[str]:
+    return (text[:end] for end in range(0, len(text) + step, step))
+
+
+@pytest.mark.parametrize("source", [name for name, text in GIBBERISH.items() if len(text.split()) >= 10])
+def test_doubt_of_a_growing_text_needs_two_looks(source: str) -> None:
+    doubt, text = Doubt(), f"{GIBBERISH[source]} " * 40
+    first = next(len(part) for part in _grown(text) if doubt.confirmed(part))
+    assert 1600 <= first < 2500
+
+
+def test_doubt_leaves_language_alone() -> None:
+    table = "| city | people | founded |\n|" + "-" * 380 + "|\n" + "| Canberra is the capital | 0.4 million | in 1913 |\n"
+    prose = f"{haystack(700)}\n{table}{haystack(900)}"
+    for text in (prose, haystack(2000), *(f"{reply} " * 3 for reply in RAIN_RIGHT if len(reply) > 600)):
+        doubt = Doubt()
+        assert not any(doubt.confirmed(part) for part in _grown(text))
 
 
 @pytest.mark.parametrize("reply", RAIN_RIGHT)

@@ -74,6 +74,11 @@ SMALL_SHARE = 0.06
 """Prose of two dozen languages has 11 % and more of the small words, the random tokens of two models 0 to 2.2 %."""
 
 
+FIRST_LOOK = 1200
+"""Characters, about 300 tokens, after which a growing text is judged for the first time."""
+NEXT_LOOK = 400
+
+
 @dataclass(frozen=True, slots=True)
 class Coherence:
     """`problem` says in a few words why a text is no language; None when nothing speaks against it."""
@@ -91,6 +96,25 @@ def coherence(text: str) -> Coherence:
     entropy = _entropy(prose) if prose else None
     problem = repetition(text) or _garbage(prose) or _mixture(prose) or _salad(prose, words)
     return Coherence(entropy, len(words), problem)
+
+
+class Doubt:
+    """Judges a text while it grows, so that nonsense without end need not be waited for.
+
+    One look proves nothing: the rule of a table repeats itself too, as long as it is the end of the text.
+    """
+
+    def __init__(self) -> None:
+        self._next_look = FIRST_LOOK
+        self._found: str | None = None
+
+    def confirmed(self, text: str) -> str | None:
+        """What is wrong with the text so far, when two looks in a row found it to be no language; None before that."""
+        if len(text) < self._next_look:
+            return None
+        self._next_look = len(text) + NEXT_LOOK
+        before, self._found = self._found, coherence(text).problem
+        return self._found if before is not None else None
 
 
 def repetition(text: str) -> str | None:

@@ -79,7 +79,8 @@ async def _ask(
         ):
             doubted, reasoning_doubted = Doubt(), Doubt()
             async for turn in turns:
-                if doubted.confirmed(turn.reply) or (not turn.reply and reasoning_doubted.confirmed(turn.reasoning)):
+                nonsense = doubted.confirmed(turn.reply) or (not turn.reply and reasoning_doubted.confirmed(turn.reasoning))
+                if nonsense and turn.streaming:
                     return replace(turn, finish="length", seconds=turn.so_far_s), False
     except TimeoutError:
         return replace(turn, seconds=settings.timeout_s), True
