@@ -184,6 +184,7 @@ def _warnings(points: Sequence[Point]) -> list[Content]:
             first.setdefault(kind, words)
     out = []
     for kind, where in at.items():
-        shown = ", ".join(map(str, where)) if len(where) < 4 else f"{where[0]} to {where[-1]}"
+        ordered = sorted(set(where))  # the first point comes again at the end, for drift
+        shown = ", ".join(map(str, ordered)) if len(ordered) < 4 else f"{ordered[0]} to {ordered[-1]}"
         out.append(line(("▲ ", W), (f"{shown}: ", B), first[kind] if len(where) == 1 else kind))
     return out

@@ -44,7 +44,8 @@ VERDICTS = {
     Verdict.UNKNOWN: ("—", ""),
 }
 SLOW_STEP = 1.3
-"""A shard that took this many times the median is marked."""
+"""A shard that took this many times the median is marked, if that is so much in seconds, too: a tenth more of nothing is no news."""
+SLOW_S = 1.0
 
 
 def bar_of(load: LoadState) -> Loader | None:
@@ -209,9 +210,7 @@ def shards(state: DeploymentState, loader: Loader, width: int, height: int, beat
         values[first:done] = took[-done:] if done else []
         if ghost:
             values[done:] = ghost[done:]
-        tints = [
-            TRACK if i >= done else W if (value or 0) > usual * SLOW_STEP and i > first else P for i, value in enumerate(values)
-        ]
+        tints = [TRACK if i >= done else W if i > first and _is_slow(value or 0, usual) else P for i, value in enumerate(values)]
         highest = max(usual * 1.4, min(max((v for v in values if v is not None), default=usual), usual * 2.5))
         if at:
             wide_values = [value for i, value in enumerate(values) for _ in range(at[i + 1] - at[i])]
@@ -234,9 +233,13 @@ def _told_steps(state: DeploymentState, loader: Loader, took: list[float], width
         ]
     if len(took) > 2:
         slowest = max(took[1:])
-        marked = slowest > median(took[1:]) * SLOW_STEP
+        marked = _is_slow(slowest, median(took[1:]))
         parts += [label("   slowest: "), ("▲ " if marked else "", W), (three(slowest), W if marked else B)]
     return [spread(width, line(*parts), line(label("grey: last load")) if ghost else Content(""))]
+
+
+def _is_slow(step_s: float, usual_s: float) -> bool:
+    return step_s > usual_s * SLOW_STEP and step_s > usual_s + SLOW_S
 
 
 def _ruler(total: int, at: list[int], width: int) -> Content:
@@ -286,6 +289,8 @@ def reason(state: DeploymentState, width: int) -> list[Content]:
     if state.conflict:
         out.append(line(("▲ ", W), state.conflict))
     look = state.outlook
+    if look.ends:
+        out.append(line(("▲ ", W), look.ends))
     if look.verdict in (Verdict.SLOW, Verdict.STALLED, Verdict.HUNG) and look.reason:
         out.append(line(("▲ ", W), look.reason))
     elif look.reason and look.verdict not in (Verdict.PROGRESSING, Verdict.DONE):

@@ -35,8 +35,10 @@ def whole(value: float | None, unit: str = "") -> str:
 
 
 def gib(mib: float | None) -> str:
-    """MiB as GiB with two decimals, at the width of 5."""
-    return DASH if mib is None else f"{mib / GIB:.2f}" if mib < 1000 * GIB else f"{mib / GIB:,.0f}"
+    """MiB as GiB at the width of 5: two decimals, one from 100 GiB on."""
+    if mib is None:
+        return DASH
+    return f"{mib / GIB:.2f}" if mib < 99.995 * GIB else f"{mib / GIB:.1f}" if mib < 999.95 * GIB else f"{mib / GIB:,.0f}"
 
 
 def percent(share: float | None) -> str:
