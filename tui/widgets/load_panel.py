@@ -44,7 +44,7 @@ VERDICTS = {
     Verdict.UNKNOWN: ("—", ""),
 }
 SLOW_STEP = 1.3
-"""A shard that took this many times the median is marked, if that is so much in seconds, too: a tenth more of nothing is no news."""
+"""A shard that took this many times the median is marked, if it is SLOW_S longer, too: a tenth more of nothing is no news."""
 SLOW_S = 1.0
 
 
