@@ -18,6 +18,7 @@ from tui.core.deployment import DeploymentState
 from tui.core.logs.state import Phase
 from tui.messages import RunsShown, ScreenFurnished
 from tui.screens.news import News
+from tui.screens.painting import SparingCompositor
 from tui.screens.work import WorkScreen
 from tui.widgets.figure import NOTHING, Moment
 from tui.widgets.figures import BP, BW, QUIET, P, label, line
@@ -63,6 +64,7 @@ class MainScreen(WorkScreen):
 
     def __init__(self, own_keys: dict[str, str] | None = None, system_prompt: str = "") -> None:
         super().__init__()
+        self._compositor = SparingCompositor()
         self.own_keys = own_keys or {}
         self.system_prompt = system_prompt
         self.furnished = False
@@ -200,7 +202,7 @@ class MainScreen(WorkScreen):
         load = self.query_one(LoadPanel)
         if load.narrow != self.narrow:
             load.narrow = self.narrow
-            load.refresh()
+            load.redraw_soon()
         if self.furnished:
             self.log_pane.set_brief(self.size.width < NARROW)
         self._size_gpus(word(self.shown) == READY)

@@ -118,9 +118,10 @@ def bar(share: float | None, width: int, other: float = 0.0, style: str = P) -> 
     hatched = min(width, max(round(other * width), 1 if other > 0.005 else 0))
     full, part = divmod(max(0.0, share - other) * width, 1)
     solid = min(int(full), width - hatched)
-    mixed = int(hatched == 0 and solid < width and part > 0.02)
+    eighths = round(part * 8)  # finer steps can't be told apart, but would be painted with every sample
+    mixed = int(hatched == 0 and solid < width and eighths > 0)
     rest = width - solid - mixed - hatched
-    return line(("▆" * solid, style), ("▆" * mixed, f"{style} {25 + round(part * 75)}%"), ("▒" * hatched, W), ("▆" * rest, TRACK))
+    return line(("▆" * solid, style), ("▆" * mixed, f"{style} {25 + eighths * 75 // 8}%"), ("▒" * hatched, W), ("▆" * rest, TRACK))
 
 
 def edges(total: int, width: int) -> list[int]:
