@@ -176,8 +176,10 @@ class ControlRoom(ModelWork, RecordWork, FleetWork, inherit_bindings=False):
 
     @on(GpuOpened)
     def _open_gpu(self, opened: GpuOpened) -> None:
-        sample = self.main.shown.gpus
-        gpu = next((gpu for gpu in sample.gpus if gpu.index == opened.index), None) if sample else None
+        from tui.widgets.gpu_hosts import all_gpus
+
+        shown = all_gpus(self.main.shown)
+        gpu = next((gpu for host, gpu in shown if gpu.index == opened.index and opened.host in ("", host)), None)
         if gpu is not None:
             from tui.screens.dialogs import GpuDialog
 

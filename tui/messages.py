@@ -111,9 +111,10 @@ class DeploymentChosen(Message):
 
 @dataclass
 class GpuOpened(Message):
-    """The user wants the details of one GPU."""
+    """The user wants the details of one GPU; `host` names it where a deployment has several hosts."""
 
     index: int
+    host: str = ""
 
 
 @dataclass

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from tui.core.api import ApiStatus, Reach, ServedModel, ServerMetrics
 from tui.core.connection import ConnectionState, Link
-from tui.core.deployment import DeploymentState, LogTail, Trends
+from tui.core.deployment import DeploymentState, HostSeen, LogTail, Trends
 from tui.core.gpu import Gpu, GpuProcess, GpuSample
 from tui.core.logs.outlook import judge
 from tui.core.logs.reader import LogReader
@@ -241,6 +241,16 @@ def warming(mono: float = 0.0, **more: object) -> DeploymentState:
     return read(lines, mono=mono, now=time.time(), **{"gpus": gpus(used=96733.0, busy=97.0, mono=mono), "history": (), **more})
 
 
+def hosts(mono: float = 0.0, count: int = 4, **more: object) -> DeploymentState:
+    """A deployment over several hosts of eight GPUs, the last of them without a link, one GPU of the second out of line."""
+    others = []
+    for n in range(1, count):
+        away = n == count - 1
+        link = ConnectionState(link=Link.LOST, host=f"gpu-{n}", cause="no answer to 3 keepalives") if away else ONLINE
+        others.append(HostSeen(f"gpu-{n}", link, gpus(used=96733.0, busy=61.0, lost=3 if n == 1 else None, mono=mono)))
+    return ready(mono, others=tuple(others), **more)
+
+
 def failed(mono: float = 0.0, **more: object) -> DeploymentState:
     start = time.time() - 1400
     steps = [32.0] * 40
@@ -286,5 +296,5 @@ def refused(mono: float = 0.0) -> DeploymentState:
 
 
 SCENES: dict[str, Callable[[float], DeploymentState]] = {
-    "loading": loading, "warming": warming, "ready": ready, "failed": failed, "dead": dead, "lost": lost, "waiting": waiting, "connecting": connecting, "refused": refused,
+    "loading": loading, "warming": warming, "ready": ready, "hosts": hosts, "failed": failed, "dead": dead, "lost": lost, "waiting": waiting, "connecting": connecting, "refused": refused,
 }  # fmt: skip

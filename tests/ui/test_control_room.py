@@ -27,6 +27,7 @@ CHIPS = {
     "loading": "LOADING",
     "warming": "LOADING",
     "ready": "READY",
+    "hosts": "READY",
     "failed": "FAILED",
     "dead": "FAILED",
     "lost": "LINK LOST",
@@ -417,3 +418,21 @@ async def test_what_the_configuration_expects_of_the_gpus_is_shown_and_alarmed()
     app, _ = room(replace(state, ready_memory=mark))
     async with app.run_test(size=(120, 35)) as pilot:
         await shows(pilot, "8 GPUs, 16 expected", "▲ 2,048 expected", "+300 MiB in 2 h 01")
+
+
+@pytest.mark.parametrize("count", [2, 4, 8])
+async def test_gpus_of_several_hosts_stand_in_groups(count: int) -> None:
+    app, _ = room(scenes.hosts(time.monotonic(), count))
+    async with app.run_test(size=(120, 35)) as pilot:
+        await shows(pilot, "gpu-8x", f"{8 * count} × RTX PRO 6000 on {count} hosts", "3 keepalives")
+        if count > 2:
+            await shows(pilot, "gpu-1")
+        await until(pilot, lambda: app.main.tab == "chat")
+        await pilot.press("escape", "4")
+        await shows(pilot, f"gpu-{count - 1}", "lost" if count > 2 else "○")
+        await pilot.press(*["down"] * 9, "enter")
+        await until(pilot, lambda: isinstance(app.screen, GpuDialog))
+        await pilot.press("escape")
+        for size in SIZES:
+            await pilot.resize_terminal(*size)
+            await shows(pilot, "gpu-8x", f"gpu-{count - 1}")

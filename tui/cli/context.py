@@ -18,6 +18,7 @@ from tui.settings import Deployment, Engine, Settings, SettingsError, load_setti
 if TYPE_CHECKING:
     from tui.host.base import Asker
     from tui.record.store import Record
+    from tui.services.other_hosts import OtherHost
     from tui.services.session import Session
 
 __all__ = ["Exit", "Fail", "api_key", "attached", "load_settings", "open_record", "open_session", "resolve", "run"]
@@ -137,7 +138,28 @@ def open_session(
     except ValueError as error:
         raise Fail(Exit.USAGE, str(error)) from None
     key = api_key(deployment)
-    return Session(name, host_target, deployment, settings, host, record, api_key=key, port=port)
+    others = _other_hosts(settings, deployment, asker, accept_new)
+    return Session(name, host_target, deployment, settings, host, record, api_key=key, port=port, others=others)
+
+
+def _other_hosts(settings: Settings, deployment: Deployment, asker: "Asker | None", accept_new: bool) -> "list[OtherHost]":
+    """The further hosts of a deployment, each once, whichever of its GPUs its engines have."""
+    from tui.core.gpu_choice import together
+    from tui.host.open import open_host
+    from tui.services.other_hosts import OtherHost
+
+    first, *further = deployment.engines
+    out = []
+    for target in dict.fromkeys(engine.host for engine in further if engine.host != first.host):
+        engines = [engine for engine in further if engine.host == target]
+        try:
+            host = open_host(target, name=target, asker=asker, accept_new=accept_new)
+        except ValueError as error:
+            raise Fail(Exit.USAGE, str(error)) from None
+        become = shlex.split(next((engine.become for engine in engines if engine.become), ""))
+        wanted = together(engine.gpus for engine in engines)
+        out.append(OtherHost(host, target, wanted, hz=settings.ui.gpu_hz, become=become))
+    return out
 
 
 def only_first_engine(deployment: Deployment) -> Deployment:

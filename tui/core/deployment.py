@@ -81,6 +81,14 @@ class MemoryMark(Struct, frozen=True):
     """The client's monotonic clock."""
 
 
+class HostSeen(Struct, frozen=True):
+    """A further host of the deployment, and its GPUs as last seen. It is its own event: the newest of a host counts."""
+
+    host: str
+    connection: ConnectionState = ConnectionState()
+    gpus: GpuSample | None = None
+
+
 class DeploymentState(Struct, frozen=True):
     """Everything known of one deployment at one moment."""
 
@@ -108,6 +116,8 @@ class DeploymentState(Struct, frozen=True):
     """Several run and nobody said which one is meant; the watched one is a guess."""
     supervisor: Supervisor | None = None
     """What systemd, docker or Kubernetes says of the server, where one of them runs it."""
+    others: tuple[HostSeen, ...] = ()
+    """The further hosts, in the configuration's order; log and API are the first one's."""
     expected: Expected = Expected()
     """What the configuration expects."""
     ready_memory: MemoryMark | None = None
@@ -185,6 +195,7 @@ Event = (
     | ProcessesSeen
     | SupervisorTold
     | HistoryRead
+    | HostSeen
 )
 
 
@@ -293,6 +304,10 @@ def fold(state: DeploymentState, event: Event) -> DeploymentState:
             return _agreed(replace(state, server_pid=server, orphans=orphans, servers=servers, undecided=undecided))
         case SupervisorTold(supervisor):
             return replace(state, supervisor=supervisor)
+        case HostSeen(host):
+            known = any(one.host == host for one in state.others)
+            others = tuple(event if one.host == host else one for one in state.others) if known else (*state.others, event)
+            return replace(state, others=others)
         case HistoryRead(history):
             return replace(state, history=history)
 

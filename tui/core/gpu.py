@@ -109,6 +109,8 @@ class GpuSample(Struct, frozen=True):
     wall: float | None = None
     received_at: float | None = None
     xids: tuple[Xid, ...] = ()
+    part: bool = False
+    """Whether only some of the host's GPUs are in it, as the configuration means."""
     late: bool = False
     """The driver did not answer in time; the values are the last ones known."""
 

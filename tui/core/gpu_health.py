@@ -264,7 +264,7 @@ def health(sample: GpuSample) -> tuple[str, ...]:
     """What is wrong with the GPUs, the worst first, one line each; empty when nothing is."""
     out = [f"GPU {gpu.index}: {gpu.error}" for gpu in sample.gpus if gpu.error is not None]
     present = [gpu.index for gpu in sample.gpus]
-    if present:
+    if present and not sample.part:
         gone = [number for number in range(max(present) + 1) if number not in present]
         out.extend(f"GPU {number} is missing: the driver lists {len(present)} of {max(present) + 1}" for number in gone)
     recent = (xid for xid in sample.xids if sample.wall is None or sample.wall - xid.at < XID_SHOWN_S)

@@ -5,7 +5,7 @@ import contextlib
 import random
 import shlex
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tui.core.connection import ConnectionState, Link, retry_delay_s
-from tui.core.deployment import ConnectionChanged, DeploymentState, Event, HistoryRead, OutlookMade, fold
+from tui.core.deployment import ConnectionChanged, DeploymentState, Event, HistoryRead, HostSeen, OutlookMade, fold
 from tui.core.expectations import Expected
 from tui.core.logs.outlook import judge
 from tui.core.logs.state import LoadState, Outlook, PastLoad
@@ -23,12 +23,15 @@ from tui.host.base import Host, HostError, Refused
 from tui.record.store import RecordError
 from tui.services.attach import Wanted
 from tui.services.found import Server
+from tui.services.other_hosts import OtherHost
 from tui.services.watch import Watch
 from tui.settings import Deployment, Settings
 
 MAILBOX_HZ = 10.0
 JUDGE_S = 1.0
 CONNECTION_POLL_S = 0.1
+CANCEL_AGAIN_S = 3.0
+"""Longer than any orderly end of a watcher takes."""
 
 
 class LoadRecord(Protocol):
@@ -60,6 +63,7 @@ class Session:
         *,
         api_key: str | None = None,
         port: int | None = None,
+        others: Sequence[OtherHost] = (),
     ) -> None:
         self.name = name
         self.target = target
@@ -68,7 +72,9 @@ class Session:
         self.host = host
         self.record = record
         expected = Expected(**msgspec.structs.asdict(deployment.expect))
-        self.state = DeploymentState(name=name, target=target, expected=expected)
+        self._others = tuple(others)
+        further = tuple(HostSeen(one.target) for one in self._others)
+        self.state = DeploymentState(name=name, target=target, expected=expected, others=further)
         self.signs = SignTracker()
         self._api: ApiClient | None = None
         self._api_key = api_key
@@ -183,6 +189,8 @@ class Session:
 
     def retry(self) -> None:
         """Tries to connect now, also after a refusal."""
+        for other in self._others:
+            other.retry()
         self._retry.set()
 
     @property
@@ -229,6 +237,8 @@ class Session:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._stay_connected())
             tasks.create_task(self._judge())
+            for other in self._others:
+                tasks.create_task(other.run(self.publish))
             if self.deployment.direct:
                 tasks.create_task(self._watch.poll_api())
 
@@ -284,12 +294,11 @@ class Session:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._notice_loss())
                 tasks.create_task(self._round_trips())
-                tasks.create_task(self._watch.sample())
-                tasks.create_task(self._watch.sample_without_nvml())
-                tasks.create_task(self._watch.find())
-                tasks.create_task(self._watch.follow())
+                work = [self._watch.sample(), self._watch.sample_without_nvml(), self._watch.find(), self._watch.follow()]
                 if not self.deployment.direct:
-                    tasks.create_task(self._watch.poll_api())
+                    work.append(self._watch.poll_api())
+                for one in work:
+                    tasks.create_task(_ended_for_sure(one))
         except* _LinkLost:
             pass
         assert self._lost is not None, "the watchers of a connection end only with it"
@@ -345,3 +354,18 @@ class Session:
         if self.record is not None:
             with contextlib.suppress(RecordError):  # nothing to compare with then; writing says what is wrong with it
                 self.publish(HistoryRead(self.record.loads(self.name)))
+
+
+async def _ended_for_sure(work: Coroutine[Any, Any, None]) -> None:
+    """Runs the work as a task that ends when this one is cancelled, also where something takes a cancellation for its own.
+
+    A watcher that stays would hold up the next connection, and the end of the program.
+    """
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.wait([task])
+    finally:
+        while not task.done():
+            task.cancel()
+            await asyncio.wait([task], timeout=CANCEL_AGAIN_S)
+    task.result()

@@ -12,6 +12,7 @@ from tui.core.api import ApiStatus
 from tui.core.connection import retry_delay_s
 from tui.core.deployment import ApiPolled, GpusSampled, LogRestarted, LogSourceChanged, MachineSampled, ProcessesSeen, ServerSeen
 from tui.core.gpu import GpuSample
+from tui.core.gpu_choice import only, together
 from tui.core.gpu_frames import gpus_from_frame, machine_from_frame
 from tui.core.important import IMPORTANT, NOISE
 from tui.core.logs.report import START_MARKERS
@@ -59,6 +60,8 @@ class Watch:
     def __init__(self, session: "Session") -> None:
         self._session = session
         self._engine = session.deployment.engines[0]
+        here = [one.gpus for one in session.deployment.engines if one.host == self._engine.host]
+        self._wanted_gpus = together(here)
         self._intake: LogIntake | None = None
         self._machine: MachineSample | None = None
         self._clock: tuple[float, float] | None = None
@@ -181,6 +184,7 @@ class Watch:
         self._publish_gpus(sample)
 
     def _publish_gpus(self, sample: GpuSample) -> None:
+        sample = only(sample, self._wanted_gpus)
         self._session.signs.see_gpus(sample, time.monotonic())
         self._session.publish(GpusSampled(sample))
 

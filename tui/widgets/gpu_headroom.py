@@ -25,7 +25,8 @@ def unmet_of_gpus(state: DeploymentState) -> list[str]:
     if sample is None:
         return []
     out = []
-    there = [gpu for gpu in sample.gpus if gpu.error is None]
+    samples = [sample, *(other.gpus for other in state.others if other.gpus is not None)]
+    there = [gpu for one in samples for gpu in one.gpus if gpu.error is None]
     if expected.gpus is not None and len(there) != expected.gpus:
         out.append(f"{len(there)} GPUs, {expected.gpus} expected")
     fullest = headroom(sample)

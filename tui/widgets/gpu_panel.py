@@ -39,6 +39,7 @@ from tui.widgets.figures import (
 )
 from tui.widgets.gpu_facts import gpu_facts, gpu_trends
 from tui.widgets.gpu_headroom import headroom_block, unmet_of_gpus
+from tui.widgets.gpu_hosts import across_for, all_gpus, compact, groups_of, head, hosts_strip
 from tui.widgets.numbers import DASH, GIB, gib, percent, whole
 
 LOW_SHARE = 0.02
@@ -173,13 +174,14 @@ class GpuPanel(Figure):
         self.redraw()
 
     def action_move(self, by: int) -> None:
-        count = len(self.state.gpus.gpus) if self.state.gpus else 0
-        if count:
+        if count := len(all_gpus(self.state)):
             self.selected = (self.selected + by) % count
 
     def action_open(self) -> None:
-        if self.state.gpus and self.selected < len(self.state.gpus.gpus):
-            self.post_message(GpuOpened(self.state.gpus.gpus[self.selected].index))
+        shown = all_gpus(self.state)
+        if self.selected < len(shown):
+            host, gpu = shown[self.selected]
+            self.post_message(GpuOpened(gpu.index, host))
 
     def on_mouse_scroll_down(self) -> None:
         if self.full:
@@ -191,10 +193,12 @@ class GpuPanel(Figure):
 
     def on_click(self, event: Click) -> None:
         sample = self.state.gpus
-        if sample and sample.gpus and 0 < event.y <= len(sample.gpus):
+        if sample and sample.gpus and not self.state.others and 0 < event.y <= len(sample.gpus):
             self.post_message(GpuOpened(sample.gpus[event.y - 1].index))
 
     def draw(self, width: int, height: int) -> Content:
+        if self.state.others:
+            return rows(*_hosts(self.state, width, height, self.selected if self.full else None)[:height])
         sample = self.state.gpus
         if sample is None:
             return rows(line(label("no sample yet")))
@@ -231,6 +235,28 @@ class GpuPanel(Figure):
         if ceil(count / across) <= free:
             return _grid(sample, width, ceil(count / across), across)
         return [strip(self.state, width)]
+
+
+def _hosts(state: DeploymentState, width: int, height: int, selected: int | None) -> list[Content]:
+    """A group a host: rows, columns, or two lines each, whichever fits; of more hosts than lines one line each."""
+    groups = groups_of(state)
+    across = across_for(groups, width, height)
+    out: list[Content] = []
+    before = 0
+    for group in groups:
+        sample = group.sample
+        count = len(sample.gpus) if sample else 0
+        if across is None:
+            out += compact(group, width)[: 2 if 2 * len(groups) <= height else 1]
+        else:
+            out.append(head(group, width))
+            if sample is not None and sample.gpus:
+                here = selected - before if selected is not None else None
+                each = _rows(group.state, sample, width, 1, here)[1:] if across == 1 else []
+                body = each or _grid(sample, width, ceil(count / across), across, here)
+                out += body if group.connection.online else [one.stylize("dim") for one in body]
+        before += count
+    return out
 
 
 def _machine_memory(state: DeploymentState, width: int) -> list[Content]:
@@ -277,7 +303,7 @@ def _cells(gpu: Gpu, columns: Sequence[Column]) -> list[Part]:
     return [(f"{short(column.text(gpu), column.width - 1):>{column.width}}", column.tint(gpu)) for column in columns]
 
 
-def _grid(sample: GpuSample, width: int, down: int, across: int) -> list[Content]:
+def _grid(sample: GpuSample, width: int, down: int, across: int, selected: int | None = None) -> list[Content]:
     """Many GPUs: number, bar, per cent or GiB, in columns."""
     cell = width // across
     index = max(len(str(gpu.index)) for gpu in sample.gpus)
@@ -295,7 +321,8 @@ def _grid(sample: GpuSample, width: int, down: int, across: int) -> list[Content
                 text = gib(gpu.memory_used_mib) if value == 6 else DASH if share is None else f"{share * 100:.0f}%"
                 text = "lost" if gpu.error and share is None else text
                 parts += [
-                    (f"{gpu.index:>{index}} ", BE if bad else QUIET),
+                    (f"{gpu.index:>{index}}", "bold reverse $primary" if n == selected else BE if bad else QUIET),
+                    " ",
                     bar(share, wide),
                     (f"{text:>{value}}", BE if bad else ""),
                     "  ",
@@ -306,6 +333,8 @@ def _grid(sample: GpuSample, width: int, down: int, across: int) -> list[Content
 
 def strip(state: DeploymentState, width: int) -> Content:
     """All GPUs in one line: a column each, the common figure, even or odd, headroom."""
+    if state.others:
+        return hosts_strip(state, width)
     sample = state.gpus
     if sample is None:
         return line(label("GPUs  "), label("no sample yet"))

@@ -80,7 +80,9 @@ def gpu_words(state: DeploymentState) -> str:
     name = next(iter(names)) if len(names) == 1 else "mixed GPUs" if names else "GPUs"
     for noise in ("NVIDIA ", "GeForce ", " Blackwell", " Server Edition", " Workstation Edition", " Max-Q"):
         name = name.replace(noise, "")
-    return f"{len(state.gpus.gpus)} × {name}"
+    further = [other.gpus for other in state.others if other.gpus is not None]
+    count = len(state.gpus.gpus) + sum(len(sample.gpus) for sample in further)
+    return f"{count} × {name}" + (f" on {1 + len(state.others)} hosts" if state.others else "")
 
 
 def engine_words(state: DeploymentState) -> Content:
