@@ -32,13 +32,14 @@ class Moment(Struct, frozen=True):
 class Figure(Widget):
     """Subclasses implement `draw`. Only cells that changed are painted again: the terminal may be at the end of a slow link."""
 
-    DEFAULT_CSS = "Figure { width: 1fr; height: 1fr; }"
+    DEFAULT_CSS = "Figure { width: 1fr; height: 1fr; text-wrap: nowrap; text-overflow: clip; }"
 
     state: var[DeploymentState] = var(NOTHING, init=False)
     moment: var[Moment] = var(Moment(), init=False)
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
+        self.auto_links = False  # there are none; to look for them costs as much as to draw
         self._lines: list[Content] = []
         self._strips: dict[int, Strip] = {}
         """What of `_lines` has been painted."""
@@ -59,7 +60,7 @@ class Figure(Widget):
     def redraw_soon(self) -> None:
         """Draws once for all values that are assigned together."""
         self._drawn = None
-        if not self._asked and self.is_attached:
+        if not self._asked and self.is_attached and self.is_on_screen:
             self._asked = True
             self.call_next(self.redraw)
 
@@ -68,7 +69,7 @@ class Figure(Widget):
         self._asked = False
         self._drawn = None
         if not self.is_attached or not self.is_on_screen:
-            return  # it is drawn when it is looked at
+            return  # it is drawn when it is looked at again
         before = self._lines
         self._draw_lines()
         if len(before) != len(self._lines):
