@@ -1,9 +1,12 @@
 """What the user can do on the main screen, in one table: footer, help, command palette and the README's keys come from it."""
 
+import difflib
 from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 from textual.binding import Binding
+
+from tui.settings import Settings
 
 TABS = ("load", "chat", "bench", "gpus", "log", "runs")
 EVERYWHERE = frozenset(TABS)
@@ -162,6 +165,26 @@ ACTIONS: tuple[Action, ...] = (
         needs="settled",
     ),
     Action(
+        "gpu_order",
+        "s",
+        "s",
+        "sort",
+        "Order of the GPUs: by number, memory, utilisation, temperature, power",
+        "GPUs",
+        frozenset({"gpus"}),
+        needs="gpus",
+    ),
+    Action(
+        "gpu_kind",
+        "o",
+        "o",
+        "only",
+        "Which GPUs: all, those in use, those of which something is to be said",
+        "GPUs",
+        frozenset({"gpus"}),
+        needs="gpus",
+    ),
+    Action(
         "zoom",
         "z",
         "z",
@@ -245,3 +268,21 @@ def markdown_table() -> str:
     lines = ["| key | does |", "| --- | --- |"]
     lines += [f"| `{one.shown}` | {one.help} |" for one in ACTIONS]
     return "\n".join(lines)
+
+
+def key_problems(settings: Settings) -> list[str]:
+    """What is wrong with the configuration's [keys], one `key: reason` each: no such action, or one key for two of them."""
+    known = {action.id: action for action in ACTIONS if action.bound}
+    problems = []
+    for name in settings.keys:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            problems.append(f"keys.{name}: there is no such action" + (f"; did you mean {near[0]!r}?" if near else ""))
+    taken: dict[str, str] = {}
+    for name, action in known.items():
+        for key in settings.keys.get(name, action.keys).split(","):
+            other = taken.setdefault(key.strip(), name)
+            if other != name and settings.keys.keys() & {name, other}:
+                where = name if name in settings.keys else other
+                problems.append(f"keys.{where}: {key.strip()!r} is the key of {other!r} and of {name!r}")
+    return problems

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 import tomli
 
+from tui.actions import key_problems
 from tui.settings import Deployment, Engine, Expect, Settings, SettingsError, load_settings, parse_settings, redacted
 
 EXAMPLE = Path(__file__).parents[2] / "config.toml.example"
@@ -90,3 +91,16 @@ def test_secrets_are_hidden() -> None:
 def test_settings_are_frozen() -> None:
     with pytest.raises((AttributeError, dataclasses.FrozenInstanceError)):
         Settings().default = "x"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("keys", "problems"),
+    [
+        ({}, []),
+        ({"bench-sweep": "f10"}, []),
+        ({"bench-sweeep": "f10"}, ["keys.bench-sweeep: there is no such action; did you mean 'bench-sweep'?"]),
+        ({"help": "q"}, ["keys.help: 'q' is the key of 'help' and of 'quit'"]),
+    ],
+)
+def test_keys_name_actions_and_are_used_once(keys: dict[str, str], problems: list[str]) -> None:
+    assert key_problems(Settings(keys=keys)) == problems

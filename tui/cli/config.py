@@ -21,11 +21,16 @@ def config() -> None:
 @click.argument("file", required=False, type=click.Path(path_type=Path))
 def check(file: Path | None) -> None:
     """Lists every problem of the configuration; exit 2 when there is one."""
+    from tui.actions import key_problems
+
     path = file or settings_path()
     try:
         settings = load_settings(file)
     except SettingsError as error:
         raise Fail(Exit.USAGE, f"the configuration has {len(error.problems)} problem(s):\n{error}") from None
+    problems = [f"{path}: {one}" for one in key_problems(settings)]
+    if problems:
+        raise Fail(Exit.USAGE, "\n".join([f"the configuration has {len(problems)} problem(s):", *problems]))
     if not path.exists():
         click.echo(f"{path}: not there; the defaults are in use")
     else:

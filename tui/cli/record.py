@@ -90,20 +90,20 @@ def _print_comparison(first: Run, second: Run, points: Any, remarks: tuple[str, 
 
     shown = (
         ("tok/s", "output_throughput"),
-        ("TTFT p50 ms", "median_ttft_ms"),
-        ("TTFT p99 ms", "p99_ttft_ms"),
-        ("TPOT p50 ms", "median_tpot_ms"),
+        ("TTFT p50", "median_ttft_ms"),
+        ("p99", "p99_ttft_ms"),
+        ("TPOT p50", "median_tpot_ms"),
     )
     console = Console(highlight=False)
     console.print(Text(f"before  run {first.id}, {clean(first.deployment)}, {_iso(first.at, ' ')}"))
     console.print(Text(f"after   run {second.id}, {clean(second.deployment)}, {_iso(second.at, ' ')}"))
     for remark in remarks:
         console.print(Text(f"▲ {clean(remark)}", "yellow"))
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), caption="latencies in ms", caption_justify="left")
     table.add_column("streams", justify="right")
     for name, _ in shown:
-        table.add_column(name, justify="right")
-        table.add_column("", justify="left")
+        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column("", justify="left", no_wrap=True)
     for point in points:
         cells: list[Any] = [str(point.concurrency)]
         for _, key in shown:
@@ -115,7 +115,7 @@ def _print_comparison(first: Run, second: Run, points: Any, remarks: tuple[str, 
                 mark = {True: " ✓", False: " ▲", None: ""}[change.better]
                 style = {True: "green", False: "yellow", None: "dim"}[change.better]
                 sign = "+" if change.share >= 0 else "−"
-                cells.append(Text(f"{sign}{abs(change.share) * 100:.1f} %{mark}", style))
+                cells.append(Text(f"{sign}{_percent(change.share)} %{mark}", style))
         table.add_row(*cells)
     console.print(table)
 
@@ -176,3 +176,7 @@ def _named(run: Run) -> dict[str, Any]:
 
 def _iso(at: float, between: str = "T") -> str:
     return datetime.datetime.fromtimestamp(at).astimezone().isoformat(between, "seconds")
+
+
+def _percent(share: float) -> str:
+    return f"{abs(share) * 100:.1f}" if abs(share) < 0.0995 else f"{abs(share) * 100:.0f}"

@@ -30,6 +30,7 @@ def room(target: str | None, theme: str | None, plain: bool, accept_new: bool, s
     several = target is None and settings.default is None and len(settings.deployments) > 1
     chosen = None if several else resolve(settings, target)[0]  # a target that can't be meant is said before the screen opens
     require_terminal()
+    _require_keys(settings)
     raise SystemExit(open_room(settings, chosen, accept_new=accept_new))
 
 
@@ -37,6 +38,15 @@ def require_terminal() -> None:
     """Raises Fail where there is no terminal to draw on."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise Fail(Exit.USAGE, "the control room needs a terminal; `readyroom status TARGET` and `wait` work without one")
+
+
+def _require_keys(settings: Settings) -> None:
+    """Raises Fail where [keys] names what can't be: looked at here only, since the other commands do without the actions."""
+    from tui.actions import key_problems
+
+    problems = key_problems(settings)
+    if problems:
+        raise Fail(Exit.USAGE, "\n".join([f"the configuration has {len(problems)} problem(s):", *problems]))
 
 
 def open_room(settings: Settings, target: str | None, *, accept_new: bool = False) -> int:
