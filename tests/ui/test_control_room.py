@@ -436,3 +436,23 @@ async def test_gpus_of_several_hosts_stand_in_groups(count: int) -> None:
         for size in SIZES:
             await pilot.resize_terminal(*size)
             await shows(pilot, "gpu-8x", f"gpu-{count - 1}")
+
+
+async def test_gpus_are_sorted_and_picked() -> None:
+    sample = scenes.gpus(8, odd=3, mono=time.monotonic())
+    app, _ = room(replace(scene("loading"), gpus=sample))
+    async with app.run_test(size=(120, 35)) as pilot:
+        await shows(pilot, "LOADING")
+        await pilot.press("4", "s")
+        await shows(pilot, "by memory", "s sort", "o only")
+        panel = app.main.query_one("#tab-gpus", GpuPanel)
+        assert panel._listed()[0][1].index == 3
+        await pilot.press("s", "s", "s")
+        await shows(pilot, "by power")
+        assert [gpu.index for _, gpu in panel._listed()] == [7, 6, 5, 4, 3, 2, 1, 0]
+        await pilot.press("o", "o")
+        await shows(pilot, "only those with news", "▒")
+        assert [gpu.index for _, gpu in panel._listed()] == [3]
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, GpuDialog) and app.screen.gpu.index == 3)
+        await shows(pilot, "GPU-00000003", "41877", "MB/s over PCIe")

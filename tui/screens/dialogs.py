@@ -6,6 +6,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
+from textual.reactive import var
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
@@ -125,21 +126,33 @@ class ConfirmDialog(ModalScreen[bool]):
 
 
 class GpuDialog(ModalScreen[None]):
-    """One GPU in full."""
+    """One GPU in full, as it is now."""
 
     DEFAULT_CSS = STYLE.format(name="GpuDialog") + "GpuDialog VerticalScroll { height: auto; max-height: 80vh; }"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,enter,q", "close", "close")]
 
-    def __init__(self, gpu: Gpu) -> None:
+    gpu: var[Gpu] = var(Gpu(index=0), init=False)
+
+    def __init__(self, gpu: Gpu, host: str = "") -> None:
         super().__init__()
-        self.gpu = gpu
+        self.set_reactive(GpuDialog.gpu, gpu)
+        self.host = host
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog") as box:
-            box.border_title = f"GPU {self.gpu.index}"
+            box.border_title = line(f"GPU {self.gpu.index}" + (f" of {self.host}" if self.host else ""))
             box.border_subtitle = "esc closes"
             with VerticalScroll():
-                yield Static(rows(*gpu_facts(self.gpu, 68)))
+                yield Static(self._told())
+
+    def on_mount(self) -> None:
+        self.query_one(VerticalScroll).focus()
+
+    def _told(self) -> Content:
+        return rows(*gpu_facts(self.gpu, 68))
+
+    def watch_gpu(self) -> None:
+        self.query_one(Static).update(self._told())
 
     def action_close(self) -> None:
         self.dismiss()

@@ -9,7 +9,8 @@ from tui.widgets.banner import Banner
 from tui.widgets.bench_pane import BenchPane
 from tui.widgets.chat_pane import ChatPane
 from tui.widgets.facts_panes import DeploymentPane, HostPane, PastLoadsPane
-from tui.widgets.gpu_panel import GpuPanel, GpuStrip
+from tui.widgets.gpu_panel import GpuPanel
+from tui.widgets.gpu_strip import GpuStrip
 from tui.widgets.log_pane import LogPane
 from tui.widgets.runs_pane import RunsPane
 from tui.widgets.serving import Serving, ServingStrip

@@ -304,6 +304,8 @@ class MainScreen(WorkScreen):
                 return self.typing or bool(self.activity) or (self.furnished and self.log_pane.sought != "")
             case "failed":
                 return state.load is not None and state.load.failure is not None
+            case "gpus":
+                return self.tab == "gpus" and state.gpus is not None and len(state.gpus.gpus) > 1 and not state.others
             case "several":
                 return bool(getattr(self.app, "several", False))
             case "load":
@@ -398,6 +400,14 @@ class MainScreen(WorkScreen):
             self.open_tab("log")
         if not self.log_pane.jump_to_cause():
             self.notify("That line is no longer among the lines kept.", markup=False)
+
+    def action_gpu_order(self) -> None:
+        if self.tab == "gpus":
+            self.query_one("#tab-gpus", GpuPanel).next_order()
+
+    def action_gpu_kind(self) -> None:
+        if self.tab == "gpus":
+            self.query_one("#tab-gpus", GpuPanel).next_kind()
 
     def action_zoom(self) -> None:
         log = self.query_one("#log")

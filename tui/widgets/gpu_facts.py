@@ -5,31 +5,44 @@ from textual.content import Content
 from tui.core.deployment import DeploymentState
 from tui.core.gpu import Gpu
 from tui.widgets.figures import B, E, P, Part, W, facts, label, line, sparks
-from tui.widgets.numbers import DASH, gib, percent, whole
+from tui.widgets.numbers import DASH, age, gib, percent, three, whole
 
 
 def gpu_facts(gpu: Gpu, width: int) -> list[Content]:
     """Everything known of a GPU, a line each; what the driver does not tell is a dash."""
 
     def pair(now: float | None, most: float | None, unit: str) -> str:
-        return f"{whole(now)} of {whole(most)} {unit}"
+        return f"{whole(now)} of {whole(most)} {unit}".rstrip()
 
     told: list[tuple[str, Part]] = [
         ("memory", f"{pair(gpu.memory_used_mib, gpu.memory_total_mib, 'MiB')}, {percent(gpu.memory_share)}"),
-        ("free", f"{whole(gpu.free_mib)} MiB"),
+        (
+            "free",
+            f"{whole(gpu.free_mib)} MiB" + (f", unchanged for {age(gpu.memory_still_s)}" if gpu.memory_still_s is not None else ""),
+        ),
         ("busy", f"{whole(gpu.utilisation)} %, memory controller {whole(gpu.memory_utilisation)} %"),
         ("heat", f"{whole(gpu.temperature_c)} °C, memory {whole(gpu.memory_temperature_c)} °C, fan {whole(gpu.fan_percent)} %"),
-        ("power", pair(gpu.power_w, gpu.power_limit_w, "W")),
-        ("clocks", f"{pair(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz, 'MHz')}, memory {whole(gpu.memory_clock_mhz)} MHz"),
+        (
+            "power",
+            pair(gpu.power_w, gpu.power_limit_w, "W")
+            + (f", {gpu.energy_j / 3.6e6:,.2f} kWh so far" if gpu.energy_j is not None else ""),
+        ),
+        (
+            "clocks",
+            f"{pair(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz, 'MHz')}, "
+            f"memory {pair(gpu.memory_clock_mhz, gpu.memory_clock_max_mhz, 'MHz')}",
+        ),
         ("state", f"{gpu.performance_state or DASH}" + (", throttled: " + ", ".join(gpu.throttle) if gpu.throttle else "")),
         (
             "PCIe",
             f"gen {pair(gpu.pcie_generation, gpu.pcie_generation_max, '')}, {pair(gpu.pcie_width, gpu.pcie_width_max, 'lanes')}",
         ),
+        ("traffic", f"in {three(gpu.pcie_rx_mb_s)}, out {three(gpu.pcie_tx_mb_s)} MB/s over PCIe"),
         ("NVLink", f"{whole(gpu.nvlinks_up)} of {whole(gpu.nvlinks_total)} up, {whole(gpu.nvlink_errors)} errors"),
         (
             "ECC",
-            f"{whole(gpu.ecc_uncorrected)} uncorrected, {whole(gpu.ecc_corrected)} corrected, {whole(gpu.remapped_rows)} remapped",
+            f"{whole(gpu.ecc_uncorrected)} uncorrected, {whole(gpu.ecc_corrected)} corrected, {whole(gpu.remapped_rows)} remapped"
+            + (", a remap failed" if gpu.row_remap_failed else ", a remap waits for a reset" if gpu.row_remap_pending else ""),
         ),
         ("name", gpu.name or DASH),
         ("UUID", gpu.uuid or DASH),

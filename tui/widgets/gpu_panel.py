@@ -5,6 +5,7 @@ from math import ceil
 from typing import ClassVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.events import Click
@@ -12,7 +13,8 @@ from textual.reactive import var
 
 from tui.core.deployment import DeploymentState
 from tui.core.gpu import Gpu, GpuSample
-from tui.core.gpu_health import headroom, health, uniformity
+from tui.core.gpu_health import health, uniformity
+from tui.core.gpu_order import KINDS, ORDERS, listed
 from tui.core.gpu_others import WORTH_MIB, engine_gone, others_mib
 from tui.messages import GpuOpened
 from tui.widgets.figure import Figure
@@ -25,7 +27,6 @@ from tui.widgets.figures import (
     TRACK,
     B,
     E,
-    G,
     P,
     Part,
     W,
@@ -35,11 +36,11 @@ from tui.widgets.figures import (
     rows,
     short,
     sparks,
-    spread,
 )
 from tui.widgets.gpu_facts import gpu_facts, gpu_trends
 from tui.widgets.gpu_headroom import headroom_block, unmet_of_gpus
-from tui.widgets.gpu_hosts import across_for, all_gpus, compact, groups_of, head, hosts_strip
+from tui.widgets.gpu_hosts import across_for, all_gpus, compact, groups_of, head
+from tui.widgets.gpu_strip import strip
 from tui.widgets.numbers import DASH, GIB, gib, percent, whole
 
 LOW_SHARE = 0.02
@@ -160,6 +161,9 @@ class GpuPanel(Figure):
     ]
 
     selected: var[int] = var(0, init=False)
+    """The place in the list."""
+    order: var[str] = var(next(iter(ORDERS)), init=False)
+    kind: var[str] = var(KINDS[0], init=False)
 
     def __init__(self, *, full: bool = False, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -169,16 +173,42 @@ class GpuPanel(Figure):
     def watch_selected(self) -> None:
         self.redraw()
 
+    def watch_order(self) -> None:
+        self.redraw()
+
+    def watch_kind(self) -> None:
+        self.redraw()
+
+    def next_order(self) -> None:
+        """By number, memory, utilisation, temperature, power."""
+        names = list(ORDERS)
+        self.order = names[(names.index(self.order) + 1) % len(names)]
+
+    def next_kind(self) -> None:
+        """All, those in use, those of which something is to be said."""
+        self.kind = KINDS[(KINDS.index(self.kind) + 1) % len(KINDS)]
+        self.selected = 0
+
+    @property
+    def arranged(self) -> bool:
+        """Whether the list is another one than the driver's."""
+        return self.full and not self.state.others and (self.order != next(iter(ORDERS)) or self.kind != KINDS[0])
+
+    def _listed(self) -> list[tuple[str, Gpu]]:
+        if self.arranged and self.state.gpus is not None:
+            return [(self.state.target, gpu) for gpu in listed(self.state.gpus, self.order, self.kind)]
+        return all_gpus(self.state)
+
     def watch_has_focus(self, has_focus: bool) -> None:
         super().watch_has_focus(has_focus)
         self.redraw()
 
     def action_move(self, by: int) -> None:
-        if count := len(all_gpus(self.state)):
+        if count := len(self._listed()):
             self.selected = (self.selected + by) % count
 
     def action_open(self) -> None:
-        shown = all_gpus(self.state)
+        shown = self._listed()
         if self.selected < len(shown):
             host, gpu = shown[self.selected]
             self.post_message(GpuOpened(gpu.index, host))
@@ -192,9 +222,9 @@ class GpuPanel(Figure):
             self.action_move(-1)
 
     def on_click(self, event: Click) -> None:
-        sample = self.state.gpus
-        if sample and sample.gpus and not self.state.others and 0 < event.y <= len(sample.gpus):
-            self.post_message(GpuOpened(sample.gpus[event.y - 1].index))
+        shown = self._listed()
+        if not self.state.others and 0 < event.y <= len(shown):
+            self.post_message(GpuOpened(shown[event.y - 1][1].index))
 
     def draw(self, width: int, height: int) -> Content:
         if self.state.others:
@@ -214,22 +244,31 @@ class GpuPanel(Figure):
         if served and not self.full and room - 4 - count - 1 >= 1 and width >= 40:
             top = headroom_block(self.state, sample, width)
             room -= len(top)
+        if self.arranged:
+            what = f"{self.order}, only those {self.kind}" if self.kind != KINDS[0] else self.order
+            said.insert(0, line(label(what)))
         body = self._body(sample, width, room, len(said))
         left = height - len(top) - len(body)
         gap = [""] if left > len(said) else []
         out: list[Content | str] = [*top, *body, *gap, *said[: max(0, left - len(gap))]]
-        if self.full and (room := height - len(out)) >= 4 and self.selected < count:
-            chosen = sample.gpus[self.selected]
+        shown = self._listed()
+        if self.full and (room := height - len(out)) >= 4 and self.selected < len(shown):
+            chosen = shown[self.selected][1]
             about = [line((f"GPU {chosen.index}", BP), label("   up and down choose, enter shows it alone"))]
-            about += [*gpu_trends(self.state, self.selected, width), *gpu_facts(chosen, width)]
+            about += [*gpu_trends(self.state, sample.gpus.index(chosen), width), *gpu_facts(chosen, width)]
             out += ["", *about[: room - 1]]
         return rows(*out)
 
     def _body(self, sample: GpuSample, width: int, room: int, said: int) -> list[Content]:
+        odd = odd_ones(sample)
+        if self.arranged:
+            sample = replace(sample, gpus=tuple(gpu for _, gpu in self._listed()))
+            if not sample.gpus:
+                return [line(label("no GPU is like that"))]
         count = len(sample.gpus)
         if count <= room:
             each = 2 if 2 * count + 2 <= room and not self.full else 1
-            return _rows(self.state, sample, width, each, self.selected if self.full else None)
+            return _rows(self.state, sample, width, each, self.selected if self.full else None, odd)
         free = max(1, room + 1 - min(1, said))
         across = min(ceil(count / free), max(1, width // 12))
         if ceil(count / across) <= free:
@@ -268,7 +307,9 @@ def _machine_memory(state: DeploymentState, width: int) -> list[Content]:
     return [Content(""), line(label("RAM ", 5), bar(used / machine.ram_total_mib, max(4, width - 5 - len(told))), told)]
 
 
-def _rows(state: DeploymentState, sample: GpuSample, width: int, each: int, selected: int | None) -> list[Content]:
+def _rows(
+    state: DeploymentState, sample: GpuSample, width: int, each: int, selected: int | None, odd: Sequence[int] | None = None
+) -> list[Content]:
     gone = engine_gone(state)
     columns = columns_for(sample.gpus, width, gone)
     index = max(2, max(len(str(gpu.index)) for gpu in sample.gpus) + 1) + (1 if selected is not None else 0)
@@ -278,7 +319,7 @@ def _rows(state: DeploymentState, sample: GpuSample, width: int, each: int, sele
     out = [
         line(label(f"{'':<{index}}{short(head, wide):<{wide}}" + "".join(f"{column.title:>{column.width}}" for column in columns)))
     ]
-    odd = odd_ones(sample)
+    odd = odd_ones(sample) if odd is None else odd
     for n, gpu in enumerate(sample.gpus):
         tint = BE if gpu.error or gpu.index in odd else QUIET
         mark = "▌" if selected == n else ""
@@ -329,56 +370,3 @@ def _grid(sample: GpuSample, width: int, down: int, across: int, selected: int |
                 ]
         out.append(line(*parts))
     return out
-
-
-def strip(state: DeploymentState, width: int) -> Content:
-    """All GPUs in one line: a column each, the common figure, even or odd, headroom."""
-    if state.others:
-        return hosts_strip(state, width)
-    sample = state.gpus
-    if sample is None:
-        return line(label("GPUs  "), label("no sample yet"))
-    if not sample.gpus:
-        return line(label("GPUs  "), (short(sample.note or "none on this host", width - 6), ""))
-    odd = odd_ones(sample)
-    gone = engine_gone(state)
-    count = len(sample.gpus)
-    gap = " " if count <= 16 else ""
-    each = ceil(count / max(8, width // 3))
-    parts: list[Part] = []
-    for first in range(0, count, each):
-        some = sample.gpus[first : first + each]
-        shares = [gpu.memory_share for gpu in some if gpu.memory_share is not None]
-        bad = any(gpu.error or gpu.index in odd for gpu in some)
-        char = "▁▂▃▄▅▆▇█"[min(7, round(max(shares) * 8))] if shares else "✗" if bad else "·"
-        foreign_there = any(others_mib(gpu, gone) >= WORTH_MIB for gpu in some)
-        parts += [(char, BE if bad else W if foreign_there else P if shares else QUIET), gap]
-    used = sorted(gpu.memory_used_mib for gpu in sample.gpus if gpu.memory_used_mib is not None)
-    judged = uniformity(sample)
-    typical = used[len(used) // 2] if used else None
-    left = line(label("GPUs  "), *parts, " ", (f"{count - len(odd)} × {gib(typical)}", B), label(" GiB  "))
-    if judged.even is True:
-        left = line(left, ("✓ even", G))
-    elif judged.even is False:
-        left = line(left, ("✗ odd: GPU " + ", ".join(map(str, judged.odd)), BE))
-    if foreign := sum(others_mib(gpu, gone) for gpu in sample.gpus):
-        return spread(
-            width, left, line((gib(foreign), BW), label(" GiB not the engine's")), line((gib(foreign), BW), label(" not ours"))
-        )
-    fullest = headroom(sample)
-    free = line((whole(fullest.free_mib), B), label(" MiB free   ")) if fullest else Content("")
-    room = line((percent(fullest.free_share), B), label(" headroom  ")) if fullest else Content("")
-    heat = max((gpu.temperature_c for gpu in sample.gpus if gpu.temperature_c is not None), default=None)
-    busy = [gpu.utilisation for gpu in sample.gpus if gpu.utilisation is not None]
-    load = line((whole(sum(busy) / len(busy) if busy else None), B), label(" %  "), (whole(heat), B), label(" °C"))
-    second = line(room, free) if state.api.ready else line(free, load)
-    return spread(width, left, line(room, free, load), second, free, room)
-
-
-class GpuStrip(Figure):
-    """The one-line form, where the GPUs have no pane."""
-
-    DEFAULT_CSS = "GpuStrip { height: 1; }"
-
-    def draw(self, width: int, height: int) -> Content:
-        return strip(self.state, width)

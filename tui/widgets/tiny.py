@@ -8,7 +8,7 @@ from tui.widgets.doing import past_loading, phase_seconds
 from tui.widgets.failure import title
 from tui.widgets.figure import Figure
 from tui.widgets.figures import BE, BP, QUIET, B, E, G, label, line, meter, rows, short, spread
-from tui.widgets.gpu_panel import strip
+from tui.widgets.gpu_strip import strip
 from tui.widgets.load_panel import bar_of, countdown, verdict
 from tui.widgets.numbers import GIB, clock, percent, three
 from tui.widgets.phases import NAMES

@@ -1,0 +1,66 @@
+"""All GPUs in one line, where they have no pane."""
+
+from math import ceil
+
+from textual.content import Content
+
+from tui.core.deployment import DeploymentState
+from tui.core.gpu_health import headroom, uniformity
+from tui.core.gpu_others import WORTH_MIB, engine_gone, others_mib
+from tui.widgets.figure import Figure
+from tui.widgets.figures import BE, BW, QUIET, B, G, P, Part, W, label, line, short, spread
+from tui.widgets.gpu_hosts import hosts_strip
+from tui.widgets.numbers import gib, percent, whole
+
+
+def strip(state: DeploymentState, width: int) -> Content:
+    """All GPUs in one line: a column each, the common figure, even or odd, headroom."""
+    if state.others:
+        return hosts_strip(state, width)
+    sample = state.gpus
+    if sample is None:
+        return line(label("GPUs  "), label("no sample yet"))
+    if not sample.gpus:
+        return line(label("GPUs  "), (short(sample.note or "none on this host", width - 6), ""))
+    odd = uniformity(sample).odd
+    gone = engine_gone(state)
+    count = len(sample.gpus)
+    gap = " " if count <= 16 else ""
+    each = ceil(count / max(8, width // 3))
+    parts: list[Part] = []
+    for first in range(0, count, each):
+        some = sample.gpus[first : first + each]
+        shares = [gpu.memory_share for gpu in some if gpu.memory_share is not None]
+        bad = any(gpu.error or gpu.index in odd for gpu in some)
+        char = "▁▂▃▄▅▆▇█"[min(7, round(max(shares) * 8))] if shares else "✗" if bad else "·"
+        foreign_there = any(others_mib(gpu, gone) >= WORTH_MIB for gpu in some)
+        parts += [(char, BE if bad else W if foreign_there else P if shares else QUIET), gap]
+    used = sorted(gpu.memory_used_mib for gpu in sample.gpus if gpu.memory_used_mib is not None)
+    judged = uniformity(sample)
+    typical = used[len(used) // 2] if used else None
+    left = line(label("GPUs  "), *parts, " ", (f"{count - len(odd)} × {gib(typical)}", B), label(" GiB  "))
+    if judged.even is True:
+        left = line(left, ("✓ even", G))
+    elif judged.even is False:
+        left = line(left, ("✗ odd: GPU " + ", ".join(map(str, judged.odd)), BE))
+    if foreign := sum(others_mib(gpu, gone) for gpu in sample.gpus):
+        return spread(
+            width, left, line((gib(foreign), BW), label(" GiB not the engine's")), line((gib(foreign), BW), label(" not ours"))
+        )
+    fullest = headroom(sample)
+    free = line((whole(fullest.free_mib), B), label(" MiB free   ")) if fullest else Content("")
+    room = line((percent(fullest.free_share), B), label(" headroom  ")) if fullest else Content("")
+    heat = max((gpu.temperature_c for gpu in sample.gpus if gpu.temperature_c is not None), default=None)
+    busy = [gpu.utilisation for gpu in sample.gpus if gpu.utilisation is not None]
+    load = line((whole(sum(busy) / len(busy) if busy else None), B), label(" %  "), (whole(heat), B), label(" °C"))
+    second = line(room, free) if state.api.ready else line(free, load)
+    return spread(width, left, line(room, free, load), second, free, room)
+
+
+class GpuStrip(Figure):
+    """The one-line form, where the GPUs have no pane."""
+
+    DEFAULT_CSS = "GpuStrip { height: 1; }"
+
+    def draw(self, width: int, height: int) -> Content:
+        return strip(self.state, width)
