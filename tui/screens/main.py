@@ -8,6 +8,7 @@ from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.events import Resize
+from textual.geometry import Region
 from textual.reactive import var
 from textual.style import Style
 from textual.widgets import ContentSwitcher
@@ -46,6 +47,13 @@ STALE_S = 6.0
 
 class Pane(Vertical):
     """A part of the screen with its title in its border; the number before the title is its key."""
+
+    def say_below(self, words: Content | None) -> None:
+        """Writes into the lower border, and has only that painted; assigning `border_subtitle` would paint the other three too."""
+        self._border_subtitle = words
+        left, top = self.content_offset
+        width, height = self.outer_size
+        self.refresh(Region(-left, height - 1 - top, width, 1))
 
 
 class MainScreen(WorkScreen):
@@ -285,7 +293,7 @@ class MainScreen(WorkScreen):
         if note is before or (note is not None and before is not None and note.is_same(before)):
             return
         self._noted[pane] = note
-        self.query_one(pane, Pane).border_subtitle = plain(note) if note is not None and self.app.has_class("-ascii") else note
+        self.query_one(pane, Pane).say_below(plain(note) if note is not None and self.app.has_class("-ascii") else note)
 
     # -- keys ----------------------------------------------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ class Prompt(TextArea):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__("", id=id, show_line_numbers=False, highlight_cursor_line=False, soft_wrap=True, tab_behavior="focus")
+        self.cursor_blink = False  # at the end of a slow link even that is traffic, and it wakes the screen twice a second
         self._sent: list[str] = []
         self._place = 0
         """Where in the history the text shown stands; its length means the draft."""
