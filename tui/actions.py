@@ -10,7 +10,7 @@ from tui.settings import Settings
 
 TABS = ("load", "chat", "bench", "gpus", "log", "runs")
 EVERYWHERE = frozenset(TABS)
-OF_THE_APP = frozenset({"retry", "copy_cause", "load_report", "deployments", "look", "commands", "help", "quit"})
+OF_THE_APP = frozenset({"retry", "copy_cause", "load_report", "keep", "servers", "deployments", "look", "commands", "help", "quit"})
 """These are done by the app, the others by the screen."""
 
 
@@ -210,6 +210,26 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action(
         "overview-back", "escape", "esc", "back", "Back to the deployment that was open", "Deployments", palette=False, bound=False
+    ),
+    Action(
+        "servers",
+        "v",
+        "v",
+        "servers",
+        "Which of the servers of this host is watched, where several run",
+        "Places",
+        EVERYWHERE,
+        needs="servers",
+    ),
+    Action(
+        "keep",
+        "w",
+        "w",
+        "keep",
+        "Write the server that was found here into the configuration, under a name of yours",
+        "Places",
+        frozenset({"load"}),
+        needs="unkept",
     ),
     Action("look", "ctrl+t", "^t", "theme", "Next theme: dark, light, 16 colours, 16 colours on a light ground", "Screen"),
     Action("commands", "ctrl+p", "^p", "commands", "All commands, by name", "Screen", EVERYWHERE, palette=False),

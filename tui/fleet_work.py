@@ -1,5 +1,6 @@
 """How the control room goes from one deployment to another: every one that was opened stays watched, and keeps its own screen."""
 
+import asyncio
 from typing import TYPE_CHECKING, cast
 
 from textual import on, work
@@ -48,6 +49,12 @@ class FleetWork(App[str | None], inherit_bindings=False):
         if session.name not in self._watched:
             self._watched.add(session.name)
             self._watch(session)
+
+    @property
+    def _kept_now(self) -> set[str]:
+        if not hasattr(self, "_names_kept"):
+            self._names_kept: set[str] = set()
+        return self._names_kept
 
     @property
     def _watched(self) -> set[str]:
@@ -124,3 +131,45 @@ class FleetWork(App[str | None], inherit_bindings=False):
         self.overview.can_leave = True
         self.watch_deployment(session)
         await self._go_to(self.main)
+
+    # -- keeping one ---------------------------------------------------------------------------------------------------------------
+
+    @property
+    def kept(self) -> set[str]:
+        """Names that need not be written into the configuration."""
+        return {*self.settings.deployments, *self._kept_now}
+
+    @work(group="ask")
+    async def action_servers(self) -> None:
+        from tui.screens.dialogs import ServerDialog
+
+        state = self.main.shown
+        if not state.servers:
+            self.notify("No server has been found on this host yet.", severity="warning", markup=False)
+            return
+        pid = await self.push_screen_wait(ServerDialog(state.servers, state.server_pid))
+        if pid is not None and pid != state.server_pid:
+            self.session.choose(pid)
+
+    @work(group="ask")
+    async def action_keep(self) -> None:
+        from tui.screens.dialogs import NameDialog
+        from tui.services.keeping import KeepFailed, found_deployment, keep, name_for
+
+        session = self.session
+        server = next((one for one in session.servers if one.pid == session.state.server_pid), None)
+        if server is None:
+            self.notify("No server has been found on this host yet.", severity="warning", markup=False)
+            return
+        told = f"{server.words}\non {session.target}\n\nIt opens with readyroom NAME from then on."
+        name = await self.push_screen_wait(NameDialog("Keep this server", told, name_for(server, session.target)))
+        if name is None:
+            return
+        try:
+            path = await asyncio.to_thread(lambda: keep(found_deployment(server, session.target, name)))
+        except KeepFailed as error:
+            self.notify(str(error), severity="error", markup=False, timeout=12)
+        else:
+            self._kept_now.add(session.name)
+            self.main.set_keys()
+            self.notify(f"{path}: deployment {name} added", markup=False)

@@ -1,6 +1,6 @@
 """Questions to the user, each a modal that is dismissed with the answer."""
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -11,9 +11,13 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
 from tui.actions import Action, groups, shown_key
+from tui.core.deployment import ServerSeen
 from tui.core.gpu import Gpu
-from tui.widgets.figures import BP, B, E, W, label, line, rows
+from tui.widgets.figures import BP, B, E, W, label, line, rows, short
 from tui.widgets.gpu_facts import gpu_facts
+
+if TYPE_CHECKING:
+    from textual.widgets import OptionList
 
 STYLE = """
 {name} {{ align: center middle; background: $background 60%; }}
@@ -123,6 +127,68 @@ class ConfirmDialog(ModalScreen[bool]):
 
     def action_answer(self, answer: bool) -> None:
         self.dismiss(answer)
+
+
+class ServerDialog(ModalScreen[int | None]):
+    """Which of the servers of a host is meant; answers with its pid."""
+
+    DEFAULT_CSS = (
+        STYLE.format(name="ServerDialog")
+        + "ServerDialog OptionList { height: auto; max-height: 20; border: none; background: $surface; }"
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "cancel", "cancel")]
+
+    def __init__(self, servers: tuple[ServerSeen, ...], watched: int | None) -> None:
+        super().__init__()
+        self.servers, self.watched = servers, watched
+
+    def compose(self) -> ComposeResult:
+        from textual.widgets import OptionList
+
+        with Vertical(classes="dialog") as box:
+            box.border_title = "Servers on this host"
+            box.border_subtitle = "enter watches it · esc cancels"
+            options = []
+            for one in self.servers:
+                at = f"port {one.where}" if isinstance(one.where, int) else one.where or "no port known"
+                here = ("● ", "$success") if one.pid == self.watched else "  "
+                told = label(f"  {at}  pid {one.pid}  {one.user or ''}")
+                options.append(line(here, (f"{one.engine} {short(one.model or 'model unknown', 36)}", B), told))
+            yield OptionList(*options)
+
+    def on_mount(self) -> None:
+        self.query_one("OptionList").focus()
+
+    def on_option_list_option_selected(self, event: "OptionList.OptionSelected") -> None:
+        self.dismiss(self.servers[event.option_index].pid)
+
+    def action_cancel(self) -> None:
+        self.dismiss(None)
+
+
+class NameDialog(ModalScreen[str | None]):
+    """Under which name something is kept; the proposed one is there already."""
+
+    DEFAULT_CSS = STYLE.format(name="NameDialog")
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "cancel")]
+
+    def __init__(self, title: str, told: str, proposed: str) -> None:
+        super().__init__()
+        self.name_shown, self.told, self.proposed = title, told, proposed
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog") as box:
+            box.border_title = line(self.name_shown)
+            yield Static(Content(self.told))
+            yield Input(self.proposed)
+            yield Static(line(label("enter writes it · esc cancels")), classes="answers")
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        if event.value.strip():
+            self.dismiss(event.value.strip())
+
+    def action_cancel(self) -> None:
+        self.dismiss(None)
 
 
 class GpuDialog(ModalScreen[None]):

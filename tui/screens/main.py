@@ -195,7 +195,7 @@ class MainScreen(WorkScreen):
 
     def _arrange(self) -> None:
         """Layout, titles and keys; classes and titles are touched only when what they follow from has changed."""
-        self._set_keys()
+        self.set_keys()
         sample = self.shown.gpus
         count = len(sample.gpus) if sample else 0
         cause = (self.size, self.tab, self.furnished, count, word(self.shown) == READY)
@@ -312,6 +312,10 @@ class MainScreen(WorkScreen):
                 return self.typing or bool(self.activity) or (self.furnished and self.log_pane.sought != "")
             case "failed":
                 return state.load is not None and state.load.failure is not None
+            case "servers":
+                return len(state.servers) > 1
+            case "unkept":
+                return state.server_pid is not None and state.name not in getattr(self.app, "kept", {state.name})
             case "gpus":
                 return self.tab == "gpus" and state.gpus is not None and len(state.gpus.gpus) > 1 and not state.others
             case "several":
@@ -330,20 +334,21 @@ class MainScreen(WorkScreen):
                 return state.load is not None and state.load.phase in (Phase.READY, Phase.FAILED, Phase.STOPPED)
         return True
 
-    def _set_keys(self) -> None:
+    def set_keys(self) -> None:
+        """The footer: what does something now."""
         bar = self.query_one(KeyBar)
         typing = self.typing
         shown = [one for one in in_footer(self.tab) if self.can(one) and not (typing and types_text(one, bar.own))]
         bar.actions = tuple(shown)
 
     def on_descendant_focus(self) -> None:
-        self._set_keys()
+        self.set_keys()
 
     def on_descendant_blur(self) -> None:
-        self._set_keys()
+        self.set_keys()
 
     def watch_activity(self, before: str, after: str) -> None:
-        self._set_keys()
+        self.set_keys()
         for word_of, tab in (("reply", "chat"), (self.plan.kind if self.plan else "benchmark", "bench")):
             if word_of in before and word_of not in after:
                 self._news.add(tab)
