@@ -18,8 +18,8 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "host")]
 
 from sshd import descendants  # noqa: E402
-from test_api import UP, Replay  # noqa: E402
-from test_session import Cuttable  # noqa: E402
+from test_api import UP, Replay  # type: ignore[import-not-found,unused-ignore]  # noqa: E402
+from test_session import Cuttable  # type: ignore[import-not-found,unused-ignore]  # noqa: E402
 
 from tui.host.base import Unreachable  # noqa: E402
 from tui.services.session import Session  # noqa: E402

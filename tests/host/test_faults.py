@@ -149,8 +149,8 @@ async def test_a_client_that_slept(sshd: Sshd, tmp_path: Path) -> None:
     process = await client.start("wait", "kimi", "--json")
     try:
         assert process.stdout is not None
-        while b'"phase": "starting"' not in await asyncio.wait_for(process.stdout.readline(), 60):
-            pass
+        while b'"phase": null' in (line := await asyncio.wait_for(process.stdout.readline(), 60)):
+            assert line
         process.send_signal(signal.SIGSTOP)
         with client.log.open("a") as file:
             file.write(READY[client.log.stat().st_size :])
