@@ -260,7 +260,8 @@ class MainScreen(WorkScreen):
 
     def _retitle(self) -> None:
         narrow = self.narrow or self.tab == "log"
-        names = [tab for tab in TABS if narrow or tab not in ("gpus", "log") or tab == self.tab]
+        own_pane = {"gpus", "log"} if self.has_class("-wide") or word(self.shown) != READY else {"gpus"}
+        names = [tab for tab in TABS if narrow or tab not in own_pane or tab == self.tab]
         parts = [self._tab_title(tab) for tab in names]
         self._title("#stage", Content("  ").join(parts), narrow)
         for pane, title in (
