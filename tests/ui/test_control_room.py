@@ -202,6 +202,7 @@ async def test_find_filters_and_escape_clears() -> None:
         await shows(pilot, "14/64 [")
         await pilot.press("slash", *"WARNING")
         await shows(pilot, "only WARNING", "falls back")
+        assert app.screen.query_one("#log-find").content_size.height == 1  # what is typed can be seen
         await until(pilot, lambda: "14/64 [" not in screen(pilot))
         await pilot.press("escape")
         await shows(pilot, "14/64 [")

@@ -32,7 +32,8 @@ class LogPane(Vertical):
     DEFAULT_CSS = """
     LogPane { height: 1fr; }
     LogPane LogView { height: 1fr; }
-    LogPane Input { display: none; height: 1; border: none; padding: 0; background: $surface; }
+    LogPane Input { display: none; padding: 0; background: $surface; }
+    LogPane Input, LogPane Input:focus { height: 1; border: none; }
     LogPane.-finding Input { display: block; }
     LogPane LogNote { display: none; }
     LogPane.-empty LogNote { display: block; }
