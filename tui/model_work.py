@@ -1,7 +1,6 @@
 """What the control room has the model do: replies, smoke runs, benchmarks. Services do the work; the screen gets each new value."""
 
 import asyncio
-import time
 from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -22,6 +21,7 @@ from tui.messages import (
 )
 from tui.screens.main import MainScreen
 from tui.settings import Settings
+from tui.widgets.numbers import clock
 
 if TYPE_CHECKING:
     from tui.core.benchmark import Plan, Point, Progress, Result
@@ -41,8 +41,6 @@ class ModelWork(App[str | None], inherit_bindings=False):
     _reply: "Worker[None] | None" = None
     _smoke: "Worker[None] | None" = None
     _benchmarks: "Benchmarks | None" = None
-    _benchmarked_at: float | None = None
-    """When the last benchmark ended, on the monotonic clock."""
 
     def model(self) -> str | None:
         """The model to ask: the configured one, else the first that the server lists."""
@@ -184,21 +182,25 @@ class ModelWork(App[str | None], inherit_bindings=False):
 
     @work(group="bench")
     async def _run_benchmark(self, kind: str) -> None:
-        api = self.session.state.api
-        if self._benchmarked_at is not None and (api.received_at is None or api.received_at <= self._benchmarked_at):
-            api = await self.session.api.poll()  # the last poll still counts the requests of the benchmark that has just ended
-        metrics = api.metrics
-        busy = metrics.running if metrics is not None else None
-        if busy:
-            question = f"The server works on {busy:.0f} requests of others now. A benchmark slows them down, and they distort it."
+        main, plan = self.main, self.plan(kind)
+        status = await self.session.api.poll()  # the watch's last poll may still count what has just ended
+        running = status.metrics.running if status.metrics is not None else None
+        others = (running or 0) - main.streaming - main.smoking
+        if others > 0:
+            from tui.core.benchmark_plan import estimate
             from tui.screens.dialogs import ConfirmDialog
 
+            cost = estimate(plan)
+            whose = "1 request of others" if others == 1 else f"{others:.0f} requests of others"
+            question = (
+                f"The server works on {whose} now. A benchmark slows them down, and they distort it. "
+                f"It takes about {clock(cost.seconds)} and {cost.tokens:,} tokens."
+            )
             if not await self.push_screen_wait(ConfirmDialog("The server is busy", question, "benchmark anyway")):
                 return
         from tui.host.base import HostError
         from tui.services.benchmark import BenchmarkRefused, BenchmarkRunning
 
-        main, plan = self.main, self.plan(kind)
         main.begin_benchmark(plan)
         try:
             async with aclosing(self.benchmarks().run(plan)) as news:
@@ -209,7 +211,6 @@ class ModelWork(App[str | None], inherit_bindings=False):
         except (BenchmarkRunning, ValueError, OSError) as error:
             main.bench_problem = str(error)
         finally:
-            self._benchmarked_at = time.monotonic()
             if self.is_running:
                 main.end_benchmark()
 

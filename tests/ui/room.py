@@ -8,6 +8,7 @@ from typing import cast
 from textual.pilot import Pilot
 
 from tui.app import ControlRoom
+from tui.core.api import ApiStatus
 from tui.core.deployment import DeploymentState
 from tui.screens.asking import ScreenAsker
 from tui.services.session import Session
@@ -40,6 +41,14 @@ class SetSession:
 
     def retry(self) -> None:
         self.retries += 1
+
+    @property
+    def api(self) -> "SetSession":
+        return self
+
+    async def poll(self) -> ApiStatus:
+        """The state's own, as a server would say it once more."""
+        return self.state.api
 
 
 def room(
