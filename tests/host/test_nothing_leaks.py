@@ -87,7 +87,10 @@ class Commands:
         for line in self.seen:
             assert SECRET not in line
             assert HEADER not in line
-        for path in self.folder.joinpath("state").rglob("*"):
+        for path in self.folder.joinpath("saved").glob("*"):
+            assert SECRET.encode() not in path.read_bytes()
+            assert HEADER.encode() not in path.read_bytes()
+        for path in self.folder.joinpath("state", "readyroom").rglob("*"):
             if path.is_file():
                 data = path.read_bytes()
                 assert SECRET.encode() not in data, path
@@ -141,12 +144,13 @@ async def test_of_smoke_bench_and_the_record(commands: tuple[Commands, Replay]) 
     usage = json.dumps({"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 3}})
     body = f"data: {event}\n\ndata: {usage}\n\ndata: [DONE]\n\n".encode()
     head = f"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {len(body)}\r\n\r\n".encode()
-    for answer in (head + body, REFUSAL):
+    refusal = REFUSAL.replace(SECRET.encode(), b"x" * len(SECRET)).replace(HEADER.encode(), b"x" * len(HEADER))
+    for answer in (head + body, refusal):
         server.answers["POST /v1/chat/completions"] = answer
         for words in (
             ["smoke", "kimi"],
             ["smoke", "kimi", "--json"],
-            ["bench", "kimi", "--requests", "2", "--save", str(command.folder / "state" / "saved")],
+            ["bench", "kimi", "--requests", "2", "--save", str(command.folder / "saved")],
             ["bench", "kimi", "--requests", "2", "--json"],
         ):
             _, out, errors = await command.run(*words)
