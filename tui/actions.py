@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 from textual.binding import Binding
 
-from tui.settings import Settings
-
 TABS = ("load", "chat", "bench", "gpus", "log", "runs")
 EVERYWHERE = frozenset(TABS)
 OF_THE_APP = frozenset({"retry", "copy_cause", "load_report", "keep", "servers", "deployments", "look", "commands", "help", "quit"})
@@ -290,19 +288,19 @@ def markdown_table() -> str:
     return "\n".join(lines)
 
 
-def key_problems(settings: Settings) -> list[str]:
+def key_problems(keys: Mapping[str, str]) -> list[str]:
     """What is wrong with the configuration's [keys], one `key: reason` each: no such action, or one key for two of them."""
     known = {action.id: action for action in ACTIONS if action.bound}
     problems = []
-    for name in settings.keys:
+    for name in keys:
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
             problems.append(f"keys.{name}: there is no such action" + (f"; did you mean {near[0]!r}?" if near else ""))
     taken: dict[str, str] = {}
     for name, action in known.items():
-        for key in settings.keys.get(name, action.keys).split(","):
+        for key in keys.get(name, action.keys).split(","):
             other = taken.setdefault(key.strip(), name)
-            if other != name and settings.keys.keys() & {name, other}:
-                where = name if name in settings.keys else other
+            if other != name and keys.keys() & {name, other}:
+                where = name if name in keys else other
                 problems.append(f"keys.{where}: {key.strip()!r} is the key of {other!r} and of {name!r}")
     return problems

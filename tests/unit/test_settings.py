@@ -103,4 +103,4 @@ def test_settings_are_frozen() -> None:
     ],
 )
 def test_keys_name_actions_and_are_used_once(keys: dict[str, str], problems: list[str]) -> None:
-    assert key_problems(Settings(keys=keys)) == problems
+    assert key_problems(keys) == problems

@@ -28,7 +28,7 @@ def check(file: Path | None) -> None:
         settings = load_settings(file)
     except SettingsError as error:
         raise Fail(Exit.USAGE, f"the configuration has {len(error.problems)} problem(s):\n{error}") from None
-    problems = [f"{path}: {one}" for one in key_problems(settings)]
+    problems = [f"{path}: {one}" for one in key_problems(settings.keys)]
     if problems:
         raise Fail(Exit.USAGE, "\n".join([f"the configuration has {len(problems)} problem(s):", *problems]))
     if not path.exists():

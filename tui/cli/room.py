@@ -44,7 +44,7 @@ def _require_keys(settings: Settings) -> None:
     """Raises Fail where [keys] names what can't be: looked at here only, since the other commands do without the actions."""
     from tui.actions import key_problems
 
-    problems = key_problems(settings)
+    problems = key_problems(settings.keys)
     if problems:
         raise Fail(Exit.USAGE, "\n".join([f"the configuration has {len(problems)} problem(s):", *problems]))
 

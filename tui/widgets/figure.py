@@ -121,10 +121,10 @@ class Figure(Widget):
         content = self.draw(width, height)
         if self.app.current_theme.ansi:
             content = sixteen(content)
-        if self.app.has_class("-ascii"):
-            content = plain(content)
         lines = content.split("\n", allow_blank=True)[:height]
         self._lines = [one.truncate(width, ellipsis=True) if one.cell_length > width else one for one in lines]
+        if self.app.has_class("-ascii"):
+            self._lines = [plain(one) for one in self._lines]  # the ellipsis of a cut line, too
 
 
 def difference(before: Content, after: Content) -> tuple[int, int]:

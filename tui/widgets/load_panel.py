@@ -297,7 +297,7 @@ def reason(state: DeploymentState, width: int) -> list[Content]:
         out.append(line(label(look.reason)))
     if state.load:
         out += [line(label(note)) for note in state.load.notes[-2:]]
-    return out
+    return [part for one in out for part in one.wrap(max(8, width))]
 
 
 def summary(state: DeploymentState, width: int) -> list[Content]:
