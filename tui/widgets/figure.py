@@ -110,6 +110,7 @@ class Figure(Widget):
 
     def notify_style_update(self) -> None:
         self._drawn = None
+        self._strips.clear()
         super().notify_style_update()
 
     def _draw_lines(self) -> None:
