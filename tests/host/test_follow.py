@@ -95,8 +95,10 @@ class Follower:
 
     def close(self) -> None:
         self._beating = False
-        self._process.kill()
-        self._process.wait()
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()  # the end of its stdin ends a role and all that it started
+        self._process.wait(10.0)
         for thread in self._threads:
             thread.join()
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
