@@ -6,15 +6,28 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager, closing
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tui import __version__
-from tui.cli.context import Exit, Fail, accept_new_option, api_key, attached, config_option, open_record, open_session, resolve, run
-from tui.core.benchmark import Plan, Point, Progress, Result, Vantage
+from tui.cli.context import (
+    Exit,
+    Fail,
+    accept_new_option,
+    api_key,
+    attached,
+    config_option,
+    keep,
+    open_session,
+    port_option,
+    resolve,
+    run,
+)
+from tui.cli.duration import Duration
+from tui.core.benchmark import STOPPED_BY_USER, Plan, Point, Progress, Result, Vantage
 from tui.core.benchmark_plan import estimate, powers, single_stream, steps_of
 from tui.core.benchmark_report import csv_of, document, saved_document, saved_name
 from tui.settings import Deployment, Settings
@@ -22,25 +35,6 @@ from tui.settings import Deployment, Settings
 if TYPE_CHECKING:
     from tui.host.api import ApiClient
     from tui.services.benchmark import Benchmarks
-
-
-class Seconds(click.ParamType[float]):
-    """A length of time: 30, 30s, 5m, 2h."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, int | float):
-            return float(value)
-        units = {"s": 1.0, "m": 60.0, "h": 3600.0}
-        text = str(value).strip()
-        try:
-            seconds = float(text[:-1]) * units[text[-1]] if text and text[-1] in units else float(text)
-        except ValueError:
-            self.fail(f"{value!r} is no length of time: 30, 30s, 5m, 2h", param, ctx)
-        if not 0 < seconds < 1e7:
-            self.fail(f"{value!r} must be above 0", param, ctx)
-        return seconds
 
 
 class Numbers(click.ParamType[tuple[int, ...]]):
@@ -69,10 +63,10 @@ positive = click.IntRange(min=1)
 @click.option("--concurrency", type=Numbers(), help="Streams of each point: 1,8,64. Default: one stream.")
 @click.option("--sweep", metavar="TOP", type=positive, help="1, 2, 4 … TOP streams until the knee, the first again at the end.")
 @click.option("--requests", type=positive, metavar="N", help="Exactly N requests a point.")
-@click.option("--duration", type=Seconds(), help="Measure each point for so long; what is in flight then is incomplete.")
+@click.option("--duration", type=Duration(), help="Measure each point for so long; what is in flight then is incomplete.")
 @click.option("--request-rate", type=click.FloatRange(min=0, min_open=True), metavar="R", help="Open loop: R requests a second.")
 @click.option("--burstiness", type=click.FloatRange(min=0, min_open=True), default=1.0, help="1 is Poisson; less comes in bursts.")
-@click.option("--soak", type=Seconds(), help="Keep the load up for so long and say what was observed.")
+@click.option("--soak", type=Duration(), help="Keep the load up for so long and say what was observed.")
 @click.option("--input-tokens", type=positive, metavar="N", help="Tokens of each prompt.")
 @click.option("--output-tokens", type=positive, metavar="N", help="Tokens of each reply.")
 @click.option("--shared-prefix", type=click.IntRange(min=0), default=0, metavar="N", help="N tokens more that all prompts share.")
@@ -85,9 +79,9 @@ positive = click.IntRange(min=1)
 @click.option("--goodput", multiple=True, metavar="M:MS", help="Count requests within limits: ttft:500 tpot:50 e2el:9000.")
 @click.option("--vantage", type=click.Choice([str(v) for v in Vantage]), help="Where the load comes from. Default: the host.")
 @click.option("--thorough", is_flag=True, help="60 s a point, each one twice.")
-@click.option("--stagger", type=Seconds(), help="Spread the first requests instead of sending them in one burst.")
+@click.option("--stagger", type=Duration(), help="Spread the first requests instead of sending them in one burst.")
 @click.option("--no-ignore-eos", is_flag=True, help="Let replies end by themselves.")
-@click.option("--stall", type=Seconds(), default=120.0, help="A reply without a byte for so long has failed. Default: 120s.")
+@click.option("--stall", type=Duration(), default=120.0, help="A reply without a byte for so long has failed. Default: 120s.")
 @click.option("--workers", type=click.IntRange(min=0), default=0, help="Processes of the load generator; 0 lets it choose.")
 @click.option("--seed", type=int, help="Of the prompts; default: new ones each run, so that no prefix cache can help.")
 @click.option("--insecure", is_flag=True, help="Do not check the server's certificate.")
@@ -97,6 +91,7 @@ positive = click.IntRange(min=1)
 @click.option("--csv", "csv_file", type=click.Path(dir_okay=False), metavar="FILE", help="One row a point.")
 @click.option("--yes", is_flag=True, help="Don't ask when the server is serving others.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@port_option
 @accept_new_option
 @config_option
 def bench(target: str | None, base_url: str | None, settings: Settings, accept_new: bool, **options: Any) -> None:
@@ -107,6 +102,8 @@ def bench(target: str | None, base_url: str | None, settings: Settings, accept_n
     """
     if base_url is not None and target is not None:
         raise click.UsageError("name either a TARGET or --base-url, not both")
+    if base_url is not None and options["port"] is not None:
+        raise click.UsageError("--port means a server of a TARGET; with --base-url the URL says the port")
     plan = plan_of(settings, options)
     prompts = read_prompts(options["prompts"], plan.endpoint)
     run(_bench(settings, target, base_url, plan, prompts, accept_new, options))
@@ -231,7 +228,7 @@ async def _bench(
         steps_of(plan)
     except ValueError as error:
         raise Fail(Exit.USAGE, f"readyroom: {error}") from None
-    opened = _by_url(base_url) if base_url is not None else _by_target(settings, target, accept_new, plan)
+    opened = _by_url(base_url) if base_url is not None else _by_target(settings, target, accept_new, options["port"])
     async with opened as (name, benchmarks, api):
         try:
             if not options["yes"]:
@@ -244,21 +241,20 @@ async def _bench(
         except ValueError as error:
             raise Fail(Exit.USAGE, str(error)) from None
     saved = save(result, options["save"], options["csv_file"])
-    with closing(open_record()) as record:
-        record.save_benchmark(name, result)
     if options["as_json"]:
-        print(json.dumps(document(result, saved), ensure_ascii=False))
+        print(json.dumps(document(result, saved), ensure_ascii=False), flush=True)
     else:
         from tui.cli.bench_view import report
 
         report(result, saved)
+    keep(lambda record: record.save_benchmark(name, result))
     return exit_code(result)
 
 
 def exit_code(result: Result) -> int:
     """1 when more failed than allowed or nothing completed; 130 when it was interrupted; 5 when the link was lost."""
     failed = sum(int(point.figures.get("failed") or 0) for point in result.points)
-    if result.stopped == "stopped by the user":
+    if result.stopped == STOPPED_BY_USER:
         return Exit.INTERRUPTED
     if failed > result.plan.max_failures or not any(point.figures.get("completed") for point in result.points):
         return Exit.NEGATIVE
@@ -289,7 +285,7 @@ async def _by_url(url: str) -> AsyncIterator[tuple[str, "Benchmarks", "ApiClient
 
 @asynccontextmanager
 async def _by_target(
-    settings: Settings, target: str | None, accept_new: bool, plan: Plan
+    settings: Settings, target: str | None, accept_new: bool, port: int | None
 ) -> AsyncIterator[tuple[str, "Benchmarks", "ApiClient"]]:
     from tui.cli.asking import terminal_asker
     from tui.host.open import open_host
@@ -300,7 +296,7 @@ async def _by_target(
     if not deployment.allow_bench:
         raise Fail(Exit.USAGE, f"{name}: the configuration says allow_bench = false: this server is not to be benchmarked")
     # The session is not entered: nothing is to be watched here, only its host and its API are used.
-    session = open_session(settings, target, asker=terminal_asker(), accept_new=accept_new)
+    session = open_session(settings, target, asker=terminal_asker(), accept_new=accept_new, port=port)
     async with session.host:
         await session.host.connect()
         await attached(session)
@@ -314,6 +310,7 @@ async def _by_target(
 
 async def _ask_first(name: str, plan: Plan, api: "ApiClient") -> None:
     """Asks before a server that serves others is loaded; refuses where nobody can be asked. Raises Fail or click.Abort."""
+    from tui.cli.asking import confirm
     from tui.host.api import ApiError
 
     try:
@@ -330,7 +327,8 @@ async def _ask_first(name: str, plan: Plan, api: "ApiClient") -> None:
     )
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise Fail(Exit.USAGE, f"{words} Say --yes to do it anyway")
-    await asyncio.to_thread(click.confirm, words + " Go on?", abort=True, err=True)
+    if not await confirm(words + " Go on?"):
+        raise click.Abort
 
 
 async def _show(benchmarks: "Benchmarks", plan: Plan, prompts: list[dict[str, Any]] | None, as_json: bool) -> Result:

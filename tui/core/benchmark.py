@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+STOPPED_BY_USER = "stopped by the user"
+
 
 class Vantage(StrEnum):
     """Where the load generator runs: on the GPU host, here against a URL, or here through the SSH connection."""
@@ -103,7 +105,7 @@ class Result:
     points: tuple[Point, ...] = ()
     deviations: tuple[str, ...] = ()
     stopped: str | None = None
-    """Why it ended before its plan: "stopped by the user", "link lost" …; None when complete."""
+    """Why it ended before its plan: STOPPED_BY_USER, "link lost" …; None when complete."""
     started_at: float | None = None
     path: str | None = None
     """Where the result was kept as JSON."""

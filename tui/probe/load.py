@@ -29,7 +29,7 @@ from tui.probe.load_ask import Caller
 from tui.probe.load_http import target_of
 from tui.probe.load_machine import MachineUse
 from tui.probe.load_net import Address, kind_of, resolve, tls_context
-from tui.probe.load_prompts import Refused, settle_fields, settle_lengths
+from tui.probe.load_prompts import Refused, settle_fields, settle_lengths, settle_model
 from tui.probe.load_server import Gauges, metrics_lines
 from tui.probe.load_workers import Share, carry
 from tui.wire.metrics import COMPLETED, detail, percentile, summary
@@ -83,9 +83,8 @@ def play(arguments: Dict[str, Any], link: Link) -> None:
     plan = {name: value for name, value in arguments.items() if name != "role"}
     try:
         address, caller = _reach(plan)
-        notes = _settle_model(plan, caller)
-        fields, more, _ = settle_fields(caller, plan)
-        notes += more
+        settle_model(caller, plan)
+        fields, notes, _ = settle_fields(caller, plan)
         lengths, more = settle_lengths(caller, plan, fields)
         notes += more
     except Refused as refused:
@@ -139,23 +138,6 @@ def _reach(plan: Dict[str, Any]) -> Tuple[Address, Caller]:
         headers["Content-Type"] = "application/json"
         return address, Caller(target, [address], context, headers, plan.get("version", ""))
     raise last or OSError("no address")
-
-
-def _settle_model(plan: Dict[str, Any], caller: Caller) -> List[str]:
-    """Which model is meant. Raises Refused when the server has several and none was named."""
-    if plan.get("model"):
-        return []
-    status, reply = caller.ask_json("GET", "/v1/models")
-    data = reply.get("data") if isinstance(reply, dict) else None
-    entries = [entry for entry in data if isinstance(entry, dict)] if isinstance(data, list) else []
-    names = [entry["id"] for entry in entries if isinstance(entry.get("id"), str)]
-    if status != 200 or not names:
-        raise Refused("http_%d" % status, "GET /v1/models names no model: name one with --model")
-    roots = {entry.get("root") for entry in entries}
-    if len(names) > 1 and len(roots) > 1:
-        raise Refused("model", "the server has several models, name one with --model: " + ", ".join(names))
-    plan["model"] = names[0]
-    return []
 
 
 def _longest(caller: Caller, plan: Dict[str, Any]) -> Optional[int]:

@@ -136,6 +136,22 @@ class Prompts:
 # -- what the server takes, and how it counts --------------------------------------------------------------------------------------
 
 
+def settle_model(caller: Caller, plan: Dict[str, Any]) -> None:
+    """Sets `plan["model"]` where it isn't. Raises Refused when the server has several and none was named."""
+    if plan.get("model"):
+        return
+    status, reply = caller.ask_json("GET", "/v1/models")
+    data = reply.get("data") if isinstance(reply, dict) else None
+    entries = [entry for entry in data if isinstance(entry, dict)] if isinstance(data, list) else []
+    names = [entry["id"] for entry in entries if isinstance(entry.get("id"), str)]
+    if status != 200 or not names:
+        raise Refused("http_%d" % status, "GET /v1/models names no model: name one with --model")
+    roots = {str(entry.get("root")) for entry in entries}
+    if len(names) > 1 and len(roots) > 1:
+        raise Refused("model", "the server has several models, name one with --model: " + ", ".join(names))
+    plan["model"] = names[0]
+
+
 def settle_fields(caller: Caller, plan: Dict[str, Any]) -> Tuple[Dict[str, Any], List[str], Optional[int]]:
     """The fields that this server takes beside the prompt, notes on those it doesn't, and prompt tokens of a short prompt.
 

@@ -20,19 +20,18 @@ from typing import Any
 import msgspec
 import platformdirs
 
-from tui.core.benchmark import Plan, Point, Progress, Result, Vantage
+from tui.core.benchmark import STOPPED_BY_USER, Plan, Point, Progress, Result, Vantage
 from tui.core.benchmark_plan import LONGEST, LONGEST_MARGIN, LONGEST_OUTPUT, Step, past_the_knee, steps_of
 from tui.core.benchmark_report import BASE_DEVIATIONS, heading, notes_of
 from tui.core.benchmark_server import series, server_figures
 from tui.core.benchmark_soak import engine_gpus
 from tui.core.gpu import GpuSample
+from tui.core.text import clean
 from tui.host.base import Host, HostError, NotPermitted, ProbeFailed
 from tui.services.benchmark_probe import BenchmarkRefused, Generator, LoadSource, Measured, Server
 from tui.services.session import Session
 
 __all__ = ["BenchmarkRefused", "BenchmarkRunning", "Benchmarks", "Server"]
-
-STOPPED_BY_USER = "stopped by the user"
 
 
 class BenchmarkRunning(Exception):
@@ -76,7 +75,8 @@ class Benchmarks:
         """The benchmarks of a deployment: its API, its key, the samples of its GPUs (those of the watching session by default)."""
         deployment = session.deployment
         headers = dict(deployment.headers)
-        if session.api_key:
+        # a configured header wins over the key, as it does where the API is asked
+        if session.api_key and not any(name.lower() == "authorization" for name in headers):
             headers["Authorization"] = f"Bearer {session.api_key}"
         return cls(
             session.name,
@@ -336,6 +336,8 @@ def _point(plan: Plan, model: str, step: Step, measured: Measured, gpu: dict[str
     """vLLM's keys first, ours behind them."""
     assert measured.figures is not None
     found = dict(measured.figures)
+    examples = found.get("error_examples") or ()
+    found["error_examples"] = [{**example, "message": clean(str(example["message"]))[:300]} for example in examples]
     figures = heading(plan, model, step.concurrency, measured.begin or time.time())
     figures.update(found)
     completed = int(found["completed"])

@@ -16,6 +16,9 @@ from tui.host.base import Host, ProbeFailed, ProbeStream
 UNREACHED = ("connect", "connection_refused", "connect_timeout", "name_unknown", "tls", "closed", "reset")
 """Kinds of refusal that mean that no server answered at all."""
 
+RECORDS_LIMIT = 64 << 20
+"""Bytes of unpacked records in one frame: 512 requests, a 20-byte gap between tokens for each of 6,000 tokens."""
+
 
 class BenchmarkRefused(Exception):
     """The server takes no such benchmark. `kind` is a kind of failure (`connection_refused`, `http_404`, …)."""
@@ -183,12 +186,11 @@ class Generator:
                 case "progress":
                     yield frame
                 case "records" if detail is not None:
-                    arrays = json.loads(zlib.decompress(base64.b64decode(frame["z"])))
-                    for name, values in arrays.items():
+                    for name, values in _arrays(str(frame["z"])).items():
                         detail.setdefault(name, []).extend(values)
                 case "point":
                     yield Measured(
-                        _cleaned(frame["figures"]),
+                        frame["figures"],
                         dict(frame["client"]),
                         tuple(frame["before"]),
                         tuple(frame["after"]),
@@ -217,10 +219,16 @@ def _read_ca(path: str | None) -> str | None:
         return file.read()
 
 
-def _cleaned(figures: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The figures with the server's own words cleaned."""
-    if figures is None:
-        return None
-    for example in figures.get("error_examples") or ():
-        example["message"] = clean(str(example["message"]))[:300]
-    return figures
+def _arrays(packed: str) -> dict[str, list[Any]]:
+    """The arrays of one frame. Raises ProbeFailed for what is none, or unpacks to more than any real one."""
+    unpacking = zlib.decompressobj()
+    try:
+        data = unpacking.decompress(base64.b64decode(packed), RECORDS_LIMIT)
+        if unpacking.unconsumed_tail or not unpacking.eof:
+            raise ProbeFailed(f"the load generator's records are cut, or larger than {RECORDS_LIMIT >> 20} MiB in one piece")
+        arrays = json.loads(data)
+    except (zlib.error, ValueError, RecursionError) as error:
+        raise ProbeFailed(f"the load generator's records can't be read: {clean(str(error))}") from None
+    if not isinstance(arrays, dict) or not all(isinstance(values, list) for values in arrays.values()):
+        raise ProbeFailed("the load generator's records are no arrays")
+    return arrays

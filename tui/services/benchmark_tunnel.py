@@ -9,7 +9,7 @@ import json
 import time
 from array import array
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 from typing import Any
 
 import httpx
@@ -18,9 +18,9 @@ from tui.core.benchmark import Plan, Vantage
 from tui.core.benchmark_plan import Step
 from tui.core.text import clean
 from tui.host.base import Host, HostError
-from tui.probe.load_ask import Caller
+from tui.probe.load_ask import MAX_REPLY_BYTES, Caller
 from tui.probe.load_http import target_of
-from tui.probe.load_prompts import PATHS, Prompts, Refused, settle_fields, settle_lengths
+from tui.probe.load_prompts import PATHS, Prompts, Refused, settle_fields, settle_lengths, settle_model
 from tui.probe.load_server import metrics_lines
 from tui.probe.load_stream import Failure, Stream
 from tui.services.benchmark_probe import BenchmarkRefused, LoadSource, Measured, Server
@@ -40,7 +40,8 @@ async def open_tunnel(
 ) -> LoadSource:
     """A load source behind the host's transport. Raises BenchmarkRefused; ValueError for a bad URL or header."""
     verify: Any = server.ca_file or plan.verify_tls
-    headers = {**server.headers, **plan.headers, "User-Agent": f"readyroom/{version}", "Content-Type": "application/json"}
+    own = {"User-Agent": f"readyroom/{version}", "Content-Type": "application/json", "Accept-Encoding": "identity"}
+    headers = {**server.headers, **plan.headers, **own}
     limits = httpx.Timeout(30.0, read=plan.stall_s)
     client = await stack.enter_async_context(
         httpx.AsyncClient(transport=host.transport(verify=verify), headers=headers, timeout=limits)
@@ -63,11 +64,17 @@ class _Bridge(Caller):
 
     async def _request(self, method: str, path: str, body: dict[str, Any] | None) -> tuple[int, bytes]:
         try:
-            reply = await self._client.request(method, self._base + path, content=None if body is None else json.dumps(body))
+            data = None if body is None else json.dumps(body)
+            async with self._client.stream(method, self._base + path, content=data) as reply:
+                pieces = bytearray()
+                async for piece in reply.aiter_raw():
+                    pieces += piece
+                    if len(pieces) > MAX_REPLY_BYTES:
+                        raise ValueError(f"the reply to {path} is larger than {MAX_REPLY_BYTES} bytes")
         except httpx.HTTPError as error:
             cause = error.__cause__
             raise OSError(cause.cause if isinstance(cause, HostError) else str(error) or type(error).__name__) from None
-        return reply.status_code, reply.content
+        return reply.status_code, bytes(pieces)
 
     def close(self) -> None:
         pass
@@ -112,15 +119,11 @@ class _Tunnel:
             raise BenchmarkRefused(error.kind, clean(str(error))) from None
         except OSError as error:
             raise BenchmarkRefused("connect", clean(str(error))) from None
+        except ValueError as error:
+            raise BenchmarkRefused("bad_http", clean(str(error))) from None
 
     def _settle(self) -> None:
-        if not self._fields["model"]:
-            status, reply = self._bridge.ask_json("GET", "/v1/models")
-            entries = reply.get("data") if isinstance(reply, dict) else None
-            names = [entry.get("id") for entry in entries or () if isinstance(entry, dict)]
-            if status != 200 or not names:
-                raise Refused(f"http_{status}", "GET /v1/models names no model: name one with --model")
-            self._fields["model"] = str(names[0])
+        settle_model(self._bridge, self._fields)
         fields, notes, _ = settle_fields(self._bridge, self._fields)
         lengths, more = settle_lengths(self._bridge, self._fields, fields)
         self._prompts = Prompts(self._fields, lengths, fields)
@@ -147,16 +150,18 @@ class _Tunnel:
         streams = min(asked, MOST_STREAMS)
         if warmup:
             warm = _Run(self, {"concurrency": streams, "requests": streams}, WARM_UP_TOKENS)
-            async for progress in warm.carry():
-                yield {**progress, "stage": "warm-up"}
+            async with aclosing(warm.carry()) as news:
+                async for progress in news:
+                    yield {**progress, "stage": "warm-up"}
         before = tuple((await asyncio.to_thread(metrics_lines, self._bridge))[1])
         if self._stopping.is_set():
             yield Measured(None, {}, before, before, {}, "stopped", time.time(), None)
             return
         run = _Run(self, order, None)
         cpu = time.process_time()
-        async for progress in run.carry():
-            yield progress
+        async with aclosing(run.carry()) as news:
+            async for progress in news:
+                yield progress
         cpu = time.process_time() - cpu
         after = tuple((await asyncio.to_thread(metrics_lines, self._bridge))[1])
         figures = await asyncio.to_thread(

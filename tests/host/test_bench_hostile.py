@@ -1,0 +1,133 @@
+"""Benchmarks of servers that send escape sequences, bombs and endless replies, from both places that a load can come from."""
+
+import asyncio
+import base64
+import gzip
+import json
+import zlib
+from contextlib import AsyncExitStack, aclosing
+from pathlib import Path
+
+import pytest
+from scripted_server import SSE, Exchange, scripted
+
+from tui.core.benchmark import Plan, Vantage
+from tui.core.benchmark_plan import steps_of
+from tui.host.base import ProbeFailed
+from tui.host.local import LocalHost
+from tui.services.benchmark import BenchmarkRefused, Benchmarks, Server, collect
+from tui.services.benchmark_probe import RECORDS_LIMIT, _arrays
+from tui.services.benchmark_tunnel import open_tunnel
+
+SOURCES = [Vantage.HOST, Vantage.TUNNEL]
+HOSTILE = "over\x1b]52;c;aGk=\x07loaded\x1b[2J\u202e"
+
+
+def plan(vantage: Vantage, **more: object) -> Plan:
+    return Plan(concurrency=(1,), requests=2, input_tokens=16, output_tokens=3, vantage=vantage, **more)  # type: ignore[arg-type]
+
+
+async def bench(url: str, state: Path, asked: Plan) -> dict[str, object]:
+    async with LocalHost() as host:
+        await host.connect()
+        benchmarks = Benchmarks("box", Server(url), host=host, open_local=LocalHost, state=state)
+        return (await collect(benchmarks, asked)).points[0].figures
+
+
+@pytest.mark.parametrize("vantage", SOURCES)
+async def test_a_servers_words_are_cleaned(tmp_path: Path, vantage: Vantage) -> None:
+    def script(exchange: Exchange) -> None:
+        exchange.plain("503 Service Unavailable", json.dumps({"error": {"message": HOSTILE}}).encode())
+
+    with scripted(script) as server:
+        figures = await bench(server.url, tmp_path, plan(vantage))
+    assert figures["errors_by_kind"] == {"http_503": 2}
+    examples = figures["error_examples"]
+    assert isinstance(examples, list)
+    assert {example["message"] for example in examples} == {"overloaded"}
+
+
+@pytest.mark.parametrize("vantage", SOURCES)
+async def test_of_several_models_none_is_taken_silently(tmp_path: Path, vantage: Vantage) -> None:
+    def models(exchange: Exchange) -> None:
+        if exchange.path == "/v1/models":
+            exchange.plain("200 OK", b'{"data": [{"id": "chat", "root": "a"}, {"id": "embed", "root": "b"}]}')
+        else:
+            server.single(exchange)
+
+    with scripted(lambda exchange: exchange.reply()) as server:
+        server.answer = models
+        with pytest.raises(BenchmarkRefused, match="several models, name one with --model: chat, embed"):
+            await bench(server.url, tmp_path, plan(vantage))
+        figures = await bench(server.url, tmp_path, plan(vantage, model="chat"))
+    assert figures["completed"] == 2
+
+
+async def test_through_the_connection_nothing_is_unpacked_and_no_reply_is_endless(tmp_path: Path) -> None:
+    """A packed reply is none that was asked for; a page without an end is left."""
+    asked: list[str] = []
+    page = b"vllm:num_requests_running 0\n"
+
+    def answers(exchange: Exchange) -> None:
+        asked.append(exchange.headers.get("accept-encoding", ""))
+        if exchange.path == "/metrics":
+            size = 1 << 30
+            exchange.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size)
+            while True:  # until the client hangs up
+                exchange.send(page * 4096)
+        elif exchange.path == "/v1/models":
+            packed = gzip.compress(b'{"data": [{"id": "packed"}]}')
+            exchange.plain("200 OK", packed, b"Content-Encoding: gzip\r\n")
+        else:
+            server.single(exchange)
+
+    with scripted(lambda exchange: exchange.reply()) as server:
+        server.answer = answers
+        with pytest.raises(BenchmarkRefused, match="names no model"):
+            await bench(server.url, tmp_path, plan(Vantage.TUNNEL))
+        figures = await bench(server.url, tmp_path, plan(Vantage.TUNNEL, model="m"))
+    assert figures["completed"] == 2
+    assert set(asked) == {"identity"}
+
+
+async def test_closing_a_point_through_the_connection_closes_its_requests(tmp_path: Path) -> None:
+    """At once: nothing of it waits for the garbage collector."""
+
+    def endless(exchange: Exchange) -> str:
+        exchange.send(SSE)
+        exchange.token()
+        exchange.wait_closed()
+        return "close"
+
+    asked = plan(Vantage.TUNNEL)
+    with scripted(endless) as server:
+        async with LocalHost() as host, AsyncExitStack() as stack:
+            await host.connect()
+            source = await open_tunnel(host, Server(server.url), asked, None, "0", stack)
+            before = asyncio.all_tasks()
+            measuring = source.measure(0, steps_of(asked)[0], limits={}, detailed=False, workers=0)
+            async with aclosing(measuring) as news:
+                async for progress in news:
+                    assert isinstance(progress, dict)
+                    if progress["in_flight"] == 1:
+                        break
+            assert asyncio.all_tasks() == before
+
+
+def pack(data: bytes) -> str:
+    return base64.b64encode(zlib.compress(data)).decode()
+
+
+def test_records_are_unpacked_up_to_a_limit() -> None:
+    assert _arrays(pack(b'{"ttfts": [0.5, 1]}')) == {"ttfts": [0.5, 1]}
+    bomb = pack(b'{"ttfts": [' + b" " * (RECORDS_LIMIT + 1) + b"]}")
+    assert len(bomb) < 200_000
+    for bad, words in [
+        (bomb, "larger than 64 MiB"),
+        (pack(b'{"ttfts": []}')[:16], "cut"),
+        ("a", "can't be read"),
+        (pack(b"[" * 100_000), "can't be read"),
+        (pack(b'{"ttfts": 1}'), "no arrays"),
+    ]:
+        with pytest.raises(ProbeFailed, match=words):
+            _arrays(bad)
