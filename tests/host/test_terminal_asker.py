@@ -3,9 +3,12 @@
 import os
 import pty
 import select
+import signal
 import subprocess
 import sys
+import termios
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -72,3 +75,51 @@ def test_nobody_is_asked_without_a_terminal() -> None:
         [sys.executable, "-c", ASK], check=True, stdin=subprocess.DEVNULL, capture_output=True, text=True, start_new_session=True
     )
     assert done.stdout == "nobody\n"
+
+
+LEAVE = """
+import asyncio, sys
+from tui.cli import main
+from tui.cli.asking import TerminalAsker, confirm
+
+async def ask():
+    if sys.argv[1] == "confirm":
+        await confirm("Go on?")
+    else:
+        await TerminalAsker().secret("me@gpu-box", "Password:", sys.argv[1] == "shown")
+
+main.cli.main = lambda **_: asyncio.run(ask())
+main.main()
+"""
+
+
+@pytest.mark.filterwarnings("ignore:.*forkpty.*:DeprecationWarning")
+@pytest.mark.parametrize("kind", ["hidden", "shown", "confirm"])
+@pytest.mark.parametrize("how", ["key", "term"])
+def test_an_interrupted_question_ends_at_once_and_leaves_the_terminal_as_it_was(kind: str, how: str) -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(sys.executable, [sys.executable, "-c", LEAVE, kind])
+    shown, deadline, asked, status = b"", time.monotonic() + 20, False, None
+    try:
+        while status is None:
+            assert time.monotonic() < deadline, f"it still waits for a line: {shown!r}"
+            if select.select([terminal], [], [], 0.1)[0]:
+                with suppress(OSError):
+                    shown += os.read(terminal, 4096)
+            if not asked and (b"Password:" in shown or b"Go on?" in shown):
+                asked = True
+                assert bool(termios.tcgetattr(terminal)[3] & termios.ECHO) == (kind != "hidden")
+                if how == "key":
+                    os.write(terminal, b"\x03")
+                else:
+                    os.kill(pid, signal.SIGTERM)
+            ended, code = os.waitpid(pid, os.WNOHANG)
+            status = os.waitstatus_to_exitcode(code) if ended else None
+        assert status == 130
+        assert termios.tcgetattr(terminal)[3] & termios.ECHO
+    finally:
+        if status is None:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        os.close(terminal)

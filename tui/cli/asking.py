@@ -1,11 +1,15 @@
 """Asks the person at the terminal what a login needs; where there is no terminal, nobody is asked."""
 
 import asyncio
-import getpass
 import os
+import select
+import termios
+from typing import Any
 
 from tui.core.text import clean
 from tui.host.base import Asker
+
+LONGEST_ANSWER = 4096
 
 
 class TerminalAsker:
@@ -27,19 +31,71 @@ class TerminalAsker:
     async def _ask(self, question: str, *, echo: bool) -> str | None:
         # Several hosts may log in at once: one question at a time.
         async with self._turn:
-            return await asyncio.to_thread(_read, question, echo)
+            return await ask(question, echo=echo)
 
 
-def _read(question: str, echo: bool) -> str | None:
+async def ask(question: str, *, echo: bool = True) -> str | None:
+    """What the person types after the question, without its line's end; None where it was left (ctrl+d) or nobody is there.
+
+    A cancelled question is left at once, and the terminal shows again what is typed.
+    """
+    left, leave = os.pipe()
+    reading = asyncio.ensure_future(asyncio.to_thread(_read, question, echo, left))
     try:
-        if not echo:
-            return getpass.getpass(question)
-        with open("/dev/tty", "r+b", buffering=0) as terminal:
-            terminal.write(question.encode(errors="replace"))
-            line = terminal.readline()
-            return line.decode(errors="replace").rstrip("\r\n") if line else None
-    except (EOFError, KeyboardInterrupt, OSError):
+        return await asyncio.shield(reading)
+    finally:
+        os.close(leave)
+        await asyncio.wait([reading])
+
+
+async def confirm(question: str) -> bool:
+    """Whether the person says yes."""
+    answer = await ask(f"{question} [y/N] ")
+    return answer is not None and answer.strip().lower() in ("y", "yes")
+
+
+def _read(question: str, echo: bool, left: int) -> str | None:
+    """Reads a line from the terminal until `left` can be read: a thread that blocked in `read` would hold up the program's end."""
+    terminal = -1
+    try:
+        terminal = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+        before = None if echo else _without_echo(terminal)
+        try:
+            os.write(terminal, question.encode(errors="replace"))
+            return _line(terminal, left)
+        finally:
+            if before is not None:
+                termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+            if not echo:
+                os.write(terminal, b"\n")  # the one that was typed is not shown
+    except (OSError, termios.error):
         return None
+    finally:
+        os.close(left)
+        if terminal >= 0:
+            os.close(terminal)
+
+
+def _line(terminal: int, left: int) -> str | None:
+    typed = b""
+    while len(typed) < LONGEST_ANSWER:
+        ready, _, _ = select.select([terminal, left], [], [])
+        if left in ready:
+            return None
+        piece = os.read(terminal, LONGEST_ANSWER)
+        typed += piece
+        if not piece or typed.endswith(b"\n"):
+            break
+    return typed.decode(errors="replace").rstrip("\r\n") if typed else None
+
+
+def _without_echo(terminal: int) -> list[Any]:
+    """Has the terminal hide what is typed; what it was before. What was typed ahead is dropped."""
+    before = termios.tcgetattr(terminal)
+    hiding = termios.tcgetattr(terminal)
+    hiding[3] &= ~termios.ECHO
+    termios.tcsetattr(terminal, termios.TCSAFLUSH, hiding)
+    return before
 
 
 def terminal_asker() -> Asker | None:
