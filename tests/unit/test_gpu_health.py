@@ -210,6 +210,14 @@ def test_health_of_one(gpu: Gpu, says: str | None) -> None:
     assert found == ([says] if says else [])
 
 
+def test_what_a_dead_engine_left_says_how_to_end_it() -> None:
+    worker = GpuProcess(1327, "VLLM::Worker_TP", 139394.0, False)
+    sample = GpuSample((Gpu(0, processes=(worker,)),))
+    held = "GPU 0: 139,394 MiB held by VLLM::Worker_TP (pid 1327), "
+    assert health(sample) == (held + "not the engine's",)
+    assert health(sample, {1327}) == (held + "left over from the dead engine: end pid 1327",)
+
+
 def test_a_gap_in_the_indices_is_a_missing_gpu() -> None:
     assert health(GpuSample((Gpu(0), Gpu(2)))) == ("GPU 1 is missing: the driver lists 2 of 3",)
 

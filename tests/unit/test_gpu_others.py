@@ -3,9 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from tui.core.deployment import DeploymentState
+from tui.core.deployment import DeploymentState, ServerSeen
 from tui.core.gpu import Gpu, GpuProcess, GpuSample
-from tui.core.gpu_others import engine_gone, held_by_others, others_mib, what_to_do
+from tui.core.gpu_others import engine_gone, held_by_others, leftovers, others_mib, what_to_do
 from tui.core.logs.state import Failure, LoadState, Phase
 
 TOTAL = 97887.0
@@ -43,6 +43,30 @@ def test_how_much_is_not_the_engines(held: Gpu, gone: bool, mib: float) -> None:
 def test_an_engine_is_gone_when_its_log_ended_and_nothing_answers() -> None:
     assert engine_gone(state())
     assert not engine_gone(state(load=replace(FAILED, phase=Phase.LOADING)))
+
+
+WORKER = GpuProcess(1327, "VLLM::Worker_TP", 40000.0, engine=False, parent=900)
+OTHER_SERVER = ServerSeen(30, "vllm", "another", "port 9000", "lena", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("process", "load", "orphans", "servers", "left"),
+    [
+        (WORKER, FAILED, (), (), True),
+        (WORKER, FAILED, (), (OTHER_SERVER,), False),  # the other server's, for all that can be told
+        (WORKER, FAILED, (1327,), (OTHER_SERVER,), True),
+        (WORKER, FAILED, (900,), (OTHER_SERVER,), True),  # its EngineCore is left over
+        (WORKER, replace(FAILED, phase=Phase.LOADING), (), (), False),
+        (WORKER, replace(FAILED, phase=Phase.LOADING), (1327,), (), True),  # it is in the way of the next start
+        (replace(WORKER, engine=True), FAILED, (), (), False),  # the engine is ending just now
+        (LENAS, FAILED, (), (), False),
+    ],
+)
+def test_what_a_dead_engine_left(
+    process: GpuProcess, load: LoadState, orphans: tuple[int, ...], servers: tuple[ServerSeen, ...], left: bool
+) -> None:
+    seen = replace(state(gpu(0, 50000.0, process), load=load, orphans=orphans), servers=servers)
+    assert leftovers(seen) == (frozenset({process.pid}) if left else frozenset())
 
 
 @pytest.mark.parametrize(

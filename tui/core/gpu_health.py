@@ -6,7 +6,7 @@ only when nearly all agree already: then the one that doesn't is worth a word.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from statistics import median
 from typing import Final
 
@@ -260,8 +260,11 @@ def growth_mib_per_hour(points: Sequence[tuple[float, float]]) -> float | None:
 # -- what is wrong -----------------------------------------------------------------------------------------------------------------
 
 
-def health(sample: GpuSample) -> tuple[str, ...]:
-    """What is wrong with the GPUs, the worst first, one line each; empty when nothing is."""
+def health(sample: GpuSample, leftovers: Collection[int] = ()) -> tuple[str, ...]:
+    """What is wrong with the GPUs, the worst first, one line each; empty when nothing is.
+
+    `leftovers` are the pids of processes whose engine is gone (`gpu_others.leftovers`).
+    """
     out = [f"GPU {gpu.index}: {gpu.error}" for gpu in sample.gpus if gpu.error is not None]
     present = [gpu.index for gpu in sample.gpus]
     if present and not sample.part:
@@ -279,12 +282,12 @@ def health(sample: GpuSample) -> tuple[str, ...]:
         out.extend(f"GPU {gpu.index}: {one}" for one in _limits(gpu))
     out.extend(_stragglers(sample.gpus))
     for gpu in sample.gpus:
-        foreign = [process for process in gpu.processes if process.engine is False and (process.memory_mib or 0.0) >= 1.0]
-        out.extend(
-            f"GPU {gpu.index}: {_mib(process.memory_mib or 0.0)} MiB held by {process.name or 'a process'} (pid {process.pid}), "
-            "not the engine's"
-            for process in foreign
-        )
+        for process in gpu.processes:
+            left = process.pid in leftovers
+            if (process.engine is False or left) and (process.memory_mib or 0.0) >= 1.0:
+                whose = f"left over from the dead engine: end pid {process.pid}" if left else "not the engine's"
+                held = f"{_mib(process.memory_mib or 0.0)} MiB held by {process.name or 'a process'} (pid {process.pid})"
+                out.append(f"GPU {gpu.index}: {held}, {whose}")
     return tuple(out)
 
 

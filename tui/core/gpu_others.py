@@ -14,6 +14,8 @@ from tui.core.logs.state import Phase
 
 WORTH_MIB: Final = 1024.0
 """Memory of another process that is worth a word."""
+WORKERS: Final = ("VLLM::", "vllm::", "sglang::")
+"""How the titles of engines' processes begin."""
 
 
 def engine_gone(state: DeploymentState) -> bool:
@@ -37,9 +39,21 @@ def others_mib(gpu: Gpu, gone: bool = False) -> float:
     return known
 
 
-def left_behind(process: GpuProcess, orphans: Sequence[int] = ()) -> bool:
-    """Whether it is a worker of an engine that is gone: it serves nobody."""
-    return process.rank is not None or process.pid in orphans
+def left_behind(process: GpuProcess, state: DeploymentState) -> bool:
+    """Whether it is a process of an engine that is gone: it serves nobody.
+
+    It is an orphan, or a worker of one; or a worker where no server runs any more. Workers of a server that lives are not.
+    """
+    if process.pid in state.orphans or process.parent in state.orphans:
+        return True
+    worker = process.rank is not None or process.name.startswith(WORKERS)
+    return worker and process.engine is not True and engine_gone(state) and not state.servers
+
+
+def leftovers(state: DeploymentState) -> frozenset[int]:
+    """The pids that hold memory of the GPUs for an engine that is gone."""
+    gpus = state.gpus.gpus if state.gpus else ()
+    return frozenset(one.pid for gpu in gpus for one in gpu.processes if left_behind(one, state))
 
 
 def free_gpus(gpus: Sequence[Gpu]) -> list[int]:
@@ -65,7 +79,7 @@ def what_to_do(state: DeploymentState) -> list[str]:
         return []
     steps = []
     holders = {process.pid: process for _, _, processes in held for process in processes}
-    mine = [pid for pid, process in holders.items() if left_behind(process, state.orphans)]
+    mine = [pid for pid, process in holders.items() if left_behind(process, state)]
     foreign = [process for pid, process in holders.items() if pid not in mine]
     if mine:
         steps.append(f"end what an earlier engine left behind: kill {' '.join(map(str, sorted(mine)))}; then start again")

@@ -2,6 +2,7 @@
 
 from tui.core.deployment import DeploymentState
 from tui.core.gpu_health import health
+from tui.core.gpu_others import leftovers
 
 
 class News:
@@ -39,4 +40,4 @@ class News:
         if state.load is not None and state.load.lines:
             self.tell("log", state.load.errors)
         if state.gpus is not None:
-            self.tell("gpus", len(health(state.gpus)))
+            self.tell("gpus", len(health(state.gpus, leftovers(state))))

@@ -113,7 +113,7 @@ def _because(state: DeploymentState, failure: Failure) -> list[Content]:
         )
         out.append(line(f"GPU {gpu.index} holds ", (f"{gib(mib)} GiB", BW), f" {whose}"))
         for one in holders[:2]:
-            idle = label("  left behind") if left_behind(one, state.orphans) else ""
+            idle = label("  left behind") if left_behind(one, state) else ""
             out.append(line((f"pid {one.pid}", B), f" {one.name}", label(f"  {one.user}" if one.user else ""), idle))
     if len(held) > 2:
         out.append(line(label(f"and so do {len(held) - 2} more GPUs")))

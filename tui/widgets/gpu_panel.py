@@ -1,6 +1,6 @@
 """The GPUs: a bar each, as rows, in columns, or as one strip; what is odd, what is free, what is wrong."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from math import ceil
 from typing import ClassVar
 
@@ -15,7 +15,7 @@ from tui.core.deployment import DeploymentState
 from tui.core.gpu import Gpu, GpuSample
 from tui.core.gpu_health import health, uniformity
 from tui.core.gpu_order import KINDS, ORDERS, listed
-from tui.core.gpu_others import WORTH_MIB, engine_gone, others_mib
+from tui.core.gpu_others import WORTH_MIB, engine_gone, leftovers, others_mib
 from tui.messages import GpuOpened
 from tui.widgets.figure import Figure
 from tui.widgets.figures import (
@@ -137,9 +137,9 @@ def legend(state: DeploymentState, sample: GpuSample) -> Content:
     return line(("▒ ", W), label("not the engine's: "), (gib(sum(held.values())), BW), label(f" GiB on {where}"))
 
 
-def notes(sample: GpuSample, age: float | None) -> list[Content]:
+def notes(sample: GpuSample, age: float | None, left: Collection[int] = ()) -> list[Content]:
     """What is wrong or unusual, one line each."""
-    out = [line(("▲ ", W), one) for one in health(sample)]
+    out = [line(("▲ ", W), one) for one in health(sample, left)]
     if sample.late:
         out.append(
             line(("▲ ", W), "the driver does not answer: last known values" + (f", {age:.0f} s old" if age is not None else ""))
@@ -235,7 +235,12 @@ class GpuPanel(Figure):
         if not sample.gpus:
             return rows(line(("▲ ", W), sample.note or "no GPU on this host"), *_machine_memory(self.state, width))
         unmet = [line(("▲ ", W), one) for one in unmet_of_gpus(self.state)]
-        said = [summary(sample), *unmet, legend(self.state, sample), *notes(sample, self.moment.since(sample.received_at))]
+        said = [
+            summary(sample),
+            *unmet,
+            legend(self.state, sample),
+            *notes(sample, self.moment.since(sample.received_at), leftovers(self.state)),
+        ]
         said = [one for one in said if one]
         room = height - 1
         top: list[Content] = []
