@@ -113,6 +113,8 @@ class MainScreen(WorkScreen):
 
         self.set_reactive(MainScreen.conversation, Conversation(system=self.system_prompt))
         await furnish(self)
+        if not self.log_pane.children:
+            return  # the app is leaving
         self.furnished = True
         self.shown = self.state
         self._arrange()
