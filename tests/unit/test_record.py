@@ -2,6 +2,8 @@
 
 import sqlite3
 import stat
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from tui.core.benchmark import Plan, Point, Result, Vantage
 from tui.core.comparison import compare, differences
 from tui.core.logs.state import Failure, Loader, LoadState, PhaseSpan
 from tui.core.logs.state import Phase as P
-from tui.record.report import markdown
+from tui.record.report import markdown, write_report
 from tui.record.store import Record, RecordError, benchmark_of
 
 LOAD = LoadState(
@@ -120,6 +122,38 @@ def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     db.close()
     with pytest.raises(RecordError, match="newer readyroom"):
         Record(path).runs()
+
+
+def test_it_may_be_used_from_any_thread_and_keeps_a_start_once(tmp_path: Path) -> None:
+    record = Record(tmp_path / "record.sqlite")
+    with ThreadPoolExecutor(8) as threads:
+        kept = list(threads.map(lambda at: record.save_load("kimi", LOAD, at=at), map(float, range(40))))
+        measured = list(
+            threads.map(lambda tokens_s: record.save_benchmark("kimi", result(tokens_s, 1.0)), map(float, range(1, 41)))
+        )
+    assert sum(id is not None for id in kept) == 1
+    assert len(set(measured)) == 40
+    assert len(record.runs()) == 41
+
+
+def test_a_report_is_private_harmless_and_takes_no_other_ones_place(tmp_path: Path) -> None:
+    record = Record(tmp_path / "record.sqlite")
+    measured = replace(result(81.4, 187.0), model="kimi\x1b[2J\u202e")
+    id = record.save_benchmark("kimi", measured)
+    assert id is not None
+    run = record.run(id)
+    assert run is not None
+    path = tmp_path / "report.md"
+    path.write_text("mine")
+    written = [write_report(run, path), write_report(run, path)]
+    assert [one.name for one in written] == ["report-2.md", "report-3.md"]
+    assert path.read_text() == "mine"
+    for one in written:
+        assert stat.S_IMODE(one.stat().st_mode) == 0o600
+        assert "81.4" in one.read_text()
+        assert not {"\x1b", "\u202e"} & set(one.read_text())
+    with pytest.raises(OSError, match="No such file"):
+        write_report(run, tmp_path / "nowhere" / "report.md")
 
 
 @pytest.mark.parametrize(

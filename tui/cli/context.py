@@ -4,7 +4,8 @@ import asyncio
 import os
 import shlex
 import subprocess
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from tui.services.other_hosts import OtherHost
     from tui.services.session import Session
 
-__all__ = ["Exit", "Fail", "api_key", "attached", "load_settings", "open_record", "open_session", "resolve", "run"]
+__all__ = ["Exit", "Fail", "api_key", "attached", "keep", "load_settings", "open_record", "open_session", "resolve", "run"]
 
 
 def config_option(function: Any) -> Any:
@@ -98,6 +99,20 @@ def open_record() -> "Record":
     from tui.record.store import Record
 
     return Record(state_directory() / "record.sqlite")
+
+
+def keep(save: "Callable[[Record], object]") -> None:
+    """Keeps a run whose results were printed already. Where that fails stderr says why, and the exit code stays the run's own."""
+    from tui.record.store import RecordError
+
+    with closing(open_record()) as record:
+        try:
+            save(record)
+        except RecordError as error:
+            click.echo(f"readyroom: this run is not in the record: {error}", err=True)
+        else:
+            if record.problem:
+                click.echo(f"readyroom: {record.problem}", err=True)
 
 
 async def attached(session: "Session") -> None:

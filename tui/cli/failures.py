@@ -16,6 +16,7 @@ from tui.core.text import clean
 def explain(error: BaseException) -> tuple[int, str]:
     """The exit code and the message for stderr."""
     from tui.host.base import HostError, Refused
+    from tui.record.store import RecordError
     from tui.settings import SettingsError
 
     if isinstance(error, BaseExceptionGroup):
@@ -25,6 +26,8 @@ def explain(error: BaseException) -> tuple[int, str]:
         return Exit.INTERRUPTED, "readyroom: interrupted"
     if isinstance(error, SettingsError):
         return Exit.USAGE, str(error)
+    if isinstance(error, RecordError):
+        return Exit.NEGATIVE, f"readyroom: {clean(str(error))}"
     if isinstance(error, HostError):
         code = Exit.REFUSED if isinstance(error, Refused) else Exit.UNREACHABLE
         advice = f"\n  {clean(error.advice)}" if error.advice else ""

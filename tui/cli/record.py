@@ -2,7 +2,6 @@
 
 import datetime
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -122,25 +121,27 @@ def _print_comparison(first: Run, second: Run, points: Any, remarks: tuple[str, 
 
 @click.command()
 @click.argument("run", type=int)
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="A file instead of stdout.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="A new file instead of stdout; where there is one, the name gets a number.",
+)
 def report(run: int, output: Path | None) -> None:
     """One stored run as Markdown."""
-    from tui.record.report import markdown
+    from tui.record.report import readable, write_report
 
     record = _opened()
     found = record.run(run)
     if found is None:
         raise Fail(Exit.USAGE, f"there is no run {run} in {record.path}; `readyroom runs` lists them")
     try:
-        text = clean(markdown(found), keep_newlines=True)
+        if output is None:
+            click.echo(readable(found), nl=False)
+        elif (path := write_report(found, output)) != output:
+            click.echo(f"readyroom: {output} is there already: the report was written to {path}", err=True)
     except RecordError as error:
         raise Fail(Exit.NEGATIVE, str(error)) from None
-    if output is None:
-        click.echo(text, nl=False)
-        return
-    try:
-        with os.fdopen(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-            file.write(text)
     except OSError as error:
         raise Fail(Exit.NEGATIVE, f"{output} can't be written: {error.strerror}") from None
 

@@ -3,13 +3,13 @@
 import json
 import sys
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager, closing
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tui.cli.context import Exit, Fail, accept_new_option, attached, config_option, open_record, open_session, port_option, run
+from tui.cli.context import Exit, Fail, accept_new_option, attached, config_option, keep, open_session, port_option, run
 from tui.core.smoke import Outcome, SmokeResult, SmokeRun
 from tui.settings import Settings
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from tui.host.api import ApiClient, ApiError
-    from tui.record.store import Record
 
 MARKS = {Outcome.PASSED: ("✓", "green"), Outcome.FAILED: ("✗", "red"), Outcome.INCONCLUSIVE: ("▲", "yellow")}
 
@@ -46,15 +45,22 @@ async def _smoke(
 
     # The session is not entered: nothing is to be watched here, only its host and its API are used.
     session = open_session(settings, target, asker=terminal_asker(), accept_new=accept_new, port=port)
-    with closing(open_record()) as record:
-        async with session.host, aclosing_api(session.api) as api:
-            await session.host.connect()
-            await attached(session)
-            try:
-                chosen = await choose_model(api, model or session.deployment.model)
-                return await _ask(api, session.name, chosen, settings, as_json, record)
-            except ApiError as error:
-                raise _no_answer(session.name, error) from None
+    async with session.host, aclosing_api(session.api) as api:
+        await session.host.connect()
+        await attached(session)
+        try:
+            chosen = await choose_model(api, model or session.deployment.model)
+            done = await _ask(api, chosen, settings, as_json)
+        except ApiError as error:
+            raise _no_answer(session.name, error) from None
+    if as_json:
+        print(json.dumps(document(done), ensure_ascii=False), flush=True)
+    else:
+        from rich.console import Console
+
+        report(done, Console())
+    keep(lambda record: record.save_smoke(session.name, done))
+    return Exit.OK if done.passed else Exit.NEGATIVE
 
 
 @asynccontextmanager
@@ -66,7 +72,7 @@ async def aclosing_api(api: "ApiClient") -> AsyncIterator["ApiClient"]:
         await api.close()
 
 
-async def _ask(api: "ApiClient", name: str, model: str, settings: Settings, as_json: bool, record: "Record") -> int:
+async def _ask(api: "ApiClient", model: str, settings: Settings, as_json: bool) -> SmokeRun:
     from rich.console import Console
     from rich.live import Live
 
@@ -82,12 +88,7 @@ async def _ask(api: "ApiClient", name: str, model: str, settings: Settings, as_j
                 async for last in states:
                     live.update(table(last), refresh=True)
     assert last is not None
-    record.save_smoke(name, last)
-    if as_json:
-        print(json.dumps(document(last), ensure_ascii=False))
-    else:
-        report(last, Console())
-    return Exit.OK if last.passed else Exit.NEGATIVE
+    return last
 
 
 async def choose_model(api: "ApiClient", wanted: str | None) -> str:

@@ -1,9 +1,13 @@
 """One stored run as Markdown, to paste into a ticket or keep beside the deployment."""
 
 import datetime
+import os
 from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
 from typing import Any
 
+from tui.core.text import clean
 from tui.record.store import Run, benchmark_of
 
 FIGURES = (
@@ -18,6 +22,30 @@ FIGURES = (
     ("completed", "completed", "{:,.0f}"),
     ("failed", "failed", "{:,.0f}"),
 )
+
+
+def write_report(run: Run, path: Path) -> Path:
+    """Writes the report of a run, readable by its owner only; where it was written.
+
+    A file that is there already stays: the new one gets a number. Raises RecordError when the run can't be read, OSError when the
+    file can't be written.
+    """
+    text = readable(run)
+    for number in count(1):
+        free = path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
+        try:
+            handle = os.open(free, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except FileExistsError:
+            continue
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        return free
+    raise AssertionError("numbers do not end")
+
+
+def readable(run: Run) -> str:
+    """The report with nothing in it that a terminal would obey. Raises RecordError as `markdown` does."""
+    return clean(markdown(run), keep_newlines=True)
 
 
 def markdown(run: Run) -> str:

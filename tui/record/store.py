@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -36,6 +37,8 @@ CREATE INDEX run_of_deployment ON run (deployment, kind, at);
 """
 COLUMNS = "id, kind, deployment, at, title, document"
 PAST_LOADS = 20
+LOCK_S = 2.0
+"""How long a call waits for another process that writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +58,17 @@ class RecordError(Exception):
 
 
 class Record:
-    """Opens lazily, so that making it costs nothing before the first paint. Calls are short (milliseconds)."""
+    """Opens lazily, so that making it costs nothing before the first paint.
+
+    Calls take milliseconds, but up to LOCK_S where another process holds the file: a screen makes them in threads, whichever they
+    are. Every call raises RecordError when the file can't be read or written.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.problem: str | None = None
         self._db: sqlite3.Connection | None = None
+        self._one_at_a_time = threading.RLock()
 
     # -- loads -------------------------------------------------------------------------------------------------------------------
 
@@ -87,18 +95,19 @@ class Record:
             "tensor_parallel": load.tensor_parallel,
             "failure": to_builtins(load.failure) if load.failure else None,
         }
-        for run in self.runs(kind="load", deployment=deployment):
-            known = run.document.get("started_at")
-            # the same start, read again after a reconnect: clocks are the log's own, to the second
-            if known is not None and abs(known - load.started_at) < 5 and bool(run.document.get("failure")) == bool(load.failure):
-                return None
         total = document["total_s"]
         title = (
             f"failed: {load.failure.kind}"
             if load.failure
             else f"ready after {_clock(total) if isinstance(total, float | int) else '—'}"
         )
-        return self._insert("load", deployment, at, title, document)
+        with self._one_at_a_time:
+            for run in self.runs(kind="load", deployment=deployment):
+                known, failed = run.document.get("started_at"), bool(run.document.get("failure"))
+                # the same start, read again after a reconnect: clocks are the log's own, to the second
+                if known is not None and abs(known - load.started_at) < 5 and failed == bool(load.failure):
+                    return None
+            return self._insert("load", deployment, at, title, document)
 
     def loads(self, deployment: str) -> tuple[PastLoad, ...]:
         """The starts that reached ready, newest first."""
@@ -149,9 +158,10 @@ class Record:
         return _run(row) if row else None
 
     def close(self) -> None:
-        if self._db is not None:
-            self._db.close()
-            self._db = None
+        with self._one_at_a_time:
+            if self._db is not None:
+                self._db.close()
+                self._db = None
 
     # -- the file ----------------------------------------------------------------------------------------------------------------
 
@@ -162,25 +172,26 @@ class Record:
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        if self._db is None:
-            self._db = self._connect()
-        try:
-            yield self._db
-        except sqlite3.OperationalError as error:
-            if "locked" in str(error):
-                raise RecordError(f"{self.path} is locked by another process; nothing was stored, try again") from error
-            if "readonly" in str(error) or "full" in str(error):
-                raise RecordError(f"{self.path} can't be written ({error}); free space or make it writable") from error
-            raise RecordError(f"{self.path}: {error}") from error
-        except sqlite3.DatabaseError as error:
-            raise RecordError(f"{self.path} is damaged ({error}); it is set aside at the next start") from error
+        with self._one_at_a_time:
+            if self._db is None:
+                self._db = self._connect()
+            try:
+                yield self._db
+            except sqlite3.OperationalError as error:
+                if "locked" in str(error):
+                    raise RecordError(f"{self.path} is locked by another process; nothing was stored, try again") from error
+                if "readonly" in str(error) or "full" in str(error):
+                    raise RecordError(f"{self.path} can't be written ({error}); free space or make it writable") from error
+                raise RecordError(f"{self.path}: {error}") from error
+            except sqlite3.DatabaseError as error:
+                raise RecordError(f"{self.path} is damaged ({error}); it is set aside at the next start") from error
 
     def _connect(self) -> sqlite3.Connection:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             if not self.path.exists():
                 os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
-            db = self._prepared(sqlite3.connect(self.path, timeout=2.0))
+            db = self._prepared(sqlite3.connect(self.path, timeout=LOCK_S, check_same_thread=False))
             db.execute("PRAGMA quick_check(1)").fetchone()
             return db
         except sqlite3.OperationalError as error:
@@ -196,10 +207,10 @@ class Record:
             else:
                 self.problem = f"{self.path} was damaged ({error}); it was set aside as {aside.name} and a new record begun"
                 os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
-                return self._prepared(sqlite3.connect(self.path, timeout=2.0))
+                return self._prepared(sqlite3.connect(self.path, timeout=LOCK_S, check_same_thread=False))
         except OSError as error:
             self.problem = f"{self.path} can't be written ({error.strerror}): runs of this session are not kept"
-        return self._prepared(sqlite3.connect(":memory:"))
+        return self._prepared(sqlite3.connect(":memory:", check_same_thread=False))
 
     def _prepared(self, db: sqlite3.Connection) -> sqlite3.Connection:
         try:

@@ -12,7 +12,12 @@ from tui.core.gpu import GpuSample
 from tui.core.gpu_choice import only
 from tui.core.gpu_frames import gpus_from_frame
 from tui.host.base import Host, HostError, ProbeFailed, Refused
+from tui.services.ending import ended_for_sure
 from tui.services.smi import sample_smi
+
+
+class _LinkLost(Exception):
+    """Ends the sampler of a connection that is gone."""
 
 
 class OtherHost:
@@ -27,6 +32,7 @@ class OtherHost:
         self._again = asyncio.Event()
         self._publish: Callable[[HostSeen], None] = lambda seen: None
         self._seen = HostSeen(target)
+        self._lost: HostError | None = None
 
     def retry(self) -> None:
         """Tries to connect now."""
@@ -56,12 +62,19 @@ class OtherHost:
 
     async def _while_online(self) -> HostError:
         self._link(Link.ONLINE)
-        sampling = asyncio.create_task(self._sample())
         try:
-            return await self.host.wait_lost()
-        finally:
-            sampling.cancel()
-            await asyncio.wait([sampling])
+            # what breaks the sampler breaks the watch: figures must not stand still unseen
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._notice_loss())
+                tasks.create_task(ended_for_sure(self._sample()))
+        except* _LinkLost:
+            pass
+        assert self._lost is not None, "the sampler ends only with the connection"
+        return self._lost
+
+    async def _notice_loss(self) -> None:
+        self._lost = await self.host.wait_lost()
+        raise _LinkLost
 
     async def _sample(self) -> None:
         while True:

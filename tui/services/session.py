@@ -5,7 +5,7 @@ import contextlib
 import random
 import shlex
 import time
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -22,6 +22,7 @@ from tui.host.api import ApiClient
 from tui.host.base import Host, HostError, Refused
 from tui.record.store import RecordError
 from tui.services.attach import Wanted
+from tui.services.ending import ended_for_sure
 from tui.services.found import Server
 from tui.services.other_hosts import OtherHost
 from tui.services.watch import Watch
@@ -30,8 +31,6 @@ from tui.settings import Deployment, Settings
 MAILBOX_HZ = 10.0
 JUDGE_S = 1.0
 CONNECTION_POLL_S = 0.1
-CANCEL_AGAIN_S = 3.0
-"""Longer than any orderly end of a watcher takes."""
 
 
 class LoadRecord(Protocol):
@@ -233,7 +232,7 @@ class Session:
     # -- the work ------------------------------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        self._read_history()
+        await self._read_history()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._stay_connected())
             tasks.create_task(self._judge())
@@ -298,7 +297,7 @@ class Session:
                 if not self.deployment.direct:
                     work.append(self._watch.poll_api())
                 for one in work:
-                    tasks.create_task(_ended_for_sure(one))
+                    tasks.create_task(ended_for_sure(one))
         except* _LinkLost:
             pass
         assert self._lost is not None, "the watchers of a connection end only with it"
@@ -346,26 +345,11 @@ class Session:
                     self._watch.server.ready_timeout_s if self._watch.server is not None else None,
                 )
                 self.publish(OutlookMade(outlook, signs))
-                self._watch.save_if_finished(load)
+                await self._watch.save_if_finished(load)
             known = self.state.outlook != Outlook()
             await asyncio.sleep(JUDGE_S if known else JUDGE_S / 4)
 
-    def _read_history(self) -> None:
+    async def _read_history(self) -> None:
         if self.record is not None:
             with contextlib.suppress(RecordError):  # nothing to compare with then; writing says what is wrong with it
-                self.publish(HistoryRead(self.record.loads(self.name)))
-
-
-async def _ended_for_sure(work: Coroutine[Any, Any, None]) -> None:
-    """Runs the work as a task that ends when this one is cancelled, also where something takes a cancellation for its own.
-
-    A watcher that stays would hold up the next connection, and the end of the program.
-    """
-    task = asyncio.create_task(work)
-    try:
-        await asyncio.wait([task])
-    finally:
-        while not task.done():
-            task.cancel()
-            await asyncio.wait([task], timeout=CANCEL_AGAIN_S)
-    task.result()
+                self.publish(HistoryRead(await asyncio.to_thread(self.record.loads, self.name)))

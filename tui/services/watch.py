@@ -328,15 +328,20 @@ class Watch:
         finally:
             leaving.cancel()
             await stream.close()
+            await asyncio.wait([leaving])
+            if not leaving.cancelled():
+                leaving.result()  # what broke it is told
 
     async def _leave_for_another(self, stream: ProbeStream, source: str) -> None:
         """Ends the stream when the server that is meant writes elsewhere: another was chosen, or it was started anew."""
-        while self._engine.log == "auto":
-            if self._elsewhere(source):
-                await stream.close()
-                return
-            self._changed.clear()
-            await self._changed.wait()
+        if self._engine.log != "auto":
+            return
+        try:
+            while not self._elsewhere(source):
+                self._changed.clear()
+                await self._changed.wait()
+        finally:
+            await stream.close()
 
     def _elsewhere(self, source: str) -> bool:
         """Whether the server that is meant writes to another log than the one that is followed."""
@@ -411,7 +416,7 @@ class Watch:
 
     # -- record --------------------------------------------------------------------------------------------------------------------
 
-    def save_if_finished(self, load: LoadState) -> None:
+    async def save_if_finished(self, load: LoadState) -> None:
         """Keeps a start that came to its end, ready or failed, once."""
         record = self._session.record
         key = (load.started_at, load.restarts)
@@ -420,6 +425,6 @@ class Watch:
             return
         self._saved.add(key)
         try:
-            record.save_load(self._session.name, load)
+            await asyncio.to_thread(record.save_load, self._session.name, load)  # it may wait for another process that writes
         except RecordError as error:
             self._session.publish(LogSourceChanged(self._session.state.log.source, f"this start could not be kept: {error}"))
