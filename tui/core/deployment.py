@@ -123,6 +123,8 @@ class DeploymentState(Struct, frozen=True):
     ready_memory: MemoryMark | None = None
     conflict: str | None = None
     """Where the log and the API disagree, in one line; the API wins."""
+    misconfigured: str | None = None
+    """What is wrong with its configuration: nothing is asked of any host then."""
 
 
 # -- events ------------------------------------------------------------------------------------------------------------------------
@@ -209,6 +211,7 @@ class Status:
     READY = "ready"
     FAILED = "failed"
     STOPPED = "stopped"
+    MISCONFIGURED = "misconfigured"
 
 
 EXIT_CODES = {
@@ -219,11 +222,12 @@ EXIT_CODES = {
     Status.FAILED: 4,
     Status.UNREACHABLE: 5,
     Status.STOPPED: 7,
+    Status.MISCONFIGURED: 2,
 }
 
 
 def exit_code_of(state: DeploymentState) -> int:
-    """The exit code of `status`: 0 ready, 3 loading or starting, 4 failed, 5 unreachable, 7 stopped, 8 refused."""
+    """The exit code of `status`: 0 ready, 2 misconfigured, 3 loading or starting, 4 failed, 5 unreachable, 7 stopped, 8 refused."""
     if state.connection.link is Link.REFUSED:
         return 8
     return EXIT_CODES[status_of(state)]
@@ -231,6 +235,8 @@ def exit_code_of(state: DeploymentState) -> int:
 
 def status_of(state: DeploymentState) -> str:
     """The one word for the deployment. The API's word counts for readiness; the log's for everything before and after."""
+    if state.misconfigured is not None:
+        return Status.MISCONFIGURED
     match state.connection.link:
         case Link.UNREACHABLE | Link.REFUSED | Link.LOST:
             return Status.UNREACHABLE

@@ -9,6 +9,7 @@ from tui.core.logs.state import Verdict
 ORDERS = ("worst first", "by name", "by host", "as configured")
 _GRAVITY = {
     Status.FAILED: 0,
+    Status.MISCONFIGURED: 0,
     Status.UNREACHABLE: 1,
     Status.STOPPED: 3,
     Status.LOADING: 4,
