@@ -40,6 +40,10 @@ class Specification:
     speed: float = 1.0
 
 
+SERVERS_ENVIRONMENT = {"VLLM_ENGINE_READY_TIMEOUT_S": "3600"}
+"""What whoever starts a model of 547 GB has learnt to set: the default ends its start after ten minutes."""
+
+
 class SimulatedHost:
     """`facts()` is what the parent is told once all listens."""
 
@@ -187,7 +191,7 @@ class SimulatedHost:
                 preexec_fn=die_with_parent,
                 start_new_session=True,
                 cwd=self._home,
-                env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+                env={**os.environ, **SERVERS_ENVIRONMENT, "PYTHONPATH": str(Path(__file__).parents[2])},
             )
         finally:
             os.close(log)
