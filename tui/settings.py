@@ -12,6 +12,8 @@ import msgspec
 import platformdirs
 import tomli
 
+from tui.core.address import shown_url
+
 LOG_SOURCES = ("auto", "none", "file:", "journal:", "docker:", "compose:", "kubectl:", "tmux:", "command:")
 THEMES = ("auto", "dark", "light", "16", "16-light")
 
@@ -121,11 +123,20 @@ def parse_settings(text: str, path: Path) -> Settings:
         raise SettingsError(path, [f"not valid TOML: {error}"]) from None
     problems = [f"{key}: {reason}" for key, reason in _misfits(document, Settings, "")]
     if not problems:
-        settings = msgspec.convert(document, Settings)
+        settings = _with_home(msgspec.convert(document, Settings))
         problems = [f"{key}: {reason}" for key, reason in _contradictions(settings)]
         if not problems:
             return settings
     raise SettingsError(path, problems)
+
+
+def _with_home(settings: Settings) -> Settings:
+    """The settings with `~` in the names of files replaced by the home directory."""
+    deployments = {
+        name: msgspec.structs.replace(one, ca_file=os.path.expanduser(one.ca_file)) if one.ca_file else one
+        for name, one in settings.deployments.items()
+    }
+    return msgspec.structs.replace(settings, deployments=deployments)
 
 
 def _misfits(value: Any, kind: Any, key: str) -> Iterator[tuple[str, str]]:
@@ -232,11 +243,17 @@ def _contradictions(settings: Settings) -> Iterator[tuple[str, str]]:
 def _deployment_problems(key: str, deployment: Deployment) -> Iterator[tuple[str, str]]:
     url = urlsplit(deployment.api)
     if url.scheme not in ("http", "https") or not url.hostname:
-        yield f"{key}.api", f'must be a URL such as "http://127.0.0.1:8000", not {deployment.api!r}'
+        yield f"{key}.api", f'must be a URL such as "http://127.0.0.1:8000", not {shown_url(deployment.api)!r}'
     if deployment.api_key_env is not None and not re.fullmatch(r"[A-Za-z_]\w*", deployment.api_key_env):
         yield f"{key}.api_key_env", "must be the name of an environment variable, not the key itself"
     if deployment.api_key_env and deployment.api_key_command:
         yield f"{key}.api_key_command", "api_key_env is set as well; keep one of the two"
+    if deployment.ca_file:
+        try:
+            with open(deployment.ca_file, "rb"):
+                pass
+        except OSError as error:
+            yield f"{key}.ca_file", f"{deployment.ca_file} can't be read: {error.strerror}"
     if not deployment.engines:
         yield f"{key}.engines", "must name at least one host"
     for number, engine in enumerate(deployment.engines):

@@ -118,8 +118,8 @@ def tokens(obj: dict[str, object]) -> None:
 
 def metrics(page: str) -> None:
     reader = MetricsReader()
-    reader.read(page, 1.0)
-    reader.read(page, 2.0)
+    reader.read(page.encode("utf-8", "replace"), 1.0)
+    reader.read(page.encode("utf-8", "replace"), 2.0)
 
 
 pieces = st.lists(

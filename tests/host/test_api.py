@@ -10,6 +10,7 @@ import pytest
 
 from tui.core.api import Reach
 from tui.host.api import ApiClient, ApiError
+from tui.host.base import NotPermitted
 
 DATA = Path(__file__).parent.parent / "data" / "http"
 KEY = "sk-very-secret-key"
@@ -187,6 +188,46 @@ async def test_poll_survives_a_reply_without_end(server: Replay, client: ApiClie
     assert not status.ready
     assert status.error is not None
     assert "MiB" in status.error
+
+
+async def test_a_large_page_of_metrics_is_read_beside_the_loop(server: Replay, client: ApiClient) -> None:
+    line = 'vllm:num_requests_running{{engine="{}",model_name="m"}} 2.0\n'
+    many = "".join(map(line.format, range(64))) + "# HELP other words\nother 1\n" * 30_000
+    server.answers = UP | {"GET /metrics": reply("200 OK", many, "text/plain")}
+    metrics = (await client.poll()).metrics
+    assert metrics is not None
+    assert metrics.running == 128
+    server.answers["GET /metrics"] = reply("200 OK", line.format(0) * 70_000, "text/plain")
+    status = await client.poll()
+    assert status.ready
+    assert status.metrics is None  # no server has so many: a sum of a part of them would be wrong
+
+
+async def test_the_password_of_an_address_is_sent_and_never_shown(server: Replay, unused_tcp_port: int) -> None:
+    server.answers = UP | {"POST /v1/completions": reply("400 Bad Request", '{"error": {"message": "who is pass@word?"}}')}
+    async with aclosing_client(ApiClient(server.url.replace("//", "//me:pass%40word@"), None)) as api:
+        assert (await api.poll()).ready
+        assert server.asked[0][1]["authorization"] == "Basic bWU6cGFzc0B3b3Jk"
+        with pytest.raises(ApiError) as raised:
+            await api.post("/v1/completions", {})
+        assert raised.value.message == "400 Bad Request: who is •••?"
+    for address in (f"127.0.0.1:{unused_tcp_port}", f"127.0.0.1:{unused_tcp_port}x", "no-such-host.invalid"):
+        async with aclosing_client(ApiClient(f"http://me:pass%40word@{address}", None)) as api:
+            with pytest.raises(ApiError) as raised:
+                await api.post("/v1/completions", {})
+            assert address.partition(":")[0] in raised.value.message
+            assert "word" not in raised.value.message
+    async with aclosing_client(ApiClient(f"ftp://me:pass%40word@127.0.0.1:{unused_tcp_port}", None)) as api:
+        with pytest.raises(ApiError) as raised:
+            await api.post("/v1/completions", {})
+        assert "pass" not in raised.value.message
+
+
+def test_a_file_of_authorities_that_is_none_is_named(tmp_path: Path) -> None:
+    (tmp_path / "no-certificate.pem").write_text("hello")
+    for name in ("missing.pem", "no-certificate.pem"):
+        with pytest.raises(NotPermitted, match=name):
+            ApiClient("https://127.0.0.1:1", None, ca_file=str(tmp_path / name))
 
 
 async def test_key_with_a_line_end_is_refused_without_being_shown(server: Replay) -> None:

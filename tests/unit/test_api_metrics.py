@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tui.core.api import ServerMetrics
-from tui.host.metrics import MetricsReader
+from tui.host.metrics import MOST_SAMPLES, MetricsReader, samples_of
 
 DATA = Path(__file__).parent.parent / "data" / "http"
 
@@ -42,8 +43,8 @@ vllm:time_to_first_token_seconds_bucket{engine="0",le="+Inf",model_name="m"} %d.
 """
 
 
-def page(name: str) -> str:
-    return (DATA / name).read_text().split("\n\n", 1)[1]
+def page(name: str) -> bytes:
+    return (DATA / name).read_text().split("\n\n", 1)[1].encode()
 
 
 def test_a_real_page() -> None:
@@ -60,29 +61,59 @@ def test_a_real_page() -> None:
 
 
 def test_names_of_v0() -> None:
-    assert MetricsReader().read(V0, 0.0) == ServerMetrics(
+    assert MetricsReader().read(V0.encode(), 0.0) == ServerMetrics(
         running=3, waiting=1, kv_cache_share=0.25, prompt_tokens=100, generation_tokens=50
     )
 
 
 def test_sums_over_engines_and_rates_between_pages() -> None:
     reader = MetricsReader()
-    first = reader.read(TWO_ENGINES % (100, 200, 1, 2, 2), 10.0)
+    first = reader.read((TWO_ENGINES % (100, 200, 1, 2, 2)).encode(), 10.0)
     assert first is not None
     assert (first.running, first.kv_cache_share, first.generation_tokens) == (7, 0.75, 300)
-    second = reader.read(TWO_ENGINES % (150, 350, 1, 12, 12), 12.0)
+    second = reader.read((TWO_ENGINES % (150, 350, 1, 12, 12)).encode(), 12.0)
     assert second is not None
     assert second.generation_tokens_s == 100
     assert second.ttft_p50_ms == pytest.approx(150)
-    idle = reader.read(TWO_ENGINES % (150, 350, 1, 12, 12), 13.0)
+    idle = reader.read((TWO_ENGINES % (150, 350, 1, 12, 12)).encode(), 13.0)
     assert idle is not None
     assert idle.generation_tokens_s == 0
     assert idle.ttft_p50_ms == pytest.approx(150)
-    restarted = reader.read(TWO_ENGINES % (5, 5, 0, 0, 0), 14.0)
+    restarted = reader.read((TWO_ENGINES % (5, 5, 0, 0, 0)).encode(), 14.0)
     assert restarted is not None
     assert restarted.generation_tokens_s is None
 
 
 @pytest.mark.parametrize("text", ["", "<html>no</html>", "vllm:num_requests_running{", "\x00" * 100, "a b c\n" * 10])
 def test_no_metrics(text: str) -> None:
-    assert MetricsReader().read(text, 0.0) is None
+    assert MetricsReader().read(text.encode(), 0.0) is None
+
+
+ODD = """\
+vllm:num_requests_running{model_name="a \\"quoted\\", le=\\"7\\" } 5",engine="0"} 3 1700000000000
+vllm:num_requests_running 1e0
+vllm:num_requests_running_other 100
+vllm:generation_tokens_total{engine="0"} +Inf
+vllm:kv_cache_usage_perc{engine="0"}\tNaN
+vllm:time_to_first_token_seconds_bucket{model_name="le=",le="+Inf"} 4
+vllm:time_to_first_token_seconds_bucket{model_name="m",le="0.5"} 2.0
+vllm:time_to_first_token_seconds_count 4
+"""
+
+
+def test_samples_are_those_that_the_library_reads() -> None:
+    for text in (ODD, V0, TWO_ENGINES % (1, 2, 3, 4, 5), page("get-metrics-loaded.response").decode()):
+        expected: dict[str, list[tuple[str, float]]] = {}
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                expected.setdefault(sample.name, []).append((sample.labels.get("le", ""), float(sample.value)))
+        found = samples_of(text.encode())
+        assert found
+        assert repr(found) == repr({name: expected[name] for name in found})  # as text: NaN is not itself
+    assert [len(values) for values in samples_of(ODD.encode()).values()] == [2, 1, 1, 2]
+
+
+def test_more_samples_than_any_server_has_are_none() -> None:
+    line = b"vllm:num_requests_running 1\n"
+    assert MetricsReader().read(line * MOST_SAMPLES, 0.0) is not None
+    assert MetricsReader().read(line * (MOST_SAMPLES + 1), 0.0) is None

@@ -104,3 +104,20 @@ def test_settings_are_frozen() -> None:
 )
 def test_keys_name_actions_and_are_used_once(keys: dict[str, str], problems: list[str]) -> None:
     assert key_problems(keys) == problems
+
+
+def test_the_file_of_authorities_lies_at_home_and_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    text = '[deployments.k]\nca_file = "~/ca.pem"'
+    with pytest.raises(SettingsError) as caught:
+        parse_settings(text, Path("c.toml"))
+    assert caught.value.problems == [f"c.toml: deployments.k.ca_file: {tmp_path}/ca.pem can't be read: No such file or directory"]
+    (tmp_path / "ca.pem").write_text("")
+    assert parse_settings(text, Path("c.toml")).deployments["k"].ca_file == f"{tmp_path}/ca.pem"
+
+
+def test_a_mistaken_address_is_named_without_its_password() -> None:
+    with pytest.raises(SettingsError) as caught:
+        parse_settings('[deployments.k]\napi = "ftp://me:geheim@gpu-box"', Path("c.toml"))
+    assert "ftp://gpu-box" in str(caught.value)
+    assert "geheim" not in str(caught.value)

@@ -3,6 +3,7 @@
 Watching (`poll`) only reads: it never generates a token.
 """
 
+import asyncio
 import json
 import re
 import ssl
@@ -13,10 +14,11 @@ from typing import Any
 import httpx
 from msgspec.structs import replace
 
+from tui.core.address import secrets_of, shown_url
 from tui.core.api import ApiStatus, Reach, ServedModel
 from tui.core.text import clean
 from tui.host.base import HostError, NotPermitted, PortClosed
-from tui.host.metrics import MetricsReader
+from tui.host.metrics import MetricsReader, samples_of
 from tui.wire.stream import DONE, EventDecoder, error_of
 
 POLL_TIMEOUT_S = 5.0
@@ -24,6 +26,8 @@ MODELS_EVERY_S = 15.0
 REPLY_LIMIT = 32 * 1024 * 1024
 POLL_LIMIT = 4 * 1024 * 1024
 ERROR_LIMIT = 64 * 1024
+LARGE_PAGE = 128 * 1024
+"""Bytes of /metrics from which on it is read in a thread: a page of many engines takes longer than a frame of the screen."""
 WORDS = 2000
 """Characters of a server's error message that are kept."""
 STREAM_STALL_S = 600.0
@@ -60,16 +64,19 @@ class ApiClient:
         headers: Mapping[str, str] | None = None,
         ca_file: str | None = None,
     ) -> None:
+        """Raises NotPermitted when `ca_file` can't be read."""
         self.base_url = base_url.rstrip("/").removesuffix("/v1")
         # Of the headers, what is long enough to be a secret: "true" is none.
         own_headers = [value for value in (headers or {}).values() if len(value) >= 8]
-        self._secrets = tuple(value for value in (api_key, *own_headers) if value and len(value) >= 4)
+        kept = (api_key, *own_headers, *secrets_of(base_url))
+        self._secrets = tuple(value for value in kept if value and len(value) >= 4)
         own = {"Accept-Encoding": "identity", "User-Agent": "readyroom"}
         if api_key:
             own["Authorization"] = f"Bearer {api_key}"
         if transport is None:
-            verify: ssl.SSLContext | bool = ssl.create_default_context(cafile=ca_file) if ca_file else True
-            transport = httpx.AsyncHTTPTransport(verify=verify)
+            from tui.host.tunnel import tls_context
+
+            transport = httpx.AsyncHTTPTransport(verify=tls_context(ca_file or True))
         self._headers = own | dict(headers or {})
         self._client = httpx.AsyncClient(transport=transport, headers=self._headers, timeout=POLL_TIMEOUT_S)
         self._left: list[httpx.AsyncClient] = []
@@ -87,6 +94,11 @@ class ApiClient:
         self.base_url = base_url.rstrip("/").removesuffix("/v1")
         self._status = ApiStatus()
         self._models_at = None
+
+    @property
+    def shown(self) -> str:
+        """The address as it may be shown."""
+        return shown_url(self.base_url)
 
     async def close(self) -> None:
         for client in (*self._left, self._client):
@@ -160,7 +172,8 @@ class ApiClient:
         if code != 200:
             self._no_metrics = code in NO_HEALTH
             return None
-        return self._metrics.read(body.decode("utf-8", "replace"), time.monotonic())
+        samples = await asyncio.to_thread(samples_of, body) if len(body) > LARGE_PAGE else samples_of(body)
+        return self._metrics.take(samples, time.monotonic())
 
     # -- calls ---------------------------------------------------------------------------------------------------------------------
 
@@ -292,10 +305,11 @@ class ApiClient:
 
     def error_of_transport(self, error: Exception) -> ApiError:
         """What an exception of the transport means."""
+        where = self.shown
         for cause in _chain(error):
             match cause:
                 case PortClosed() | ConnectionRefusedError():
-                    return ApiError(None, f"nothing listens at {self.base_url} yet", "closed")
+                    return ApiError(None, f"nothing listens at {where} yet", "closed")
                 case NotPermitted():
                     return ApiError(
                         None, self.words(f"{cause.cause}: {cause.advice}" if cause.advice else cause.cause), "not_permitted"
@@ -304,23 +318,23 @@ class ApiClient:
                     return ApiError(None, self.words(cause.cause), "unreachable")
                 case ssl.SSLCertVerificationError():
                     why = self.words(cause.verify_message)
-                    return ApiError(None, f"the certificate of {self.base_url} is not trusted: {why} (set ca_file)", "unreachable")
+                    return ApiError(None, f"the certificate of {where} is not trusted: {why} (set ca_file)", "unreachable")
         match error:
             case httpx.ConnectTimeout() | httpx.PoolTimeout():
-                return ApiError(None, f"{self.base_url} does not answer: no connection in time", "timeout")
+                return ApiError(None, f"{where} does not answer: no connection in time", "timeout")
             case httpx.TimeoutException():
-                return ApiError(None, f"{self.base_url} accepted the call but was silent for too long", "timeout")
+                return ApiError(None, f"{where} accepted the call but was silent for too long", "timeout")
             case httpx.RemoteProtocolError():
                 kind = "cut" if re.search("closed|incomplete|disconnected", str(error)) else "garbage"
-                return ApiError(None, self.words(f"{self.base_url}: {error}"), kind)
+                return ApiError(None, self.words(f"{where}: {error}"), kind)
             case httpx.LocalProtocolError():
                 # Its text may quote a header, and so the key.
                 return ApiError(
                     None, "the request can't be sent: a header or the API key holds characters that HTTP forbids", "unauthorized"
                 )
             case httpx.UnsupportedProtocol() | httpx.InvalidURL():
-                return ApiError(None, self.words(f"{self.base_url} is no address of an API: {error}"), "garbage")
-        return ApiError(None, self.words(f"{self.base_url}: {error or type(error).__name__}"), "unreachable")
+                return ApiError(None, self.words(f"{where} is no address of an API: {error}"), "garbage")
+        return ApiError(None, self.words(f"{where}: {error or type(error).__name__}"), "unreachable")
 
 
 class _Wording:

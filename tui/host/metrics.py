@@ -1,13 +1,15 @@
 """A server's /metrics as one `ServerMetrics`: sums over engines, rates between two readings, names of every era.
 
 vLLM's names changed between V0 and V1 and within V1 (`gpu_cache_usage_perc` became `kv_cache_usage_perc`, `gpu_prefix_cache_…` lost
-its prefix); SGLang has its own. Only the lines that are needed reach the parser: a busy server's page has thousands.
+its prefix); SGLang has its own.
+
+A page of 64 engines has ten thousand lines, comes every second, and two thousand of its lines count: one pattern picks these out in
+6 ms, where prometheus_client's parser takes 150 ms for them. Of their labels only `le` is looked at.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
-
-from prometheus_client.parser import text_string_to_metric_families
 
 from tui.core.api import ServerMetrics
 
@@ -36,15 +38,18 @@ _ALL = (
     PREFIX_RATE,
     TTFT,
 )
-_NAMES = frozenset(name for names in _ALL for name in names)
+_NAMES = sorted({name for names in _ALL for name in names}, key=len, reverse=True)
+_SAMPLE = re.compile(
+    rb"^((?:%s)(?:_total|_bucket)?)(?:\{([^\n]{0,4096})\})?[ \t]+([^\s]{1,40})(?:[ \t]+-?\d{1,20})?[ \t]*\r?$"
+    % "|".join(_NAMES).encode(),
+    re.M,
+)
+"""A line of the text format: name, labels, value, perhaps a time."""
+_LE = re.compile(rb'(?:^|,)\s*le="([^"]*)"')
+MOST_SAMPLES = 20_000
 
-
-def _wanted(line: str) -> bool:
-    name = line.split("{", 1)[0].split(" ", 1)[0]
-    if name.startswith("#"):
-        words = line.split(" ", 3)
-        return len(words) > 2 and words[1] == "TYPE" and words[2].removesuffix("_total") in _NAMES
-    return name in _NAMES or name.removesuffix("_total") in _NAMES or name.removesuffix("_bucket") in _NAMES
+Samples = Mapping[str, list[tuple[str, float]]]
+"""Of each name the upper bounds (empty where the sample is no bucket) and values."""
 
 
 class MetricsReader:
@@ -55,10 +60,13 @@ class MetricsReader:
         self._buckets: dict[float, float] = {}
         self._ttft_p50_ms: float | None = None
 
-    def read(self, page: str, at: float) -> ServerMetrics | None:
+    def read(self, page: bytes, at: float) -> ServerMetrics | None:
         """`at` is the client's monotonic clock. None when the page has nothing that is known here."""
-        samples = _samples(page)
-        if samples is None or not samples:
+        return self.take(samples_of(page), at)
+
+    def take(self, samples: Samples, at: float) -> ServerMetrics | None:
+        """As `read`, of a page that `samples_of` has read."""
+        if not samples:
             return None
         counters = {
             "prompt": _total(samples, PROMPT_TOKENS),
@@ -93,13 +101,13 @@ class MetricsReader:
             ttft_p50_ms=self._ttft_p50_ms,
         )
 
-    def _see_ttft(self, samples: "_Samples") -> None:
+    def _see_ttft(self, samples: Samples) -> None:
         """The median of the requests that got their first token since the page before; kept while there are none."""
         buckets: dict[float, float] = {}
         for name in TTFT:
-            for labels, value in samples.get(name + "_bucket", ()):
+            for le, value in samples.get(name + "_bucket", ()):
                 try:
-                    bound = float(labels.get("le", ""))
+                    bound = float(le)
                 except ValueError:
                     continue
                 buckets[bound] = buckets.get(bound, 0.0) + value
@@ -112,23 +120,26 @@ class MetricsReader:
             self._ttft_p50_ms = median * 1000.0
 
 
-_Samples = Mapping[str, list[tuple[Mapping[str, str], float]]]
+def samples_of(page: bytes) -> Samples:
+    """The samples that are known here, by name; none when the page is no Prometheus text, or has more of them than any server.
 
-
-def _samples(page: str) -> _Samples | None:
-    """The samples by name; None when the page is no Prometheus text."""
-    kept = "\n".join(line for line in page.splitlines() if _wanted(line)) + "\n"
-    found: dict[str, list[tuple[Mapping[str, str], float]]] = {}
-    try:
-        for family in text_string_to_metric_families(kept):
-            for sample in family.samples:
-                found.setdefault(sample.name, []).append((sample.labels, float(sample.value)))
-    except (ValueError, KeyError, IndexError, AttributeError, AssertionError):
-        return None
+    Needs nothing of the reader: a large page can be read in a thread.
+    """
+    found: dict[str, list[tuple[str, float]]] = {}
+    for number, line in enumerate(_SAMPLE.finditer(page)):
+        if number >= MOST_SAMPLES:
+            return {}
+        name, labels, written = line.groups()
+        try:
+            value = float(written)
+        except ValueError:
+            return {}
+        bound = _LE.search(labels) if labels and name.endswith(b"_bucket") else None
+        found.setdefault(name.decode(), []).append((bound[1].decode("ascii", "replace") if bound else "", value))
     return found
 
 
-def _values(samples: _Samples, names: Iterable[str]) -> list[float]:
+def _values(samples: Samples, names: Iterable[str]) -> list[float]:
     for name in names:
         for key in (name, name + "_total"):
             values = [value for _, value in samples.get(key, ()) if value == value]
@@ -137,17 +148,17 @@ def _values(samples: _Samples, names: Iterable[str]) -> list[float]:
     return []
 
 
-def _total(samples: _Samples, names: Iterable[str]) -> float | None:
+def _total(samples: Samples, names: Iterable[str]) -> float | None:
     values = _values(samples, names)
     return sum(values) if values else None
 
 
-def _fullest(samples: _Samples, names: Iterable[str]) -> float | None:
+def _fullest(samples: Samples, names: Iterable[str]) -> float | None:
     values = _values(samples, names)
     return max(values) if values else None
 
 
-def _hit_share(counters: Mapping[str, Any], gained: Mapping[str, float], samples: _Samples) -> float | None:
+def _hit_share(counters: Mapping[str, Any], gained: Mapping[str, float], samples: Samples) -> float | None:
     if gained.get("queries"):
         return gained.get("hits", 0.0) / gained["queries"]
     if counters["queries"]:

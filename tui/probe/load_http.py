@@ -36,18 +36,22 @@ def target_of(url: str) -> Target:
         if not path.startswith("/"):
             raise ValueError("%r: the path of a Unix socket must be absolute" % url)
         return Target(False, "localhost", 80, path, "")
-    parts = urlsplit(url)
+    shown = url.rpartition("@")[2]  # without a password
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise ValueError("%r is no URL" % shown) from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("%r is no http:// or https:// URL" % url)
+        raise ValueError("%r is no http:// or https:// URL" % shown)
     try:
         port = parts.port or (443 if parts.scheme == "https" else 80)
     except ValueError:
-        raise ValueError("%r: the port is no number from 1 to 65535" % url) from None
+        raise ValueError("%r: the port is no number from 1 to 65535" % shown) from None
     prefix = parts.path.rstrip("/")
     if prefix.endswith("/v1"):
         prefix = prefix[:-3]
     if any(c <= " " or c == "\x7f" for c in prefix):
-        raise ValueError("%r has white space in its path" % url)
+        raise ValueError("%r has white space in its path" % shown)
     return Target(parts.scheme == "https", parts.hostname, port, None, prefix)
 
 
