@@ -153,3 +153,18 @@ async def test_a_frozen_prefix_is_noticed() -> None:
         assert "nothing came for 8 s" in error.cause
         await host.connect()
         assert host.connection.online
+
+
+async def test_leaving_while_the_standing_shell_ends_stays_a_cancellation() -> None:
+    """The caller's own cancellation must not be taken for that of the task that it waits for."""
+    host = ExecHost(["env"])
+    await host.connect()
+
+    async def leave() -> str:
+        asyncio.get_running_loop().call_soon(asyncio.current_task().cancel)  # type: ignore[union-attr]
+        await host.close()
+        return "went on"
+
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.create_task(leave())
+    await host.close()

@@ -1,5 +1,6 @@
 """What an error means to the user: an exit code and a message; a report file for what can only be a bug."""
 
+import asyncio
 import contextlib
 import datetime
 import os
@@ -36,11 +37,8 @@ def explain(error: BaseException) -> tuple[int, str]:
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            return _first(error)
-        return error
-    return group
+    causes = [_first(error) if isinstance(error, BaseExceptionGroup) else error for error in group.exceptions]
+    return next((error for error in causes if not isinstance(error, asyncio.CancelledError)), causes[0])
 
 
 def write_report(error: BaseException) -> Path:

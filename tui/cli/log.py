@@ -1,6 +1,5 @@
 """`readyroom log`: reads a saved log and says where the start got to, how long each phase took, and why it failed."""
 
-import io
 import re
 import sys
 from collections import deque
@@ -124,8 +123,6 @@ def _print(rows: "Iterable[Row]") -> None:
     from rich.console import Console
     from rich.text import Text
 
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal without Unicode gets question marks, not a traceback
     console = Console(highlight=False, markup=False, emoji=False)
     piped = not console.is_terminal
     for row in rows:

@@ -6,7 +6,6 @@ the probe's relay.
 """
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
@@ -100,7 +99,6 @@ class ExecHost:
         self._watch = asyncio.create_task(self._follow(line, errors, self._lost))
 
     async def _follow(self, line: LocalProcess, errors: ErrorTail, lost: "asyncio.Future[HostError]") -> None:
-        error = Unreachable(f"{self._program} ended", "it is started again")
         try:
             while True:
                 started = time.monotonic()
@@ -171,10 +169,9 @@ class ExecHost:
 
     async def _drop(self) -> None:
         if self._watch is not None:
-            self._watch.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._watch
-            self._watch = None
+            watch, self._watch = self._watch, None
+            watch.cancel()
+            await asyncio.wait([watch])  # awaiting it could not tell its cancellation from our own
         for probe in tuple(self._probes):
             await probe.close()
         self._relay.reset()

@@ -17,13 +17,12 @@ from anyio.abc import ByteStream
 
 from tui.core.text import clean
 from tui.host.base import HostError, NotPermitted, PortClosed, ProbeFailed, ProbeStream, Unreachable
+from tui.wire import frames
 
 BUFFER_LIMIT = 16 << 20
 """Bytes that a stream may hold unread. All streams share one pipe, so that one that nobody reads is ended, not waited for."""
 PIECE = 1 << 16
 """Bytes of one data request; larger ones would hold up the heartbeat behind them."""
-FORBIDDEN = 1
-NOTHING_LISTENS = 2
 
 
 class Relay:
@@ -88,12 +87,6 @@ class Relay:
         if self._reader is not None:
             self._reader.cancel()
         self._probe, self._reader = None, None
-
-    async def close(self) -> None:
-        probe = self._probe
-        self.reset()
-        if probe is not None:
-            await probe.close()
 
 
 class RelayStream(ByteStream):
@@ -190,9 +183,9 @@ class RelayStream(ByteStream):
 def _failure(frame: Mapping[str, Any]) -> HostError:
     words = clean(str(frame.get("why", "the relay could not connect")))
     match frame.get("code"):
-        case 1:
+        case frames.FORBIDDEN:
             return NotPermitted(words)
-        case 2:
+        case frames.NOTHING_LISTENS:
             return PortClosed(words, "the server isn't up yet, or listens elsewhere")
         case _:
             return Unreachable(words)

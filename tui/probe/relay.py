@@ -20,14 +20,13 @@ import threading
 from typing import Any, Deque, Dict, List, Optional, Tuple
 
 from tui.probe.leash import Link
+from tui.wire.frames import FORBIDDEN, NOTHING_LISTENS
 
 PIECE = 65536
 WAITING_LIMIT = 64 << 20
 """Bytes that may wait for a peer that takes none."""
 CONNECT_S = 10.0
 
-FORBIDDEN = 1
-NOTHING_LISTENS = 2
 _CODES = {
     errno.EACCES: FORBIDDEN,
     errno.EPERM: FORBIDDEN,

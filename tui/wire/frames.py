@@ -29,6 +29,10 @@ RUN = "run"  # one foreign command on the leash: frames "out" (base64 bytes, "fd
 FIND = "find"  # what serves there: frame "servers"
 ROLES = (WATCH, FOLLOW, RELAY, LOAD, RUN, FIND)
 
+# codes of the relay's frame "failed"
+FORBIDDEN = 1
+NOTHING_LISTENS = 2
+
 
 def encode(message: Dict[str, Any]) -> bytes:
     """One message as a line of JSON (ASCII, so no byte of it can be cut inside a character)."""
