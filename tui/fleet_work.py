@@ -12,7 +12,6 @@ from tui.settings import Settings
 
 if TYPE_CHECKING:
     from tui.screens.overview import Overview
-    from tui.services.benchmark import Benchmarks
     from tui.services.fleet import Fleet
     from tui.services.session import Session
 
@@ -28,7 +27,6 @@ class FleetWork(App[str | None], inherit_bindings=False):
     fleet: "Fleet | None"
     mains: dict[str, MainScreen]
     _overview: "Overview | None" = None
-    _benchmarks: "Benchmarks | None" = None
 
     @property
     def several(self) -> bool:
@@ -127,7 +125,6 @@ class FleetWork(App[str | None], inherit_bindings=False):
             self.install_screen(main, f"deployment {len(self.mains)}")
         if session is not self.session:
             self.session, self.main = session, self.mains[chosen.name]
-            self._benchmarks = None
         self.overview.can_leave = True
         self.watch_deployment(session)
         await self._go_to(self.main)

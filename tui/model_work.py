@@ -1,14 +1,17 @@
 """What the control room has the model do: replies, smoke runs, benchmarks. Services do the work; the screen gets each new value."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from textual import on, work
 from textual.app import App
 from textual.worker import Worker
 
+from tui import __version__
 from tui.messages import (
     BenchmarkRequested,
     BenchmarkStopped,
@@ -24,7 +27,7 @@ from tui.settings import Settings
 from tui.widgets.numbers import clock
 
 if TYPE_CHECKING:
-    from tui.core.benchmark import Plan, Point, Progress, Result
+    from tui.core.benchmark import Plan, Result
     from tui.core.chat import Turn
     from tui.record.store import Record
     from tui.services.benchmark import Benchmarks
@@ -41,6 +44,9 @@ class ModelWork(App[str | None], inherit_bindings=False):
     _reply: "Worker[None] | None" = None
     _smoke: "Worker[None] | None" = None
     _benchmarks: "Benchmarks | None" = None
+    """The benchmarks that run now, to stop them."""
+    _benchmark_asked: bool = False
+    """From the key until the benchmark has ended, or was not begun."""
 
     def model(self) -> str | None:
         """The model to ask: the configured one, else the first that the server lists."""
@@ -50,6 +56,17 @@ class ModelWork(App[str | None], inherit_bindings=False):
     def complain(self, what: str) -> None:
         """Say that something asked for could not be done, in the words of who refused."""
         self.notify(what, severity="warning", markup=False, timeout=8)
+
+    async def keep(self, what: str, save: "Callable[[Record], object]") -> None:
+        """Has a run kept in the record, in a thread: it may wait for another process that writes. Says so where that fails."""
+        if self.record is None:
+            return
+        from tui.record.store import RecordError
+
+        try:
+            await asyncio.to_thread(save, self.record)
+        except RecordError as error:
+            self.complain(f"{what} is not in the record: {error}")
 
     # -- chat ----------------------------------------------------------------------------------------------------------------------
 
@@ -107,7 +124,7 @@ class ModelWork(App[str | None], inherit_bindings=False):
         from tui.host.api import ApiError
         from tui.services.smoke import run_smoke
 
-        main = self.main
+        main, name = self.main, self.session.name
         main.smoking = True
         try:
             async with aclosing(run_smoke(self.session.api, model=model, settings=self.settings.smoke)) as runs:
@@ -116,8 +133,8 @@ class ModelWork(App[str | None], inherit_bindings=False):
         except ApiError as error:
             self.complain(f"The smoke prompts could not be asked: {error}")
         else:
-            if self.record is not None and main.smoke is not None:
-                self.record.save_smoke(self.session.name, main.smoke)
+            if (done := main.smoke) is not None:
+                await self.keep("This smoke run", lambda record: record.save_smoke(name, done))
         finally:
             if self.is_running:
                 main.smoking = False
@@ -128,27 +145,6 @@ class ModelWork(App[str | None], inherit_bindings=False):
             self._smoke.cancel()
 
     # -- benchmarks ----------------------------------------------------------------------------------------------------------------
-
-    def benchmarks(self) -> "Benchmarks":
-        """The one place where benchmarks of this server run; its lock keeps a second one out."""
-        if self._benchmarks is None:
-            from tui.host.open import open_host
-            from tui.services.benchmark import Benchmarks, Server
-
-            session, deployment = self.session, self.session.deployment
-            headers = dict(deployment.headers)
-            if session.api_key:
-                headers.setdefault("Authorization", f"Bearer {session.api_key}")
-            self._benchmarks = Benchmarks(
-                session.name,
-                Server(deployment.api, headers, deployment.ca_file, self.model()),
-                host=session.host,
-                open_local=lambda: open_host("local"),
-                direct=deployment.direct,
-                gpus=lambda: session.state.gpus,
-                version=session.state.api.version or "",
-            )
-        return self._benchmarks
 
     def plan(self, kind: str) -> "Plan":
         """The plan of a key: single stream, or a sweep up to the configured top."""
@@ -177,58 +173,71 @@ class ModelWork(App[str | None], inherit_bindings=False):
     def _benchmark_requested(self, asked: BenchmarkRequested) -> None:
         if not self.session.deployment.allow_bench:
             self.complain("Benchmarks are switched off for this deployment (allow_bench = false).")
-        elif not self.main.benching:
+        elif not self._benchmark_asked:
+            self._benchmark_asked = True
             self._run_benchmark(asked.kind)
 
     @work(group="bench")
     async def _run_benchmark(self, kind: str) -> None:
-        main, plan = self.main, self.plan(kind)
-        status = await self.session.api.poll()  # the watch's last poll may still count what has just ended
+        try:
+            main, session, plan = self.main, self.session, self.plan(kind)
+            if await self._may_begin(main, session, plan):
+                await self._measure(main, session, plan)
+        finally:
+            self._benchmark_asked = False
+
+    async def _may_begin(self, main: MainScreen, session: "Session", plan: "Plan") -> bool:
+        """Asks first where the server works for others. False also where another deployment was gone to meanwhile."""
+        status = await session.api.poll()  # the watch's last poll may still count what has just ended
         running = status.metrics.running if status.metrics is not None else None
         others = (running or 0) - main.streaming - main.smoking
-        if others > 0:
-            from tui.core.benchmark_plan import estimate
-            from tui.screens.dialogs import ConfirmDialog
+        if self.main is not main or others <= 0:
+            return self.main is main
+        from tui.core.benchmark_plan import estimate
+        from tui.screens.dialogs import ConfirmDialog
 
-            cost = estimate(plan)
-            whose = "1 request of others" if others == 1 else f"{others:.0f} requests of others"
-            question = (
-                f"The server works on {whose} now. A benchmark slows them down, and they distort it. "
-                f"It takes about {clock(cost.seconds)} and {cost.tokens:,} tokens."
-            )
-            if not await self.push_screen_wait(ConfirmDialog("The server is busy", question, "benchmark anyway")):
-                return
+        cost = estimate(plan)
+        whose = "1 request of others" if others == 1 else f"{others:.0f} requests of others"
+        question = (
+            f"The server works on {whose} now. A benchmark slows them down, and they distort it. "
+            f"It takes about {clock(cost.seconds)} and {cost.tokens:,} tokens."
+        )
+        return await self.push_screen_wait(ConfirmDialog("The server is busy", question, "benchmark anyway"))
+
+    async def _measure(self, main: MainScreen, session: "Session", plan: "Plan") -> None:
+        from tui.core.benchmark import Point, Progress, Result
         from tui.host.base import HostError
-        from tui.services.benchmark import BenchmarkRefused, BenchmarkRunning
+        from tui.host.open import open_host
+        from tui.services.benchmark import BenchmarkRefused, BenchmarkRunning, Benchmarks
 
         main.begin_benchmark(plan)
         try:
-            async with aclosing(self.benchmarks().run(plan)) as news:
+            # made anew for each run: the server may have been found at another address meanwhile
+            self._benchmarks = Benchmarks.of_session(session, lambda: open_host("local"), __version__)
+            async with aclosing(self._benchmarks.run(plan)) as news:
                 async for item in news:
-                    self._benchmark_news(item)
+                    match item:
+                        case Progress():
+                            main.progress = item
+                        case Point():
+                            main.points = (*main.points, item)
+                        case Result():
+                            main.result = item
+                            await self.keep("This benchmark", partial(_save_benchmark, session.name, item))
         except (BenchmarkRefused, HostError) as error:
             main.bench_problem = f"{error.cause}. {error.advice}".strip(". ") + "."
         except (BenchmarkRunning, ValueError, OSError) as error:
             main.bench_problem = str(error)
         finally:
+            self._benchmarks = None
             if self.is_running:
                 main.end_benchmark()
-
-    def _benchmark_news(self, item: "Progress | Point | Result") -> None:
-        from tui.core.benchmark import Point, Progress, Result
-
-        main = self.main
-        match item:
-            case Progress():
-                main.progress = item
-            case Point():
-                main.points = (*main.points, item)
-            case Result():
-                main.result = item
-                if self.record is not None:
-                    self.record.save_benchmark(self.session.name, item)
 
     @on(BenchmarkStopped)
     async def _stop_benchmark(self) -> None:
         if self._benchmarks is not None:
             await self._benchmarks.stop()
+
+
+def _save_benchmark(deployment: str, result: "Result", record: "Record") -> None:
+    record.save_benchmark(deployment, result)

@@ -2,6 +2,8 @@
 
 import asyncio
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class RecordWork(App[str | None], inherit_bindings=False):
-    """Reads are milliseconds, but of a file: they happen in a thread all the same."""
+    """Reads are milliseconds, but may wait for another process that writes: they happen in threads."""
 
     main: MainScreen
     session: "Session"
@@ -29,77 +31,101 @@ class RecordWork(App[str | None], inherit_bindings=False):
         self.notify(what, severity="warning", markup=False, timeout=8)
 
     @on(RunsShown)
-    @work(group="record", exclusive=True)
+    @work(group="list the record", exclusive=True)
     async def _list(self) -> None:
-        if self.record is None:
+        record, main = self.record, self.main
+        if record is None:
             return
-        self.main.runs = self.record.runs()
-        if self.record.problem:
-            self.complain(self.record.problem)
+        with self._complaints():
+            main.runs = await asyncio.to_thread(record.runs)
+            if record.problem:
+                self.complain(record.problem)
 
-    def _found(self, id: str) -> "Run | None":
-        run = self.record.run(int(id)) if self.record is not None and id.isdigit() else None
+    @contextmanager
+    def _complaints(self) -> Iterator[None]:
+        """Says what the record can't do just now, and goes on without it."""
+        from tui.record.store import RecordError
+
+        try:
+            yield
+        except RecordError as error:
+            self.complain(str(error))
+
+    async def _found(self, record: "Record", id: str) -> "Run | None":
+        run = await asyncio.to_thread(record.run, int(id)) if id.isdigit() else None
         if run is None:
             self.complain(f"There is no run {id} in the record.")
         return run
 
     @on(RunOpened)
-    def _open(self, opened: RunOpened) -> None:
-        if (run := self._found(opened.run)) is not None:
-            self.main.compared = None
-            self.main.opened_result = self._benchmark(run)
-            self.main.opened = run
+    @work(group="open a run", exclusive=True)
+    async def _open(self, opened: RunOpened) -> None:
+        record, main = self.record, self.main
+        if record is None:
+            return
+        with self._complaints():
+            if (run := await self._found(record, opened.run)) is not None:
+                main.compared = None
+                main.opened_result = self._benchmark(run)
+                main.opened = run
 
     @on(CompareRequested)
-    def _compare(self, asked: CompareRequested) -> None:
-        after = self._found(asked.first)
-        if after is None or self.record is None:
+    @work(group="open a run", exclusive=True)
+    async def _compare(self, asked: CompareRequested) -> None:
+        record, main = self.record, self.main
+        if record is None:
             return
-        if asked.second is not None:
-            before = self._found(asked.second)
-        else:
-            earlier = [run for run in self.record.runs(kind="benchmark") if run.id < after.id]
-            alike = [run for run in earlier if run.title.split(" ")[0] == after.title.split(" ")[0]]
-            before = next(iter(alike or earlier), None)
+        with self._complaints():
+            after = await self._found(record, asked.first)
+            if after is None:
+                return
+            if asked.second is not None:
+                before = await self._found(record, asked.second)
+            else:
+                benchmarks = await asyncio.to_thread(lambda: record.runs(kind="benchmark"))
+                earlier = [run for run in benchmarks if run.id < after.id]
+                alike = [run for run in earlier if run.title.split(" ")[0] == after.title.split(" ")[0]]
+                before = next(iter(alike or earlier), None)
+                if before is None:
+                    self.complain("There is no earlier benchmark to compare with.")
             if before is None:
-                self.complain("There is no earlier benchmark to compare with.")
-        if before is None:
-            return
-        one, two = self._benchmark(before), self._benchmark(after)
-        if one is not None and two is not None:
-            from tui.widgets.runs_view import Compared
+                return
+            one, two = self._benchmark(before), self._benchmark(after)
+            if one is not None and two is not None:
+                from tui.widgets.runs_view import Compared
 
-            self.main.compared = Compared(before, after, one, two)
+                main.compared = Compared(before, after, one, two)
 
     @on(ReportRequested)
-    @work(group="record")
+    @work(group="report")
     async def _report(self, asked: ReportRequested) -> None:
-        if self.record is None:
+        record, name = self.record, self.session.name
+        if record is None:
             return
-        from tui.record.report import markdown
+        from tui.record.report import write_report
 
-        loads = self.record.runs(kind="load", deployment=self.session.name, limit=1)
-        run = self._found(asked.run) if asked.run is not None else next(iter(loads), None)
-        if run is None:
-            if asked.run is None:
-                self.complain("This load is not in the record yet: it is kept when it ends.")
-            return
-        path = Path.cwd() / f"readyroom-{run.kind}-{run.id}-{time.strftime('%Y%m%d-%H%M', time.localtime(run.at))}.md"
-        try:
-            await asyncio.to_thread(path.write_text, markdown(run), "utf-8")
-        except OSError as error:
-            self.complain(f"The report could not be written: {error}")
-        else:
-            self.notify(f"Report written to {path}", markup=False)
+        with self._complaints():
+            if asked.run is not None:
+                run = await self._found(record, asked.run)
+            else:
+                loads = await asyncio.to_thread(lambda: record.runs(kind="load", deployment=name, limit=1))
+                run = next(iter(loads), None)
+                if run is None:
+                    self.complain("This load is not in the record yet: it is kept when it ends.")
+            if run is None:
+                return
+            when = time.strftime("%Y%m%d-%H%M", time.localtime(run.at))
+            try:
+                path = await asyncio.to_thread(write_report, run, Path.cwd() / f"readyroom-{run.kind}-{run.id}-{when}.md")
+            except OSError as error:
+                self.complain(f"The report could not be written: {error}")
+            else:
+                self.notify(f"Report written to {path}", markup=False)
 
     def _benchmark(self, run: "Run") -> "Result | None":
-        """The benchmark in a run; None where it is none, or can't be read (which is said)."""
+        """The benchmark in a run; None where it is none. Raises RecordError where it can't be read."""
         if run.kind != "benchmark":
             return None
-        from tui.record.store import RecordError, benchmark_of
+        from tui.record.store import benchmark_of
 
-        try:
-            return benchmark_of(run)
-        except RecordError as error:
-            self.complain(str(error))
-            return None
+        return benchmark_of(run)

@@ -1,4 +1,4 @@
-"""A record that another process holds costs the entry in it and nothing else: results are printed, the exit code stays the run's."""
+"""A record that another process holds costs the entry in it alone: results are printed, the exit code stays the run's."""
 
 import json
 import os

@@ -2,13 +2,24 @@
 
 import asyncio
 import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 from tui.cli.context import open_session
 from tui.core.connection import Link
-from tui.core.deployment import DeploymentState
+from tui.core.deployment import DeploymentState, HostSeen
 from tui.core.gpu import Gpu, GpuSample
 from tui.core.gpu_choice import only, together
 from tui.core.gpu_health import health
+from tui.host.base import HostError, Unreachable
+from tui.host.local import LocalHost
+from tui.host.probe import ShippedProbe
+from tui.services.other_hosts import OtherHost
+from tui.services.session import Session
+from tui.services.watch import Watch
 from tui.settings import Deployment, Engine, Settings
 
 ENGINES = (
@@ -40,6 +51,78 @@ async def test_every_further_host_is_watched_once_and_none_stops_the_others() ->
         assert session.state.others[1].connection.cause
         session.retry()
     assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+
+
+class Unsteady(LocalHost):
+    """This machine, on a link that is cut when told, and with a probe whose frames may be beyond reading."""
+
+    def __init__(self, broken: Exception | None = None) -> None:
+        super().__init__()
+        self.broken = broken
+        self.cut = asyncio.Event()
+
+    async def start_probe(self, role: str, arguments: Mapping[str, Any]) -> ShippedProbe:
+        if self.broken is not None:
+            raise self.broken
+        return await super().start_probe(role, arguments)
+
+    async def wait_lost(self) -> HostError:
+        await self.cut.wait()
+        self.cut.clear()
+        return Unreachable("the cable was cut", "plug it in")
+
+
+async def test_a_sampler_that_breaks_is_seen() -> None:
+    other = OtherHost(Unsteady(ValueError("no frame at all")), "gpu-2")
+    async with asyncio.timeout(20):
+        with pytest.raises(ExceptionGroup) as caught:
+            await other.run(lambda seen: None)
+    assert [str(error) for error in caught.value.exceptions] == ["no frame at all"]
+
+
+async def test_a_lost_link_is_tried_again_and_nothing_stays() -> None:
+    host, links = Unsteady(), list[Link]()
+    came = asyncio.Event()
+
+    def publish(seen: HostSeen) -> None:
+        if links[-1:] != [seen.connection.link]:
+            links.append(seen.connection.link)
+            came.set()
+
+    async def until(*wanted: Link) -> None:
+        async with asyncio.timeout(30):
+            while tuple(links[-len(wanted) :]) != wanted:
+                came.clear()
+                await came.wait()
+
+    other = OtherHost(host, "gpu-2")
+    watching = asyncio.create_task(other.run(publish))
+    await until(Link.ONLINE)
+    host.cut.set()
+    await until(Link.ONLINE, Link.LOST)
+    other.retry()
+    await until(Link.LOST, Link.CONNECTING, Link.ONLINE)
+    watching.cancel()
+    await asyncio.wait([watching])
+    assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+
+
+class Blind(Watch):
+    """Can't tell where the server that is meant writes."""
+
+    def _elsewhere(self, source: str) -> bool:
+        raise ValueError("a source beyond reading")
+
+
+async def test_what_breaks_beside_a_log_is_seen(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_text("a line\n")
+    deployment = Deployment(engines=(Engine(host="local", log="auto"),))
+    async with LocalHost() as host, asyncio.timeout(20):
+        await host.connect()
+        session = Session("kimi", "local", deployment, Settings(), host)
+        with pytest.raises(ValueError, match="a source beyond reading"):
+            await Blind(session)._follow_once(f"file:{log}")
 
 
 def test_the_gpus_that_a_configuration_means() -> None:

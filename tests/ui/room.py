@@ -10,6 +10,8 @@ from textual.pilot import Pilot
 from tui.app import ControlRoom
 from tui.core.api import ApiStatus
 from tui.core.deployment import DeploymentState
+from tui.host.base import Host
+from tui.record.store import Record
 from tui.screens.asking import ScreenAsker
 from tui.services.session import Session
 from tui.settings import Deployment, Settings, UiSettings
@@ -22,11 +24,14 @@ class SetSession:
 
     name = "kimi-k2-w4"
     target = "gpu-8x"
+    api_key: str | None = None
+    host: Host | None = None
 
     def __init__(self, state: DeploymentState, deployment: Deployment | None = None) -> None:
         self.state = state
         self.deployment = deployment or Deployment()
         self.retries = 0
+        self.polls = 0
         self._news = asyncio.Event()
 
     def set(self, state: DeploymentState) -> None:
@@ -48,16 +53,22 @@ class SetSession:
 
     async def poll(self) -> ApiStatus:
         """The state's own, as a server would say it once more."""
+        self.polls += 1
         return self.state.api
 
 
 def room(
-    state: DeploymentState, settings: Settings | None = None, asker: ScreenAsker | None = None
+    state: DeploymentState,
+    settings: Settings | None = None,
+    asker: ScreenAsker | None = None,
+    *,
+    session: SetSession | None = None,
+    record: Record | None = None,
 ) -> tuple[ControlRoom, SetSession]:
     """The app, and the session that a test moves."""
-    session = SetSession(state)
+    session = session or SetSession(state)
     settings = settings or Settings(ui=UiSettings(theme="dark"))
-    return ControlRoom(cast("Session", session), settings, asker=asker), session
+    return ControlRoom(cast("Session", session), settings, asker=asker, record=record), session
 
 
 async def until(pilot: Room, holds: Callable[[], bool], seconds: float = 15.0) -> None:
