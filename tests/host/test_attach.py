@@ -118,8 +118,17 @@ def test_the_only_server_is_found_on_its_own_port(box: Box) -> None:
     assert code == 0, errors
     document = json.loads(out)
     assert document["api"]["models"][0]["id"] == "m0"
-    assert [one["where"] for one in document["servers"]] == [8123]
+    assert [(one["port"], one["uds"]) for one in document["servers"]] == [(8123, None)]
     assert document["log"]["source"] == str(box.folder / "m0.log")
+
+
+def test_init_writes_the_file_that_is_named(box: Box) -> None:
+    file = box.folder / "a new one.toml"
+    code, out, errors = alone(box, ["--port 8123"], f"init local --name kimi --config '{file}'")
+    assert code == 0, errors
+    assert "[deployments.kimi]" in file.read_text()
+    assert f"readyroom kimi --config '{file}'" in out
+    assert not (box.folder / "config" / "readyroom" / "config.toml").exists()
 
 
 @pytest.mark.parametrize("options", ["--host 127.0.0.1 --port 8124", "--host 0.0.0.0 --port 8125", "--uds 'a socket'"])
@@ -140,12 +149,26 @@ def test_several_servers_are_listed_and_none_is_guessed(box: Box, command: str) 
     assert "readyroom init local" in errors
 
 
+@pytest.mark.parametrize(
+    "command", ["status local", "wait local", "smoke local", "bench local --requests 1 --output-tokens 1", "doctor local"]
+)
+def test_the_port_names_one_of_several_everywhere(box: Box, command: str) -> None:
+    code, out, errors = alone(box, ["--port 8001", "--port 8002"], f"{command} --port 8001 --json")
+    assert code in (0, 1), errors
+    assert "servers run on" not in errors
+    if command.startswith("status"):
+        assert [one["id"] for one in json.loads(out)["api"]["models"]] == ["m0"]
+    else:
+        assert "m0" in out
+        assert "m1" not in out
+
+
 def test_one_of_several_is_named(box: Box) -> None:
     code, out, _ = alone(box, ["--port 8001", "--port 8002"], "status local --port 8002 --json")
     document = json.loads(out)
     assert (code, document["api"]["models"][0]["id"]) == (0, "m1")
     assert document["log"]["source"] == str(box.folder / "m1.log")
-    assert [one["where"] for one in document["servers"]] == [8001, 8002]
+    assert [one["port"] for one in document["servers"]] == [8001, 8002]
 
 
 def test_none_is_waited_for(box: Box) -> None:

@@ -42,9 +42,16 @@ def test_as_one_document(tmp_path: Path) -> None:
     assert (code, errors) == (4, "")
     document = json.loads(out)
     assert [one["name"] for one in document["deployments"]] == ["broken", "far", "keyless"]
-    assert [one["status"] for one in document["deployments"]] == ["failed", "unreachable", "unreachable"]
+    assert [one["status"] for one in document["deployments"]] == ["failed", "unreachable", "misconfigured"]
     assert document["deployments"][0]["load"]["failure"]["kind"] == "kv_cache_too_small"
-    assert "NOT_SET_ANYWHERE" in document["deployments"][2]["connection"]["cause"]
+    assert "NOT_SET_ANYWHERE" in document["deployments"][2]["misconfigured"]
+
+
+def test_a_configuration_that_does_not_hold_is_no_refusal(tmp_path: Path) -> None:
+    code, out, errors = run(tmp_path, "--all", config='[deployments.keyless]\napi_key_env = "NOT_SET_ANYWHERE"\n')
+    assert (code, errors) == (2, "")
+    assert "MISCONFIGURED" in out
+    assert "api_key_env names NOT_SET_ANYWHERE" in out
 
 
 @pytest.mark.parametrize(

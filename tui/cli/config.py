@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from tui.cli.context import Exit, Fail
-from tui.settings import SettingsError, load_settings, redacted, settings_path
+from tui.cli.context import Exit, Fail, config_path_option, settings_of
+from tui.settings import redacted, settings_path
 
 
 @click.group()
@@ -18,16 +18,17 @@ def config() -> None:
 
 
 @config.command()
-@click.argument("file", required=False, type=click.Path(path_type=Path))
-def check(file: Path | None) -> None:
+@click.argument("named", metavar="[FILE]", required=False, type=click.Path(path_type=Path))
+@config_path_option
+def check(named: Path | None, file: Path | None) -> None:
     """Lists every problem of the configuration; exit 2 when there is one."""
     from tui.actions import key_problems
 
+    if named is not None and file is not None:
+        raise Fail(Exit.USAGE, "name the file once: as FILE or with --config")
+    file = named or file
     path = file or settings_path()
-    try:
-        settings = load_settings(file)
-    except SettingsError as error:
-        raise Fail(Exit.USAGE, f"the configuration has {len(error.problems)} problem(s):\n{error}") from None
+    settings = settings_of(file)
     problems = [f"{path}: {one}" for one in key_problems(settings.keys)]
     if problems:
         raise Fail(Exit.USAGE, "\n".join([f"the configuration has {len(problems)} problem(s):", *problems]))
@@ -39,28 +40,28 @@ def check(file: Path | None) -> None:
 
 @config.command()
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-def show(as_json: bool) -> None:
+@config_path_option
+def show(as_json: bool, file: Path | None) -> None:
     """The settings in force, secrets hidden, and the actions that keys can be given to."""
     from tui.actions import ACTIONS
 
-    try:
-        settings = load_settings()
-    except SettingsError as error:
-        raise Fail(Exit.USAGE, f"the configuration has {len(error.problems)} problem(s):\n{error}") from None
+    settings = settings_of(file)
+    path = file or settings_path()
     document = redacted(settings)
     document["keys"] = {action.id: document["keys"].get(action.id, action.keys) for action in ACTIONS}
     if as_json:
-        click.echo(json.dumps({"schema": 1, "path": str(settings_path()), "settings": document}, ensure_ascii=False))
+        click.echo(json.dumps({"schema": 1, "path": str(path), "settings": document}, ensure_ascii=False))
         return
-    click.echo(f"# {settings_path()}")
+    click.echo(f"# {path}")
     for key, value in _flat(document):
         click.echo(f"{key} = {value}")
 
 
-@config.command()
-def path() -> None:
+@config.command("path")
+@config_path_option
+def path_(file: Path | None) -> None:
     """Where the configuration is looked for."""
-    click.echo(settings_path())
+    click.echo(file or settings_path())
 
 
 def _flat(document: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

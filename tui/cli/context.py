@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
-import msgspec
 
 from tui.cli.exits import Exit, Fail
 from tui.cli.failures import state_directory
@@ -22,21 +21,47 @@ if TYPE_CHECKING:
     from tui.services.other_hosts import OtherHost
     from tui.services.session import Session
 
-__all__ = ["Exit", "Fail", "api_key", "attached", "keep", "load_settings", "open_record", "open_session", "resolve", "run"]
+__all__ = [
+    "Exit",
+    "Fail",
+    "api_key",
+    "attached",
+    "keep",
+    "load_settings",
+    "open_record",
+    "open_session",
+    "resolve",
+    "run",
+    "settings_of",
+]
+
+CONFIG_HELP = "Another configuration file (READYROOM_CONFIG)."
 
 
 def config_option(function: Any) -> Any:
     """Adds `--config FILE` to a command; the command receives `settings`."""
 
     def read(ctx: click.Context, param: click.Parameter, value: str | None) -> Settings:
-        try:
-            return load_settings(Path(value).expanduser() if value else None)
-        except SettingsError as error:
-            raise Fail(Exit.USAGE, f"the configuration has {len(error.problems)} problem(s):\n{error}") from None
+        return settings_of(Path(value).expanduser() if value else None)
 
-    return click.option(
-        "--config", "settings", metavar="FILE", callback=read, help="Another configuration file (READYROOM_CONFIG)."
-    )(function)
+    return click.option("--config", "settings", metavar="FILE", callback=read, help=CONFIG_HELP)(function)
+
+
+def config_path_option(function: Any) -> Any:
+    """Adds `--config FILE` to a command that reads or writes the file itself; it receives `file`, None for the usual one."""
+
+    def read(ctx: click.Context, param: click.Parameter, value: str | None) -> Path | None:
+        return Path(value).expanduser() if value else None
+
+    return click.option("--config", "file", metavar="FILE", callback=read, help=CONFIG_HELP)(function)
+
+
+def settings_of(file: Path | None) -> Settings:
+    """The settings of a file, or of the usual one. Raises Fail (usage) with every problem of it."""
+    try:
+        return load_settings(file)
+    except SettingsError as error:
+        raise Fail(Exit.USAGE, f"the configuration has {len(error.problems)} problem(s):\n{error}") from None
 
 
 def port_option(function: Any) -> Any:
@@ -139,10 +164,12 @@ def open_session(
     accept_new: bool = False,
     record: "Record | None" = None,
     port: int | None = None,
+    resembles: str | None = None,
 ) -> "Session":
     """A session, disconnected, on what the user named: `async with open_session(…) as session`.
 
-    Raises Fail (usage) for a TARGET that can't be understood.
+    `resembles`: the command that the target may be a misspelling of, which is said where no host of that name is known. Raises
+    Fail (usage) for a TARGET that can't be understood.
     """
     from tui.host.open import open_host
     from tui.services.session import Session
@@ -154,7 +181,9 @@ def open_session(
         raise Fail(Exit.USAGE, str(error)) from None
     key = api_key(deployment)
     others = _other_hosts(settings, deployment, asker, accept_new)
-    return Session(name, host_target, deployment, settings, host, record, api_key=key, port=port, others=others)
+    return Session(
+        name, host_target, deployment, settings, host, record, api_key=key, port=port, others=others, resembles=resembles
+    )
 
 
 def _other_hosts(settings: Settings, deployment: Deployment, asker: "Asker | None", accept_new: bool) -> "list[OtherHost]":
@@ -175,11 +204,6 @@ def _other_hosts(settings: Settings, deployment: Deployment, asker: "Asker | Non
         wanted = together(engine.gpus for engine in engines)
         out.append(OtherHost(host, target, wanted, hz=settings.ui.gpu_hz, become=become))
     return out
-
-
-def only_first_engine(deployment: Deployment) -> Deployment:
-    """The deployment with its first engine only."""
-    return msgspec.structs.replace(deployment, engines=deployment.engines[:1])
 
 
 def run(main: Coroutine[Any, Any, int]) -> NoReturn:

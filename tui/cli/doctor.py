@@ -4,7 +4,7 @@ import json
 
 import click
 
-from tui.cli.context import Exit, accept_new_option, config_option, open_session, run
+from tui.cli.context import Exit, accept_new_option, config_option, open_session, port_option, run
 from tui.core.checkup import Check, Grade
 from tui.settings import Settings
 
@@ -15,18 +15,19 @@ SIGNS = {Grade.OK: ("✓", "green"), Grade.WARN: ("▲", "yellow"), Grade.FAIL: 
 @click.argument("target", required=False)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 @click.option("--no-token", is_flag=True, help="Do not generate the one token at the end.")
+@port_option
 @accept_new_option
 @config_option
-def doctor(target: str | None, as_json: bool, no_token: bool, accept_new: bool, settings: Settings) -> None:
+def doctor(target: str | None, as_json: bool, no_token: bool, port: int | None, accept_new: bool, settings: Settings) -> None:
     """Checks ssh, host key, python3, NVML, nvidia-smi, log source and API; each with a fix. Exit 1 when something failed."""
-    run(_doctor(settings, target, as_json, not no_token, accept_new))
+    run(_doctor(settings, target, as_json, not no_token, accept_new, port))
 
 
-async def _doctor(settings: Settings, target: str | None, as_json: bool, token: bool, accept_new: bool) -> int:
+async def _doctor(settings: Settings, target: str | None, as_json: bool, token: bool, accept_new: bool, port: int | None) -> int:
     from tui.cli.asking import terminal_asker
     from tui.services.doctor import examine
 
-    session = open_session(settings, target, asker=terminal_asker(), accept_new=accept_new)
+    session = open_session(settings, target, asker=terminal_asker(), accept_new=accept_new, port=port)
     checks: list[Check] = []
     async with session.host:
         try:

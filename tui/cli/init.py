@@ -1,8 +1,11 @@
 """`readyroom init TARGET`: writes what serves on a host into the configuration, commented and valid."""
 
+import shlex
+from pathlib import Path
+
 import click
 
-from tui.cli.context import Exit, Fail, accept_new_option, config_option, open_session, run
+from tui.cli.context import Exit, Fail, accept_new_option, config_path_option, open_session, run, settings_of
 from tui.settings import Settings
 
 
@@ -12,13 +15,16 @@ from tui.settings import Settings
 @click.option("--port", type=click.IntRange(1, 65535), help="The server on this port, when several run.")
 @click.option("--stdout", "to_stdout", is_flag=True, help="Print it instead of writing it.")
 @accept_new_option
-@config_option
-def init(target: str, name: str | None, port: int | None, to_stdout: bool, accept_new: bool, settings: Settings) -> None:
+@config_path_option
+def init(target: str, name: str | None, port: int | None, to_stdout: bool, accept_new: bool, file: Path | None) -> None:
     """Writes what serves on a host into the configuration, commented and valid."""
-    run(_init(settings, target, name, port, to_stdout, accept_new))
+    settings = Settings() if file is not None and not file.exists() else settings_of(file)  # a file that is named may be a new one
+    run(_init(settings, file, target, name, port, to_stdout, accept_new))
 
 
-async def _init(settings: Settings, target: str, name: str | None, port: int | None, to_stdout: bool, accept_new: bool) -> int:
+async def _init(
+    settings: Settings, file: Path | None, target: str, name: str | None, port: int | None, to_stdout: bool, accept_new: bool
+) -> int:
     from tui.cli.asking import terminal_asker
     from tui.core.deployment_text import deployment_toml
     from tui.services.found import Server
@@ -45,8 +51,9 @@ async def _init(settings: Settings, target: str, name: str | None, port: int | N
         if to_stdout:
             click.echo(deployment_toml(found), nl=False)
             return Exit.OK
-        path = keep(found)
+        path = keep(found, file)
     except KeepFailed as error:
         raise Fail(Exit.USAGE, str(error)) from None
-    click.echo(f"{path}: deployment {wanted!r} added; open it with: readyroom {wanted}")
+    there = f" --config {shlex.quote(str(file))}" if file is not None else ""
+    click.echo(f"{path}: deployment {wanted!r} added; open it with: readyroom {wanted}{there}")
     return Exit.OK

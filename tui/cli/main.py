@@ -1,7 +1,7 @@
 """The command `readyroom`: lazily imported commands, and one place where errors become exit codes."""
 
-import difflib
 import importlib
+import io
 import os
 import signal
 import sys
@@ -48,10 +48,6 @@ class Commands(click.Group):
         """`readyroom`, `readyroom TARGET` and `readyroom --theme X TARGET` mean `readyroom room …`."""
         own = {"-h", "--help", "-V", "--version"}
         if not args or (args[0] not in COMMANDS and args[0] not in own):
-            near = difflib.get_close_matches(args[0], COMMANDS, 1, 0.8) if args else []
-            if near:
-                named = f"there is no command {args[0]!r}; did you mean {near[0]!r}?"
-                raise click.UsageError(f"{named} If it is a host: readyroom room {args[0]}")
             args = ["room", *args]
         return super().parse_args(ctx, args)
 

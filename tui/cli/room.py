@@ -1,13 +1,14 @@
 """`readyroom [TARGET]`: the control room."""
 
 import asyncio
+import difflib
 import sys
 from typing import TYPE_CHECKING, cast
 
 import click
 import msgspec
 
-from tui.cli.context import Exit, Fail, accept_new_option, config_option, open_record, open_session, resolve
+from tui.cli.context import Exit, Fail, accept_new_option, config_option, open_record, open_session, port_option, resolve
 from tui.settings import THEMES, Settings
 
 if TYPE_CHECKING:
@@ -18,9 +19,10 @@ if TYPE_CHECKING:
 @click.argument("target", required=False)
 @click.option("--theme", type=click.Choice(THEMES), help="Colours; auto looks at the terminal.")
 @click.option("--ascii", "plain", is_flag=True, help="Plain ASCII instead of blocks and braille.")
+@port_option
 @accept_new_option
 @config_option
-def room(target: str | None, theme: str | None, plain: bool, accept_new: bool, settings: Settings) -> None:
+def room(target: str | None, theme: str | None, plain: bool, port: int | None, accept_new: bool, settings: Settings) -> None:
     """The control room on a TARGET: a deployment's name, user@host[:port], an alias of ~/.ssh/config, local, or exec:COMMAND.
 
     Without one: the default of the configuration, or all its deployments at once.
@@ -28,16 +30,29 @@ def room(target: str | None, theme: str | None, plain: bool, accept_new: bool, s
     ui = msgspec.structs.replace(settings.ui, theme=theme or settings.ui.theme, ascii=plain or settings.ui.ascii)
     settings = msgspec.structs.replace(settings, ui=ui)
     several = target is None and settings.default is None and len(settings.deployments) > 1
+    if several and port is not None:
+        raise Fail(Exit.USAGE, f"--port means a server of one TARGET: name one of {', '.join(settings.deployments)}, or a host")
     chosen = None if several else resolve(settings, target)[0]  # a target that can't be meant is said before the screen opens
-    require_terminal()
+    near = resembled(settings, chosen)
+    require_terminal(near)
     _require_keys(settings)
-    raise SystemExit(open_room(settings, chosen, accept_new=accept_new))
+    raise SystemExit(open_room(settings, chosen, accept_new=accept_new, port=port, resembles=near))
 
 
-def require_terminal() -> None:
+def resembled(settings: Settings, target: str | None) -> str | None:
+    """The command that an unconfigured target may be a misspelling of: `readyroom statsu` asks for a host of that name."""
+    from tui.cli.main import COMMANDS
+
+    if target is None or target in settings.deployments:
+        return None
+    return next(iter(difflib.get_close_matches(target, COMMANDS, 1, 0.8)), None)
+
+
+def require_terminal(resembles: str | None = None) -> None:
     """Raises Fail where there is no terminal to draw on."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise Fail(Exit.USAGE, "the control room needs a terminal; `readyroom status TARGET` and `wait` work without one")
+        hint = f" (or did you mean the command {resembles!r}?)" if resembles is not None else ""
+        raise Fail(Exit.USAGE, f"the control room needs a terminal; `readyroom status TARGET` and `wait` work without one{hint}")
 
 
 def _require_keys(settings: Settings) -> None:
@@ -49,12 +64,14 @@ def _require_keys(settings: Settings) -> None:
         raise Fail(Exit.USAGE, "\n".join([f"the configuration has {len(problems)} problem(s):", *problems]))
 
 
-def open_room(settings: Settings, target: str | None, *, accept_new: bool = False) -> int:
+def open_room(
+    settings: Settings, target: str | None, *, accept_new: bool = False, port: int | None = None, resembles: str | None = None
+) -> int:
     """Runs the control room on a target, or on all configured deployments at once (None); returns the exit code."""
-    return asyncio.run(_watch(settings, target, accept_new))
+    return asyncio.run(_watch(settings, target, accept_new, port, resembles))
 
 
-async def _watch(settings: Settings, target: str | None, accept_new: bool) -> int:
+async def _watch(settings: Settings, chosen: str | None, accept_new: bool, port: int | None, resembles: str | None) -> int:
     from tui.app import ControlRoom
     from tui.screens.asking import ScreenAsker
     from tui.services.fleet import Fleet
@@ -65,24 +82,27 @@ async def _watch(settings: Settings, target: str | None, accept_new: bool) -> in
 
     def opening(target: str) -> OpeningSession:
         name, host_target, _ = resolve(settings, target)
+        its_port, its_near = (port, resembles) if target == chosen else (None, None)
 
         def opened() -> "Session":
             from tui.services.opening import OpeningFailed
 
             try:
-                return open_session(settings, target, asker=asker, accept_new=accept_new, record=record)
+                return open_session(
+                    settings, target, asker=asker, accept_new=accept_new, record=record, port=its_port, resembles=its_near
+                )
             except Fail as error:
                 raise OpeningFailed(error.message) from None
 
         return OpeningSession(name, host_target, opened)
 
     names = list(settings.deployments)
-    if target is not None and target not in names:
-        names.insert(0, target)
+    if chosen is not None and chosen not in names:
+        names.insert(0, chosen)
     try:
         async with Fleet(map(opening, names)) as fleet:
-            session = cast("Session", fleet.session(target if target is not None else names[0]))
-            app = ControlRoom(session, settings, asker=asker, record=record, fleet=fleet, all_first=target is None)
+            session = cast("Session", fleet.session(chosen if chosen is not None else names[0]))
+            app = ControlRoom(session, settings, asker=asker, record=record, fleet=fleet, all_first=chosen is None)
             await app.run_async()
     finally:
         record.close()

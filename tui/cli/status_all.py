@@ -12,11 +12,12 @@ from tui.cli.context import Exit, Fail, open_record, open_session
 from tui.cli.status_text import UNKNOWN, duration
 from tui.cli.watching import SNAPSHOT_S, settled_state
 from tui.core.deployment import DeploymentState, Status, exit_code_of, status_of
+from tui.core.gpu import GpuSample
 from tui.core.text import clean
 from tui.record.store import Record
 from tui.settings import Settings
 
-GRAVEST_FIRST = (Exit.FAILED, Exit.REFUSED, Exit.UNREACHABLE, Exit.STOPPED, Exit.LOADING, Exit.OK)
+GRAVEST_FIRST = (Exit.FAILED, Exit.USAGE, Exit.REFUSED, Exit.UNREACHABLE, Exit.STOPPED, Exit.LOADING, Exit.OK)
 AT_ONCE = 16
 """Hosts that are asked at the same time."""
 
@@ -44,37 +45,41 @@ async def status_of_all(settings: Settings, as_json: bool, accept_new: bool) -> 
 
 
 async def _state(settings: Settings, name: str, accept_new: bool, record: Record) -> DeploymentState:
-    from tui.core.connection import ConnectionState, Link
-
     try:
-        async with open_session(settings, name, accept_new=accept_new, record=record) as session:
-            return await settled_state(session, SNAPSHOT_S)
+        # in a thread: the command that prints an API key may take its time
+        session = await asyncio.to_thread(open_session, settings, name, accept_new=accept_new, record=record)
     except Fail as error:  # what is wrong with one deployment must not hide the others
-        cause = ConnectionState(Link.REFUSED, cause=error.message)
-        return DeploymentState(name, settings.deployments[name].engines[0].host, connection=cause)
+        return DeploymentState(name, settings.deployments[name].engines[0].host, misconfigured=error.message)
+    async with session:
+        return await settled_state(session, SNAPSHOT_S)
 
 
 def table(states: Sequence[DeploymentState]) -> Iterator[str]:
     """The lines, cleaned."""
-    rows = [("DEPLOYMENT", "STATE", "HOST", "GPUS", "WHAT")] + [
-        tuple(clean(cell) for cell in (state.name, status_of(state).upper(), state.target, _gpus(state), _what(state)))
-        for state in states
-    ]
+    rows = [("DEPLOYMENT", "STATE", "HOST", "GPUS", "WHAT")]
+    for state in states:
+        rows.append((state.name, status_of(state).upper(), state.target, _gpus(state.gpus), _what(state)))
+        for other in state.others:
+            link = other.connection
+            rows.append(("", link.link.value.upper(), other.host, _gpus(other.gpus), link.cause or ""))
+    rows = [(clean(name), clean(word), clean(host), clean(gpus), clean(what)) for name, word, host, gpus, what in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     for row in rows:
         yield "  ".join([*(cell.ljust(width) for cell, width in zip(row[:4], widths, strict=True)), row[4]]).rstrip()
 
 
-def _gpus(state: DeploymentState) -> str:
-    if state.gpus is None or not state.gpus.gpus:
+def _gpus(sample: GpuSample | None) -> str:
+    if sample is None or not sample.gpus:
         return UNKNOWN
-    shares = [gpu.memory_share for gpu in state.gpus.gpus if gpu.memory_share is not None]
-    return f"{len(state.gpus.gpus)}" + (f" at {100 * max(shares):.0f} %" if shares else "")
+    shares = [gpu.memory_share for gpu in sample.gpus if gpu.memory_share is not None]
+    return f"{len(sample.gpus)}" + (f" at {100 * max(shares):.0f} %" if shares else "")
 
 
 def _what(state: DeploymentState) -> str:
     load, outlook = state.load, state.outlook
     word = status_of(state)
+    if state.misconfigured is not None:
+        return state.misconfigured
     if word == Status.UNREACHABLE:
         return state.connection.cause or UNKNOWN
     if word == Status.READY:

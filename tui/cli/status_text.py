@@ -1,10 +1,11 @@
 """What `readyroom status` tells a person: one fact a line, the verdict first."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
-from tui.core.deployment import DeploymentState, Status, status_of
-from tui.core.gpu import Gpu
+from tui.core.deployment import DeploymentState, HostSeen, Status, status_of
+from tui.core.gpu import Gpu, GpuSample
 from tui.core.gpu_health import headroom, health, uniformity
+from tui.core.gpu_others import leftovers
 from tui.core.text import clean
 
 UNKNOWN = "—"
@@ -22,11 +23,16 @@ def _lines(state: DeploymentState) -> Iterator[str]:
     yield _row("host", f"{link.host or state.target}  {link.link.value}{_trip(link.round_trip_ms)}")
     if link.cause:
         yield _row("", link.cause + (f": {link.advice}" if link.advice else ""))
-    if not link.online:
-        return
+    if link.online:
+        yield from _online_lines(state)
+    for other in state.others:
+        yield from _other_lines(other)
+
+
+def _online_lines(state: DeploymentState) -> Iterator[str]:
     yield from _load_lines(state)
     yield from _api_lines(state)
-    yield from _gpu_lines(state)
+    yield from _gpu_lines(state.gpus, leftovers(state))
     if state.log.problem:
         yield _row("log", f"{state.log.source}: {state.log.problem}")
     elif state.log.source:
@@ -35,6 +41,16 @@ def _lines(state: DeploymentState) -> Iterator[str]:
         yield _row("by", state.supervisor.says)
     if state.conflict:
         yield _row("note", state.conflict)
+
+
+def _other_lines(other: HostSeen) -> Iterator[str]:
+    """A further host of the deployment: what is known of its connection and its GPUs."""
+    link = other.connection
+    yield _row("host", f"{other.host}  {link.link.value}{_trip(link.round_trip_ms)}")
+    if link.cause:
+        yield _row("", link.cause + (f": {link.advice}" if link.advice else ""))
+    if link.online:
+        yield from _gpu_lines(other.gpus)
 
 
 def _headline(state: DeploymentState, word: str) -> str:
@@ -84,8 +100,8 @@ def _api_lines(state: DeploymentState) -> Iterator[str]:
         yield _row("", ", ".join(parts))
 
 
-def _gpu_lines(state: DeploymentState) -> Iterator[str]:
-    sample = state.gpus
+def _gpu_lines(sample: GpuSample | None, gone: Collection[int] = ()) -> Iterator[str]:
+    """`gone`: the pids that hold memory for an engine that is no more."""
     if sample is None:
         return
     for number, gpu in enumerate(sample.gpus):
@@ -98,7 +114,7 @@ def _gpu_lines(state: DeploymentState) -> Iterator[str]:
     room = headroom(sample)
     if room is not None:
         yield _row("", f"least free: GPU {room.gpu}, {room.free_mib:,.0f} MiB ({100 * room.free_share:.1f} %)")
-    for finding in health(sample):
+    for finding in health(sample, gone):
         yield _row("", finding)
 
 

@@ -1,12 +1,17 @@
 """A deployment's state as the JSON document of `readyroom status --json`."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import to_builtins
 
-from tui.core.deployment import DeploymentState, status_of
+from tui.core.connection import ConnectionState
+from tui.core.deployment import DeploymentState, HostSeen, ServerSeen, status_of
+from tui.core.gpu import GpuSample
 from tui.core.gpu_health import headroom, health, uniformity
+from tui.core.gpu_others import leftovers
 from tui.core.logs.report import document
+from tui.core.machine import MachineSample
 
 SCHEMA = 1
 
@@ -14,7 +19,6 @@ SCHEMA = 1
 def snapshot(state: DeploymentState, now: float) -> dict[str, Any]:
     """`now` is the client's monotonic clock, from which ages are counted. What is not known is null."""
     sample = state.gpus
-    link = state.connection
     even = uniformity(sample) if sample is not None else None
     room = headroom(sample) if sample is not None else None
     api = state.api
@@ -23,19 +27,14 @@ def snapshot(state: DeploymentState, now: float) -> dict[str, Any]:
         "name": state.name,
         "target": state.target,
         "status": status_of(state),
-        "connection": {
-            "link": link.link.value,
-            "host": link.host,
-            "cause": link.cause,
-            "advice": link.advice,
-            "round_trip_ms": link.round_trip_ms,
-        },
-        "gpus": [to_builtins(gpu) for gpu in sample.gpus] if sample is not None else [],
-        "gpu_source": None if sample is None else {"source": sample.source, "note": sample.note, "driver": sample.driver},
-        "gpu_health": list(health(sample)) if sample is not None else [],
+        "connection": _connection(state.connection),
+        "gpus": _gpus(sample),
+        "gpu_source": _gpu_source(sample),
+        "gpu_health": list(health(sample, leftovers(state))) if sample is not None else [],
         "uniform": even.even if even is not None else None,
         "headroom": to_builtins(room) if room is not None else None,
-        "machine": None if state.machine is None else _without(to_builtins(state.machine), "counters", "received_at"),
+        "others": [_other(host) for host in state.others],
+        "machine": None if state.machine is None else _machine(state.machine),
         "load": document(state.load, state.outlook) if state.load is not None and state.load.lines else None,
         "log": {"source": state.log.source or None, "problem": state.log.problem, "note": state.log.note},
         "api": {
@@ -50,10 +49,53 @@ def snapshot(state: DeploymentState, now: float) -> dict[str, Any]:
         },
         "server_pid": state.server_pid,
         "orphans": list(state.orphans),
-        "servers": [to_builtins(server) for server in state.servers],
+        "servers": [_server(server) for server in state.servers],
         "supervisor": None if state.supervisor is None else {**to_builtins(state.supervisor), "says": state.supervisor.says},
         "conflict": state.conflict,
+        "misconfigured": state.misconfigured,
     }
+
+
+def _connection(link: ConnectionState) -> dict[str, Any]:
+    return {
+        "link": link.link.value,
+        "host": link.host,
+        "cause": link.cause,
+        "advice": link.advice,
+        "round_trip_ms": link.round_trip_ms,
+    }
+
+
+def _gpus(sample: GpuSample | None) -> list[Any]:
+    return [to_builtins(gpu) for gpu in sample.gpus] if sample is not None else []
+
+
+def _gpu_source(sample: GpuSample | None) -> dict[str, Any] | None:
+    return None if sample is None else {"source": sample.source, "note": sample.note, "driver": sample.driver}
+
+
+def _other(seen: HostSeen) -> dict[str, Any]:
+    return {
+        "host": seen.host,
+        "connection": _connection(seen.connection),
+        "gpus": _gpus(seen.gpus),
+        "gpu_source": _gpu_source(seen.gpus),
+        "gpu_health": list(health(seen.gpus)) if seen.gpus is not None else [],
+    }
+
+
+def _machine(sample: MachineSample) -> dict[str, Any]:
+    return {**_without(to_builtins(sample), "counters", "received_at"), "wall": _iso(sample.wall)}
+
+
+def _server(seen: ServerSeen) -> dict[str, Any]:
+    port, uds = (seen.where, None) if isinstance(seen.where, int) else (None, seen.where)
+    return {**_without(to_builtins(seen), "where"), "port": port, "uds": uds, "started_at": _iso(seen.started_at)}
+
+
+def _iso(at: float | None) -> str | None:
+    """A time of the host's wall clock, in UTC."""
+    return None if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
 
 
 def _without(mapping: dict[str, Any], *names: str) -> dict[str, Any]:

@@ -31,6 +31,10 @@ class Unreachable(HostError):
     """The host can't be reached now; trying again later makes sense."""
 
 
+class UnknownName(Unreachable):
+    """No name service knows a host of that name: misspelt, or a network is missing."""
+
+
 class Refused(HostError):
     """The host's key or the login was refused; only the user can change that."""
 

@@ -7,7 +7,7 @@ import socket
 import asyncssh
 
 from tui.core.text import clean
-from tui.host.base import HostError, NotPermitted, PortClosed, Refused, Unreachable
+from tui.host.base import HostError, NotPermitted, PortClosed, Refused, UnknownName, Unreachable
 from tui.host.known_hosts import AUTHORITY, SSH_PORT, Known, changed
 from tui.host.ssh_config import Login
 from tui.host.ssh_login import LoginClient, Person
@@ -122,7 +122,7 @@ def explain(error: BaseException, login: Login, client: LoginClient | None, seco
                 f"no answer from {where} within {seconds:.0f} s", "is the host up, and its network or VPN reachable?"
             )
         case socket.gaierror():
-            return Unreachable(f"the name {login.host} isn't known", "check its spelling, the VPN, or HostName in ~/.ssh/config")
+            return UnknownName(f"the name {login.host} isn't known", "check its spelling, the VPN, or HostName in ~/.ssh/config")
         case asyncssh.ConfigParseError() | asyncssh.IllegalUserName():
             return Refused(f"the ssh configuration can't be used: {clean(str(error))}", "correct it, then try again")
         case asyncssh.KeyExchangeFailed():

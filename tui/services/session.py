@@ -19,7 +19,7 @@ from tui.core.logs.outlook import judge
 from tui.core.logs.state import LoadState, Outlook, PastLoad
 from tui.core.signs import SignTracker
 from tui.host.api import ApiClient
-from tui.host.base import Host, HostError, Refused
+from tui.host.base import Host, HostError, Refused, UnknownName
 from tui.record.store import RecordError
 from tui.services.attach import Wanted
 from tui.services.ending import ended_for_sure
@@ -63,6 +63,7 @@ class Session:
         api_key: str | None = None,
         port: int | None = None,
         others: Sequence[OtherHost] = (),
+        resembles: str | None = None,
     ) -> None:
         self.name = name
         self.target = target
@@ -78,6 +79,7 @@ class Session:
         self._api: ApiClient | None = None
         self._api_key = api_key
         self._port = port
+        self._resembles = resembles
         self._configured_api = deployment.api
         self._chosen: int | None = None
         self._asked: Server | None = None
@@ -323,11 +325,16 @@ class Session:
             host=self.host.name,
             since=since,
             cause=error.cause if error is not None else before.cause if keeps else None,
-            advice=error.advice if error is not None else before.advice if keeps else None,
+            advice=self._advice(error) if error is not None else before.advice if keeps else None,
             attempt=attempt,
             retry_at=retry_at,
         )
         self.publish(ConnectionChanged(connection))
+
+    def _advice(self, error: HostError) -> str:
+        if self._resembles is not None and isinstance(error, UnknownName):
+            return f"{error.advice} (or did you mean the command {self._resembles!r}?)"
+        return error.advice
 
     async def _judge(self) -> None:
         expect = self.deployment.expect

@@ -38,6 +38,8 @@ FIND_EVERY_S = 5.0
 SMI_AGAIN_S = 300.0
 WITHOUT_PROBE_S = 600.0
 """How long a host is watched without the probe before the probe is tried again."""
+NO_LOG = "none"
+"""The source in the configuration where no log is to be followed; a file of that name is `file:none`."""
 GAVE_UP_S = 5.0
 """A role that ran longer than this before it ended is started again at once; a shorter one after a growing pause."""
 
@@ -79,6 +81,9 @@ class Watch:
 
     @property
     def caught_up(self) -> bool:
+        """Whether the log has been read as far as it went; one that is not to be read has been."""
+        if self._engine.log == NO_LOG:
+            return True
         return self._intake is not None and self._intake.caught_up.is_set()
 
     @property
@@ -191,7 +196,10 @@ class Watch:
     # -- log -----------------------------------------------------------------------------------------------------------------------
 
     async def follow(self) -> None:
-        """Role "follow", for ever: found if the source is `auto`, resumed where it stopped."""
+        """Role "follow", for ever: found if the source is `auto`, resumed where it stopped; nothing where no log is to be read."""
+        if self._engine.log == NO_LOG:
+            self._session.publish(LogSourceChanged(NO_LOG))
+            return
         attempt = 0
         while True:
             began = time.monotonic()

@@ -1,0 +1,72 @@
+"""The document of `status --json`."""
+
+import json
+
+from tui.cli.status_all import table
+from tui.cli.status_text import status_lines
+from tui.core.connection import ConnectionState, Link
+from tui.core.deployment import DeploymentState, HostSeen, ServerSeen, exit_code_of
+from tui.core.gpu import Gpu, GpuSample
+from tui.core.machine import MachineSample
+from tui.core.snapshot import snapshot
+
+FURTHER = GpuSample(gpus=(Gpu(index=0, name="NVIDIA H200", memory_used_mib=100.0, memory_total_mib=1000.0),), source="nvml")
+TWO_HOSTS = DeploymentState(
+    "kimi",
+    "gpu-a",
+    ConnectionState(Link.ONLINE, "gpu-a"),
+    others=(
+        HostSeen("gpu-b", ConnectionState(Link.ONLINE, "gpu-b", round_trip_ms=3.0), FURTHER),
+        HostSeen("gpu-c", ConnectionState(Link.UNREACHABLE, "gpu-c", cause="no route to gpu-c", advice="is the VPN up?")),
+    ),
+)
+
+
+def test_times_and_addresses_as_programs_read_them() -> None:
+    servers = (
+        ServerSeen(7, "vllm", where=8000, started_at=1_764_000_000.25),
+        ServerSeen(8, "sglang", where="/run/s.sock"),
+        ServerSeen(9, "vllm"),
+    )
+    state = DeploymentState("kimi", "gpu-a", servers=servers, machine=MachineSample(cores=2, wall=1_764_000_000.0))
+    document = json.loads(json.dumps(snapshot(state, 0.0)))
+    assert [(one["port"], one["uds"], one["started_at"]) for one in document["servers"]] == [
+        (8000, None, "2025-11-24T16:00:00+00:00"),
+        (None, "/run/s.sock", None),
+        (None, None, None),
+    ]
+    assert not any("where" in one for one in document["servers"])
+    assert (document["machine"]["wall"], document["machine"]["cores"]) == ("2025-11-24T16:00:00+00:00", 2)
+
+
+def test_further_hosts_in_the_document() -> None:
+    first, second = json.loads(json.dumps(snapshot(TWO_HOSTS, 0.0)))["others"]
+    assert (first["host"], first["connection"]["link"], first["connection"]["round_trip_ms"]) == ("gpu-b", "online", 3.0)
+    assert [gpu["memory_used_mib"] for gpu in first["gpus"]] == [100.0]
+    assert first["gpu_source"]["source"] == "nvml"
+    assert (second["host"], second["gpus"], second["gpu_source"]) == ("gpu-c", [], None)
+    assert second["connection"]["cause"] == "no route to gpu-c"
+
+
+def test_further_hosts_for_a_person() -> None:
+    text = "\n".join(status_lines(TWO_HOSTS))
+    assert "host  gpu-b  online  3 ms" in text
+    assert "0 NVIDIA H200  100 of 1,000 MiB 10.0 %" in text
+    assert "gpu-c  unreachable" in text
+    assert "no route to gpu-c: is the VPN up?" in text
+
+
+def test_further_hosts_in_the_table() -> None:
+    assert list(table([TWO_HOSTS]))[1:] == [
+        "kimi        WAITING      gpu-a  —          —",
+        "            ONLINE       gpu-b  1 at 10 %",
+        "            UNREACHABLE  gpu-c  —          no route to gpu-c",
+    ]
+
+
+def test_a_configuration_that_does_not_hold_is_no_refusal() -> None:
+    state = DeploymentState("kimi", "gpu-a", misconfigured="api_key_env names X, but it is not set")
+    document = snapshot(state, 0.0)
+    assert (document["status"], document["misconfigured"]) == ("misconfigured", "api_key_env names X, but it is not set")
+    assert exit_code_of(state) == 2
+    assert list(table([state]))[1] == "kimi        MISCONFIGURED  gpu-a  —     api_key_env names X, but it is not set"
