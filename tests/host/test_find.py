@@ -101,7 +101,7 @@ def free_port() -> int:
 
 
 def until_found(port: int, **arguments: Any) -> dict[str, Any]:
-    ends = time.monotonic() + 20
+    ends = time.monotonic() + 60
     while time.monotonic() < ends:
         for server in find(**arguments):
             if server["port"] == port and server["listens"]:

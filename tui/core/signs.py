@@ -1,5 +1,6 @@
 """Signs of life besides the log: what moved last, and when. They veto a stall (`tui.core.logs.outlook.judge`)."""
 
+from collections import deque
 from dataclasses import dataclass, field
 
 from tui.core.api import ApiStatus
@@ -12,6 +13,8 @@ GPU_STEP_MIB = 1.0
 READ_MB_S = 1.0
 """A rate above it is somebody loading; metadata and log writers stay below."""
 NETWORK_MB_S = 2.0
+READ_WINDOW_S = 60.0
+"""Over so long a time the engine's reads are averaged: shards are read in bursts."""
 
 
 @dataclass(slots=True)
@@ -27,6 +30,7 @@ class SignTracker:
     process_alive: bool | None = None
     _gpu_used: dict[str, float] = field(default_factory=dict)
     _engine_read: int | None = None
+    _reads: deque[tuple[float, int]] = field(default_factory=deque)
     _tokens: float | None = None
 
     def see_gpus(self, sample: GpuSample, now: float) -> None:
@@ -50,6 +54,7 @@ class SignTracker:
             if self._engine_read is None or total > self._engine_read:
                 self.engine_read_at = now
             self._engine_read = total
+            self._see_reads(total, now)
         elif sample.engine_read_mb_s is not None:
             self.engine_read_at = (
                 now if sample.engine_read_mb_s >= READ_MB_S or self.engine_read_at is None else self.engine_read_at
@@ -58,6 +63,20 @@ class SignTracker:
             self.disk_read_at = now
         if sample.network_rx_mb_s is not None and (sample.network_rx_mb_s >= NETWORK_MB_S or self.network_at is None):
             self.network_at = now
+
+    def _see_reads(self, total: int, now: float) -> None:
+        if self._reads and total < self._reads[-1][1]:  # another process: its counter begins anew
+            self._reads.clear()
+        self._reads.append((now, total))
+        while now - self._reads[0][0] > READ_WINDOW_S:
+            self._reads.popleft()
+
+    def read_gib_s(self) -> float | None:
+        """What the engine's processes read from storage over the last minute, GiB a second; None before a quarter of it."""
+        if not self._reads:
+            return None
+        (first, before), (last, after) = self._reads[0], self._reads[-1]
+        return (after - before) / 2**30 / (last - first) if last - first >= READ_WINDOW_S / 4 else None
 
     def see_api(self, status: ApiStatus, now: float) -> None:
         metrics = status.metrics
@@ -78,6 +97,7 @@ class SignTracker:
         self.gpu_memory_at = self.engine_read_at = self.disk_read_at = self.network_at = self.tokens_at = None
         self.process_alive = None
         self._gpu_used.clear()
+        self._reads.clear()
 
     def signs(self, now: float) -> SignsOfLife:
         def since(at: float | None) -> float | None:
@@ -91,4 +111,5 @@ class SignTracker:
             tokens_s=since(self.tokens_at),
             requests_running=self.requests_running,
             process_alive=self.process_alive,
+            read_gib_s=self.read_gib_s(),
         )

@@ -235,6 +235,7 @@ def facts_of(pid: int, table: Table) -> Dict[str, Any]:
         "tensor_parallel": options.get("--tensor-parallel-size") or options.get("--tp") or options.get("--tp-size") or None,
         "needs_key": key,
         "ready_timeout_s": variable(pid, "VLLM_ENGINE_READY_TIMEOUT_S"),
+        "job_ends_at": variable(pid, "SLURM_JOB_END_TIME"),
         "asked_port": int(port) if port.isdigit() else None,
         "asked_host": options.get("--host") or None,
         "tls": "--ssl-certfile" in options,

@@ -25,6 +25,8 @@ class Server:
     needs_key: bool | None = None
     ready_timeout_s: float | None = None
     """The VLLM_ENGINE_READY_TIMEOUT_S that it was started with; None where it is not set or may not be seen."""
+    job_ends_at: float | None = None
+    """When its Slurm job's time limit ends it (the host's wall clock); None outside of a job."""
     source: str | None = None
     why: str | None = None
     tls: bool = False
@@ -78,6 +80,7 @@ def servers_from_frame(frame: Mapping[str, Any]) -> tuple[Server, ...]:
                 source=str(entry["source"]) if entry.get("source") else None,
                 why=_text(entry.get("why")),
                 ready_timeout_s=_seconds(entry.get("ready_timeout_s")),
+                job_ends_at=_seconds(entry.get("job_ends_at")),
                 tls=entry.get("tls") is True,
                 uds=str(entry["uds"]) if entry.get("uds") else None,
                 orphan=entry.get("orphan") is True,

@@ -342,6 +342,7 @@ class Session:
             load = self.state.load
             if load is not None and load.lines:
                 signs = self.signs.signs(time.monotonic())
+                server = self._watch.server
                 outlook = judge(
                     load,
                     self._watch.host_now(),
@@ -349,7 +350,9 @@ class Session:
                     signs,
                     expect.seconds_per_shard,
                     expect.load_minutes * 60 if expect.load_minutes is not None else None,
-                    self._watch.server.ready_timeout_s if self._watch.server is not None else None,
+                    server.ready_timeout_s if server is not None else None,
+                    server.job_ends_at if server is not None else None,
+                    "its job's time limit",
                 )
                 self.publish(OutlookMade(outlook, signs))
                 await self._watch.save_if_finished(load)
