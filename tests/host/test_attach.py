@@ -122,6 +122,12 @@ def test_the_only_server_is_found_on_its_own_port(box: Box) -> None:
     assert document["log"]["source"] == str(box.folder / "m0.log")
 
 
+@pytest.mark.parametrize("command", ["smoke local", "bench local --requests 1"])
+def test_a_port_without_a_server_means_no_other_server(box: Box, command: str) -> None:
+    code, out, errors = alone(box, ["--port 8000"], f"{command} --port 8002 --json")
+    assert (code, out) == (5, ""), errors
+
+
 def test_init_writes_the_file_that_is_named(box: Box) -> None:
     file = box.folder / "a new one.toml"
     code, out, errors = alone(box, ["--port 8123"], f"init local --name kimi --config '{file}'")

@@ -36,6 +36,13 @@ class Wanted:
         return self.api == DEFAULT_API or self.port is not None or self.pid is not None
 
 
+def at_port(api: str, port: int) -> str:
+    """The same address on another port: where a server that was named by its port is asked until it is found, or can't be seen."""
+    parts = urlsplit(api)
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or "127.0.0.1"
+    return parts._replace(netloc=f"{host}:{port}").geturl()
+
+
 def alive(servers: Sequence[Server]) -> tuple[Server, ...]:
     """Those that serve, youngest last; what is left of dead ones is none."""
     return tuple(sorted((one for one in servers if not one.orphan), key=lambda one: (one.started_at or 0.0, one.pid)))

@@ -21,7 +21,7 @@ from tui.core.signs import SignTracker
 from tui.host.api import ApiClient
 from tui.host.base import Host, HostError, Refused, UnknownName
 from tui.record.store import RecordError
-from tui.services.attach import Wanted
+from tui.services.attach import Wanted, at_port
 from tui.services.ending import ended_for_sure
 from tui.services.found import Server
 from tui.services.other_hosts import OtherHost
@@ -68,6 +68,8 @@ class Session:
         self.name = name
         self.target = target
         self.deployment = deployment
+        if port is not None and not deployment.direct:
+            self.deployment = msgspec.structs.replace(deployment, api=at_port(deployment.api, port))
         self.settings = settings
         self.host = host
         self.record = record
