@@ -9,15 +9,22 @@ from typing import Any
 from tui.core.api import Reach
 from tui.core.checkup import Check, Grade, open_files_check, python_check, shm_check, space_check
 from tui.core.text import clean
-from tui.host.api import ApiError
+from tui.host.api import ApiClient, ApiError
 from tui.host.base import Host, HostError, ProbeFailed
-from tui.services.found import Server, best_server, servers_from_frame
+from tui.services.attach import alive, meant, undecided
+from tui.services.first_token import one_token
+from tui.services.found import Server, servers_from_frame
+from tui.services.log_source import follow_arguments, kind_and_name
 from tui.services.search import find_servers
 from tui.services.session import Session
 from tui.services.tail import tail_frames
 from tui.wire.frames import FIND, FOLLOW, WATCH
 
 FRAME_S = 15.0
+FIRST_WORD_S = 10.0
+QUIET_S = 1.0
+"""Silence behind what a log held, after which it is taken for one that works."""
+LOG_FIX = "check the source and its permissions, or set become"
 THROUGHPUT_BYTES = 4_000_000
 
 
@@ -36,15 +43,31 @@ async def examine(session: Session, *, token: bool = True) -> AsyncIterator[Chec
         "connection", Grade.OK, f"{host.name}: connected in {(time.monotonic() - began) * 1000:.0f} ms, host key and login accepted"
     )
     yield await _link(host)
-    server: Server | None = None
-    async for check, found in _probe(host):
-        server = server or found
-        yield check
+    servers: tuple[Server, ...] | None = None
+    async for found in _probe(session):
+        if isinstance(found, Check):
+            yield found
+        else:
+            servers = found
+    server = meant(servers or (), session.wanted)
+    choice = undecided(servers or (), session.wanted)
+    if choice:
+        server = None
+    if servers is not None:
+        yield _server(session, servers, choice, server)
+    if server is not None:
+        session.ask(server)
     async for check in _machine(host, server):
         yield check
-    yield await _log(session, server)
-    async for check in _api(session, server, token):
-        yield check
+    if choice and session.deployment.engines[0].log == "auto":
+        yield Check("log", Grade.SKIPPED, "several servers run, and none was named")
+    else:
+        yield await _log(session, server)
+    if choice and not session.deployment.direct:
+        yield Check("API", Grade.SKIPPED, "several servers run, and none was named")
+    else:
+        async for check in _api(session, server, token):
+            yield check
 
 
 async def _link(host: Host) -> Check:
@@ -65,33 +88,40 @@ async def _link(host: Host) -> Check:
     return Check("link", Grade.OK, says)
 
 
-async def _probe(host: Host) -> AsyncIterator[tuple[Check, Server | None]]:
-    """The probe: Python, servers, GPUs."""
+async def _probe(session: Session) -> AsyncIterator[Check | tuple[Server, ...]]:
+    """The probe: Python, and the servers that run, where they can be looked for."""
+    host, become = session.host, session.become
     try:
-        hello, frame = await _frames(host, FIND, {}, ("hello", "servers"))
+        hello, frame = await _frames(host, FIND, {"become": become}, ("hello", "servers"))
     except (HostError, TimeoutError) as error:
         fix = error.advice if isinstance(error, ProbeFailed) and error.advice else "install python3 >= 3.8 on the host"
-        yield Check("python3", Grade.WARN, f"{_words(error)}; nvidia-smi and a shell stand in for the probe", fix), None
+        yield Check("python3", Grade.WARN, f"{_words(error)}; nvidia-smi and a shell stand in for the probe", fix)
         if isinstance(error, ProbeFailed):
             try:
-                yield _server(await find_servers(host))
+                yield await find_servers(host, become)
             except (HostError, TimeoutError) as failed:
-                yield Check("server", Grade.WARN, _words(failed), 'name the log in the configuration: log = "file:/path"'), None
+                yield Check("server", Grade.WARN, _words(failed), 'name the log in the configuration: log = "file:/path"')
     else:
-        yield python_check(clean(str(hello.get("python", "")))), None
-        yield _server(servers_from_frame(frame))
+        yield python_check(clean(str(hello.get("python", ""))))
+        yield servers_from_frame(frame)
 
 
-def _server(servers: tuple[Server, ...]) -> tuple[Check, Server | None]:
-    server = best_server(servers, None)
-    if server is None:
+def _server(session: Session, servers: tuple[Server, ...], choice: tuple[Server, ...], server: Server | None) -> Check:
+    """Which server is examined from here on: the one that the session would watch."""
+    running = alive(servers)
+    if choice:
+        listed = "; ".join(one.words for one in choice)
+        fix = f"name one with --port, or keep one in the configuration with readyroom init {session.target}"
+        return Check("server", Grade.FAIL, f"{len(choice)} run, and none was named: {listed}", fix)
+    if server is None and running:
+        listed = "; ".join(one.words for one in running)
         return Check(
-            "server", Grade.WARN, "no vLLM or SGLang process is seen", "start it, or log in as a user who may see it"
-        ), None
-    more = f" (and {len(servers) - 1} more)" if len(servers) > 1 else ""
-    where = f", port {server.port}" if server.port else ""
-    says = f"{server.engine} pid {server.pid}, {server.model or 'model unknown'}{where}, user {server.user or '—'}{more}"
-    return Check("server", Grade.OK, says), server
+            "server", Grade.WARN, f"the one that is meant does not run; others do: {listed}", "start it, or correct the port"
+        )
+    if server is None:
+        return Check("server", Grade.WARN, "no vLLM or SGLang process is seen", "start it, or log in as a user who may see it")
+    more = f" (and {len(running) - 1} more)" if len(running) > 1 else ""
+    return Check("server", Grade.OK, f"{server.words}{more}")
 
 
 async def _machine(host: Host, server: Server | None) -> AsyncIterator[Check]:
@@ -152,28 +182,56 @@ async def _log(session: Session, server: Server | None) -> Check:
             fix = 'start the server with its output in a file, and set log = "file:/path"'
             return Check("log", Grade.WARN, f"where pid {server.pid} writes can't be read: {clean(server.why or '')}", fix)
         source = server.source
-    kind, _, rest = source.partition(":")
-    arguments: dict[str, Any] = {"source": kind, "path": rest, "from": None, "start_markers": [], "important": [], "tail": 5}
     try:
-        (frame,) = await _frames(session.host, FOLLOW, arguments, ("source",), or_error=True)
+        return await _followed(session, source)
     except ProbeFailed as error:
-        return await _log_without_probe(session.host, kind, rest, _words(error))
+        return await _log_without_probe(session.host, source, _words(error))
     except (HostError, TimeoutError) as error:
-        return Check("log", Grade.FAIL, f"{clean(source)}: {_words(error)}", "check the path and its permissions, or set become")
-    return _log_check(source, frame)
+        return Check("log", Grade.FAIL, f"{clean(source)}: {_words(error)}", LOG_FIX)
+
+
+async def _followed(session: Session, source: str) -> Check:
+    """Follows the log as the session would, until it is plain whether that works.
+
+    What a source says of itself comes first; a command that fails says so behind all that it had to tell.
+    """
+    told: dict[str, Any] = {}
+    lines = 0
+    stream = await session.host.start_probe(FOLLOW, follow_arguments(source, become=session.become))
+    try:
+        async with asyncio.timeout(FIRST_WORD_S) as limit:
+            async for frame in stream:
+                match frame.get("f"):
+                    case "source" | "error":
+                        told = frame
+                        if frame.get("why"):
+                            break
+                    case "lines":
+                        lines += len(frame.get("lines") or ())
+                    case "caught_up":
+                        limit.reschedule(asyncio.get_running_loop().time() + QUIET_S)
+                    case "end":
+                        raise ProbeFailed(f"the log's follower ended: {clean(str(frame.get('why')))}")
+    except TimeoutError:
+        if not told:
+            return Check("log", Grade.WARN, f"{clean(source)}: it said nothing within {FIRST_WORD_S:.0f} s", LOG_FIX)
+    finally:
+        await stream.close()
+    if told.get("f") == "source" and told.get("why") and lines:
+        return Check("log", Grade.WARN, f"{clean(source)}: it can be read, but {clean(str(told['why']))}", LOG_FIX)
+    return _log_check(source, told)
 
 
 def _log_check(source: str, frame: dict[str, Any]) -> Check:
     if frame.get("f") == "error" or frame.get("why"):
-        fix = "check the path and its permissions, or set become"
-        return Check("log", Grade.FAIL, f"{clean(source)}: {clean(str(frame.get('why')))}", fix)
+        return Check("log", Grade.FAIL, f"{clean(source)}: {clean(str(frame.get('why')))}", LOG_FIX)
     size = frame.get("size")
     return Check("log", Grade.OK, f"{clean(source)}" + (f", {size / 1e6:,.1f} MB" if isinstance(size, int) else ""))
 
 
-async def _log_without_probe(host: Host, kind: str, path: str, why: str) -> Check:
+async def _log_without_probe(host: Host, source: str, why: str) -> Check:
     """Of a file a shell of the host tells the same."""
-    source = f"{kind}:{path}"
+    kind, path = kind_and_name(source)
     if kind != "file":
         fix = 'install python3 >= 3.8 on the host, or set log = "file:/path"'
         return Check("log", Grade.FAIL, f"{clean(source)}: {why}; without it only files can be followed", fix)
@@ -184,11 +242,12 @@ async def _log_without_probe(host: Host, kind: str, path: str, why: str) -> Chec
                     return _log_check(source, frame)
     except (HostError, TimeoutError) as error:
         why = _words(error)
-    return Check("log", Grade.FAIL, f"{clean(source)}: {why}", "check the path and its permissions")
+    return Check("log", Grade.FAIL, f"{clean(source)}: {why}", LOG_FIX)
 
 
 async def _api(session: Session, server: Server | None, token: bool) -> AsyncIterator[Check]:
-    api, url = session.api, session.deployment.api
+    api = session.api
+    url = api.shown
     status = await api.poll()
     if status.reach is Reach.CLOSED:
         listens = f"; a server listens on port {server.port}" if server is not None and server.port else ""
@@ -214,30 +273,28 @@ async def _api(session: Session, server: Server | None, token: bool) -> AsyncIte
         return
     yield Check("model", Grade.OK, wanted)
     if token:
-        began = time.monotonic()
-        try:
-            await api.post("/v1/completions", {"model": wanted, "prompt": "1", "max_tokens": 1, "temperature": 0}, timeout=60.0)
-        except ApiError as error:
-            yield Check("one token", Grade.FAIL, str(error), "see the log of the server")
-        else:
-            yield Check("one token", Grade.OK, f"generated in {(time.monotonic() - began) * 1000:.0f} ms")
+        yield await _token(api, wanted)
 
 
-async def _frames(
-    host: Host, role: str, arguments: dict[str, Any], wanted: tuple[str, ...], *, or_error: bool = False
-) -> list[dict[str, Any]]:
-    """The first frame of each name, in that order; with `or_error`, an error frame stands for any of them.
+async def _token(api: ApiClient, model: str) -> Check:
+    began = time.monotonic()
+    try:
+        generated = await one_token(api, model)
+    except ApiError as error:
+        return Check("one token", Grade.FAIL, str(error), "see the log of the server")
+    if not generated:
+        return Check("one token", Grade.OK, "this model generates none: it embeds or classifies")
+    return Check("one token", Grade.OK, f"generated in {(time.monotonic() - began) * 1000:.0f} ms")
 
-    Raises ProbeFailed, Unreachable or TimeoutError.
-    """
+
+async def _frames(host: Host, role: str, arguments: dict[str, Any], wanted: tuple[str, ...]) -> list[dict[str, Any]]:
+    """The first frame of each name, in that order. Raises ProbeFailed, Unreachable or TimeoutError."""
     found: dict[str, dict[str, Any]] = {}
     stream = await host.start_probe(role, arguments)
     try:
         async with asyncio.timeout(FRAME_S):
             async for frame in stream:
                 name = str(frame.get("f"))
-                if name == "error" and or_error:
-                    return [frame for _ in wanted]
                 if name in wanted:
                     found.setdefault(name, frame)
                 if len(found) == len(wanted):

@@ -14,8 +14,6 @@ from tui.core.deployment import ApiPolled, GpusSampled, LogRestarted, LogSourceC
 from tui.core.gpu import GpuSample
 from tui.core.gpu_choice import only, together
 from tui.core.gpu_frames import gpus_from_frame, machine_from_frame
-from tui.core.important import IMPORTANT, NOISE
-from tui.core.logs.report import START_MARKERS
 from tui.core.logs.state import LoadState, Phase
 from tui.core.machine import MachineSample
 from tui.host.base import HostError, ProbeFailed, ProbeStream, Unreachable
@@ -23,6 +21,7 @@ from tui.record.store import RecordError
 from tui.services.attach import alive, meant, undecided
 from tui.services.found import Server, servers_from_frame
 from tui.services.intake import LogIntake
+from tui.services.log_source import follow_arguments, kind_and_name
 from tui.services.processes import servers_without_probe
 from tui.services.smi import sample_smi
 from tui.services.tail import tail_frames
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 
 API_UP_S = 1.0
 API_DOWN_S = 2.0
-TAIL_LINES = 400
 FIND_EVERY_S = 5.0
 SMI_AGAIN_S = 300.0
 WITHOUT_PROBE_S = 600.0
@@ -44,7 +42,6 @@ GAVE_UP_S = 5.0
 """A role that ran longer than this before it ended is started again at once; a shorter one after a growing pause."""
 
 _UNREAD = "its output can't be read"
-LOG_KINDS = ("file", "journal", "docker", "compose", "kubectl", "tmux", "command")
 
 
 class NoProbe(Exception):
@@ -319,7 +316,8 @@ class Watch:
         async for event in intake.drain():
             self._session.publish(event)
         try:
-            stream = await self._session.host.start_probe(FOLLOW, self._follow_arguments(source, intake))
+            arguments = follow_arguments(source, resume=intake.resume, become=self._session.become)
+            stream = await self._session.host.start_probe(FOLLOW, arguments)
         except ProbeFailed as error:
             raise NoProbe(source, error) from None
         leaving = asyncio.create_task(self._leave_for_another(stream, source))
@@ -359,9 +357,7 @@ class Watch:
         """A file can be followed with a shell of the host; of anything else the reason is shown."""
         intake = self._intake
         assert intake is not None, "the source was opened before the probe was tried"
-        kind, _, path = source.partition(":")
-        if kind not in LOG_KINDS:
-            kind, path = "file", source
+        kind, path = kind_and_name(source)
         why = f"{error.cause} — {error.advice}" if error.advice else error.cause
         if kind != "file":
             self._session.publish(LogSourceChanged(source, f'{why}; without Python only files can be followed: log = "file:…"'))
@@ -383,21 +379,6 @@ class Watch:
             await asyncio.sleep(1.0)
         except HostError as failed:
             self._session.publish(LogSourceChanged(source, f"{failed}; {why}"))
-
-    def _follow_arguments(self, source: str, intake: LogIntake) -> dict[str, Any]:
-        kind, _, name = source.partition(":")
-        if kind not in LOG_KINDS:
-            kind, name = "file", source
-        return {
-            "source": kind,
-            "path" if kind == "file" else "name": name,
-            "from": intake.resume,
-            "start_markers": list(START_MARKERS),
-            "important": list(IMPORTANT),
-            "noise": list(NOISE),
-            "tail": TAIL_LINES,
-            "become": self._session.become,
-        }
 
     # -- API -----------------------------------------------------------------------------------------------------------------------
 
