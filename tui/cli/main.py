@@ -74,6 +74,9 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """Runs the command line; never prints a traceback for an error that the user can mend."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # where Unicode can't be shown there are question marks, not a traceback
     for name in ("SIGTERM", "SIGHUP"):
         signal.signal(getattr(signal, name), _terminated)
     try:
