@@ -1,5 +1,6 @@
 """`readyroom log`, and the report that it prints."""
 
+import gzip
 import json
 import os
 import subprocess
@@ -162,3 +163,16 @@ def test_what_is_not_known_is_left_out() -> None:
 )
 def test_durations(seconds: float | None, words: str) -> None:
     assert duration(seconds) == words
+
+
+def test_a_packed_log_is_read_as_it_is(tmp_path: Path) -> None:
+    plain_log = DATA / "h200" / "kv-too-small-tp1.log"
+    packed = tmp_path / "vllm.log.1.gz"
+    packed.write_bytes(gzip.compress(plain_log.read_bytes()))
+    assert run(str(packed), "--json") == run(str(plain_log), "--json")
+
+
+def test_what_is_no_servers_log_is_said() -> None:
+    status, _, errors = run("-", data=b"hello\n")
+    assert status == 3
+    assert "no line of it looks like" in errors

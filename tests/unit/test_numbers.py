@@ -2,7 +2,10 @@
 
 import pytest
 
+from tui.core.deployment import DeploymentState
+from tui.core.logs.state import LoadState, Phase, PhaseSpan
 from tui.widgets.numbers import gib
+from tui.widgets.phases import total_words
 
 
 @pytest.mark.parametrize(
@@ -20,3 +23,13 @@ from tui.widgets.numbers import gib
 def test_gib_is_five_wide_at_most(mib: float | None, text: str) -> None:
     assert gib(mib) == text
     assert len(text) <= 5
+
+
+def test_the_clock_stops_with_a_start_that_failed() -> None:
+    load = LoadState(
+        phase=Phase.FAILED,
+        started_at=100.0,
+        phases=(PhaseSpan(Phase.LOADING, 100.0, 63.0), PhaseSpan(Phase.FAILED, 163.0, None)),
+    )
+    state = DeploymentState(name="kimi", target="gpu-box", load=load)
+    assert total_words(state).plain == "1:03"

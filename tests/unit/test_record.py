@@ -175,3 +175,11 @@ def test_lower_latency_is_better() -> None:
 
 def test_runs_that_asked_something_else_are_told_apart() -> None:
     assert differences(result(1.0, 1.0), result(1.0, 1.0, output_tokens=64)) == ("output tokens differ: 512 and 64",)
+
+
+def test_a_point_that_was_cut_gives_no_headline(tmp_path: Path) -> None:
+    figures = {"output_throughput": 55.3, "cut": True}
+    cut = Result("u", "m", Vantage.HOST, Plan(kind="single"), (Point(1, figures),), stopped="stopped by the user", started_at=1.0)
+    record = Record(tmp_path / "record.sqlite")
+    record.save_benchmark("kimi", cut)
+    assert record.runs()[0].title == "single stream: no whole point (stopped by the user)"

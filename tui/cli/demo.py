@@ -1,5 +1,6 @@
 """`readyroom demo`: the control room on a simulated GPU host, reached as any other host is."""
 
+import os
 import tempfile
 from contextlib import closing
 from pathlib import Path
@@ -61,6 +62,8 @@ async def _demo(name: str, speed: float, settings: Settings) -> int:
 
     importing = asyncio.create_task(asyncio.to_thread(_import_screen))
     with tempfile.TemporaryDirectory(prefix="readyroom-demo-") as folder, closing(Record(Path(folder) / "record.sqlite")) as record:
+        # what a key writes from here on belongs to the demo, and goes with it
+        os.environ |= {"READYROOM_CONFIG": str(Path(folder) / "config.toml"), "XDG_STATE_HOME": folder}
         try:
             async with simulated_host(name, speed=speed) as sim:
                 await importing

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 import click
 
@@ -46,13 +46,15 @@ def log(file: Path, as_json: bool) -> None:
             reader = _read_file(file)
             line = reader.state.failure.line if reader.state.failure else None
             if line is not None and not as_json:
-                with file.open("rb") as stream:
+                with _opened(file) as stream:
                     context = _around(_numbered(stream), line)
         except OSError as error:
             raise click.UsageError(
                 f"cannot read {file}: {error.strerror or error}. Name a saved log, or - for standard input."
             ) from None
     load = reader.state
+    if load.engine is None and load.failure is None and not load.phases:
+        click.echo("readyroom: no line of it looks like a vLLM or SGLang server's log", err=True)
     outlook = judge(load, load.last_line_at if load.last_line_at is not None else 0.0)
     if as_json:
         import json
@@ -65,13 +67,24 @@ def log(file: Path, as_json: bool) -> None:
     sys.exit(report.exit_code(load))
 
 
+def _opened(file: Path) -> BinaryIO:
+    """The bytes of a log, unpacked where it is gzip (logrotate's)."""
+    stream = file.open("rb")
+    packed = stream.peek(2)[:2] == b"\x1f\x8b"
+    if not packed:
+        return stream
+    import gzip
+
+    return cast(BinaryIO, gzip.GzipFile(fileobj=stream))
+
+
 def _read_file(file: Path) -> "LogReader":
-    with file.open("rb") as stream:
+    with _opened(file) as stream:
         year = datetime.fromtimestamp(file.stat().st_mtime, UTC).year
         reader = _read(_lines(stream), year)
     if reader.rollovers:
         # A file's date is that of its end, and the log prints no year.
-        with file.open("rb") as stream:
+        with _opened(file) as stream:
             reader = _read(_lines(stream), year - reader.rollovers)
     return reader
 

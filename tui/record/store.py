@@ -129,9 +129,12 @@ class Record:
         """Keeps a benchmark, a partial one too (it says why it ended)."""
         if not result.points:
             return None
-        best = max((point.get("output_throughput") or 0.0 for point in result.points), default=0.0)
+        whole = [point for point in result.points if not point.figures.get("cut")]
+        best = max((point.get("output_throughput") or 0.0 for point in whole), default=0.0)
         what = "single stream" if result.plan.kind == "single" else result.plan.kind
         title = f"{what}: {best:,.1f} tok/s" if best < 100 else f"{what}: {best:,.0f} tok/s"
+        if not whole:
+            title = f"{what}: no whole point"
         if result.stopped:
             title += f" ({result.stopped})"
         document = asdict(result)

@@ -178,6 +178,8 @@ class Benchmarks:
                 run.stopped = STOPPED_BY_USER
                 return
             point = _point(plan, generator.model, step, measured, energy.end())
+            if measured.stopped:
+                point.figures["cut"] = True  # whole-run figures of a point that was cut hold time without its tokens
             run.points.append(point)
             yield point
             if measured.stopped:

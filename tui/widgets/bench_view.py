@@ -38,8 +38,8 @@ def how(plan: Plan | None, result: Result | None) -> Content:
 
 
 def measured(points: Sequence[Point]) -> list[Point]:
-    """The points without the repetitions of the first one."""
-    return [point for point in points if not point.figures.get("repeat")]
+    """The points without the repetitions of the first one, and without one that was cut before its end."""
+    return [point for point in points if not point.figures.get("repeat") and not point.figures.get("cut")]
 
 
 def single_of(points: Sequence[Point]) -> Point | None:

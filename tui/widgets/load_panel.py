@@ -30,7 +30,7 @@ from tui.widgets.figures import (
     spread,
 )
 from tui.widgets.host_clock import host_now
-from tui.widgets.numbers import GIB, change, clock, three, whole
+from tui.widgets.numbers import DASH, GIB, change, clock, three, whole
 from tui.widgets.phases import NAMES, last_time, phase_line, phase_rows
 
 VERDICTS = {
@@ -71,6 +71,8 @@ def verdict(state: DeploymentState, width: int = 99) -> Content:
 def countdown(state: DeploymentState, wall: float) -> tuple[str, str, Content]:
     """What stands in big figures: name, figure, foot. `wall` is this machine's clock."""
     load, look = state.load, state.outlook
+    if look.verdict in (Verdict.STALLED, Verdict.HUNG):
+        return "no estimate", DASH, line(label("nothing moves"))
     if look.ready_eta_s is not None:
         return "ready in about", clock(look.ready_eta_s), _at(wall + look.ready_eta_s, look.ready_eta_error_s)
     if look.shards_eta_s is not None and load is not None and load.shards and load.shards.done < load.shards.total:

@@ -85,12 +85,18 @@ def time_line(state: DeploymentState) -> list[Row]:
     return out
 
 
+def ended_at(load: LoadState) -> float | None:
+    """When a start ended without having been ready."""
+    last = load.phases[-1] if load.phases and load.phase in (Phase.FAILED, Phase.STOPPED) else None
+    return last.started_at if last is not None and last.name is load.phase else None
+
+
 def total_words(state: DeploymentState) -> Content:
     """`7:49 · last time 36:18`, for the pane's border."""
     past = last_time(state)
     so_far = state.outlook.ready_s
     if so_far is None and state.load and state.load.started_at is not None:
-        end = state.load.ready_at if state.load.ready_at is not None else host_now(state)
+        end = state.load.ready_at if state.load.ready_at is not None else ended_at(state.load) or host_now(state)
         so_far = end - state.load.started_at if end is not None else None
     parts: list[tuple[str, str]] = []
     if so_far is not None:

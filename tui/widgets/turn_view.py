@@ -13,14 +13,19 @@ from textual.widgets.markdown import MarkdownStream
 
 from tui.core.chat import Turn
 from tui.messages import TextCopied
-from tui.widgets.figures import BE, BP, E, Part, W, label, line
+from tui.widgets.figures import BE, BP, QUIET, E, Part, W, label, line
 from tui.widgets.figures import B as BOLD
 from tui.widgets.numbers import DASH, three, whole
 
 MARKDOWN_LIMIT = 40_000
 """Characters of a reply that are drawn as Markdown, a widget a block; the rest of a longer one is plain text."""
 TAIL_LIMIT = 20_000
-FINISH = {"stop": ("", ""), "length": ("▲ cut by its length", W), "stopped": ("stopped", W), "abort": ("▲ ended by the server", W)}
+FINISH = {
+    "stop": ("stop", QUIET),
+    "length": ("▲ cut by its length", W),
+    "stopped": ("stopped", W),
+    "abort": ("▲ ended by the server", W),
+}
 
 
 def parser() -> MarkdownIt:

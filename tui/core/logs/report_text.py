@@ -86,7 +86,7 @@ def _headline(load: LoadState, outlook: Outlook, source: str) -> Row:
     elif load.phase is Phase.STOPPED:
         spans.append(Span(", had been ready" if load.was_ready else ", before it was ready", "dim"))
     elif outlook.reason and load.phase is not Phase.FAILED:
-        spans.append(Span(f": {outlook.reason}"))
+        spans.append(Span(f": {outlook.reason.removeprefix(f'{word}: ')}"))
     if outlook.ends:
         spans.append(Span(f" · {outlook.ends}", "warn"))
     if load.restarts:
@@ -132,7 +132,9 @@ def _timeline(load: LoadState, outlook: Outlook, ascii_bars: bool, zone: tzinfo)
     began = f"   from {when(load.started_at, zone)}" if load.started_at is not None else ""
     rows: list[Row] = [(), (Span("Time line", "title"), Span(began, "dim"))]
     before = [span for span in spans if span.name not in (Phase.READY, Phase.STOPPED, Phase.FAILED)]
-    longest = max((span.seconds or 0.0 for span in before), default=0.0)
+    end = load.last_line_at
+    lasting = [end - span.started_at for span in before if end is not None and span.seconds is None and span.started_at is not None]
+    longest = max((*(span.seconds or 0.0 for span in before), *lasting), default=0.0)
     for span in spans:
         seconds = span.seconds
         running = seconds is None and span.name not in (Phase.STOPPED, Phase.FAILED)
