@@ -118,6 +118,8 @@ async def commands(tmp_path: Path) -> AsyncIterator[tuple[Commands, Replay]]:
         ["wait", "kimi", "--timeout", "6", "--grace", "1", "--json"],
         ["doctor", "kimi"],
         ["doctor", "kimi", "--json"],
+        ["doctor", "by-command"],
+        ["status", "by-command"],
     ],
     ids=" ".join,
 )
