@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tui.core.text import LineSplitter, clean
+from tui.core.text import LineSplitter, clean, hide, secrets_in
 
 
 @pytest.mark.parametrize(
@@ -95,3 +95,16 @@ def test_lines_do_not_depend_on_the_chunks(parts: list[bytes], sizes: list[int])
         lines += chunked.feed(data[at : at + size])
         at, turn = at + size, turn + 1
     assert lines + chunked.flush() == expected
+
+
+@pytest.mark.parametrize(
+    ("headers", "told"),
+    [
+        ({"Authorization": "Bearer sk-0123456789"}, "no such key: Bearer ••• for team-blue"),
+        ({"Authorization": "sk-0123456789", "X-Team": "team-blue"}, "no such key: Bearer ••• for •••"),
+        ({"X-Debug": "for", "X-Other": "Bearer"}, "no such key: Bearer sk-0123456789 for team-blue"),  # too short to be secrets
+    ],
+)
+def test_a_secret_that_a_server_echoes_is_hidden(headers: dict[str, str], told: str) -> None:
+    said = hide("no such key: Bearer sk-0123456789 for team-blue", secrets_in(headers))
+    assert said.replace("key: •••", "key: Bearer •••") == told

@@ -6,6 +6,7 @@ they enter, so that nothing in them can move the cursor, set a title, write to t
 
 import codecs
 import re
+from collections.abc import Iterable, Mapping
 
 _ESCAPES = re.compile(
     # The strings (OSC, DCS, APC, PM, SOS) end with BEL or ST; one that is cut off is dropped to the end of its line.
@@ -96,3 +97,21 @@ class LineSplitter:
 
 def _pieces(text: str, length: int) -> list[str]:
     return [text[start : start + length] for start in range(0, len(text), length)]
+
+
+HIDDEN = "•••"
+SHORTEST_SECRET = 8
+"""A shorter value ("true") is none, and would be found everywhere."""
+
+
+def secrets_in(headers: Mapping[str, str]) -> tuple[str, ...]:
+    """What of a request's headers must never be shown: their values, and of `Bearer X` the X too. Longest first."""
+    values = {part for value in headers.values() for part in (value, value.rpartition(" ")[2])}
+    return tuple(sorted((value for value in values if len(value) >= SHORTEST_SECRET), key=len, reverse=True))
+
+
+def hide(text: str, secrets: Iterable[str]) -> str:
+    """A text without the secrets that a server may echo in it."""
+    for secret in secrets:
+        text = text.replace(secret, HIDDEN)
+    return text

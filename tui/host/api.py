@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from tui.core.address import secrets_of, shown_url
 from tui.core.api import ApiStatus, Reach, ServedModel
-from tui.core.text import clean
+from tui.core.text import clean, hide
 from tui.host.base import HostError, NotPermitted, PortClosed
 from tui.host.metrics import MetricsReader, samples_of
 from tui.wire.stream import DONE, EventDecoder, error_of
@@ -299,8 +299,7 @@ class ApiClient:
 
     def words(self, text: str) -> str:
         """A server's text on one line: cleaned, cut, and without any secret of ours that it may echo."""
-        for secret in self._secrets:
-            text = text.replace(secret, "•••")
+        text = hide(text, self._secrets)
         return " ".join(clean(text[: WORDS * 2], keep_newlines=True).split())[:WORDS]
 
     def error_of_transport(self, error: Exception) -> ApiError:

@@ -26,7 +26,7 @@ from tui.core.benchmark_report import BASE_DEVIATIONS, heading, notes_of
 from tui.core.benchmark_server import series, server_figures
 from tui.core.benchmark_soak import engine_gpus
 from tui.core.gpu import GpuSample
-from tui.core.text import clean
+from tui.core.text import clean, hide, secrets_in
 from tui.host.base import Host, HostError, NotPermitted, ProbeFailed
 from tui.services.benchmark_probe import BenchmarkRefused, Generator, LoadSource, Measured, Server
 from tui.services.session import Session
@@ -118,7 +118,10 @@ class Benchmarks:
             lock = self._lock()
             async with contextlib.AsyncExitStack() as stack:
                 yield Progress(0, len(steps), steps[0].concurrency, "preparing")
-                generator = await self._start(plan, list(prompts) if prompts is not None else None, stack)
+                try:
+                    generator = await self._start(plan, list(prompts) if prompts is not None else None, stack)
+                except BenchmarkRefused as error:
+                    raise BenchmarkRefused(error.kind, hide(error.cause, self._secrets(plan)), error.advice) from None
                 self._generator = generator
                 run.begin(generator)
                 try:
@@ -137,6 +140,9 @@ class Benchmarks:
             if not run.kept and run.points:
                 run.stopped = run.stopped or STOPPED_BY_USER
                 self._keep(run.result())
+
+    def _secrets(self, plan: Plan) -> tuple[str, ...]:
+        return secrets_in({**self._server.headers, **{f"plan {name}": value for name, value in plan.headers.items()}})
 
     async def _points(self, run: "_Run", generator: LoadSource) -> AsyncGenerator[Progress | Point]:
         plan = run.plan
@@ -177,7 +183,7 @@ class Benchmarks:
             if measured.figures is None:
                 run.stopped = STOPPED_BY_USER
                 return
-            point = _point(plan, generator.model, step, measured, energy.end())
+            point = _point(plan, generator.model, step, measured, energy.end(), self._secrets(plan))
             if measured.stopped:
                 point.figures["cut"] = True  # whole-run figures of a point that was cut hold time without its tokens
             run.points.append(point)
@@ -334,12 +340,14 @@ class _Energy:
         }
 
 
-def _point(plan: Plan, model: str, step: Step, measured: Measured, gpu: dict[str, Any] | None) -> Point:
+def _point(
+    plan: Plan, model: str, step: Step, measured: Measured, gpu: dict[str, Any] | None, secrets: tuple[str, ...] = ()
+) -> Point:
     """vLLM's keys first, ours behind them."""
     assert measured.figures is not None
     found = dict(measured.figures)
     examples = found.get("error_examples") or ()
-    found["error_examples"] = [{**example, "message": clean(str(example["message"]))[:300]} for example in examples]
+    found["error_examples"] = [{**example, "message": hide(clean(str(example["message"])), secrets)[:300]} for example in examples]
     figures = heading(plan, model, step.concurrency, measured.begin or time.time())
     figures.update(found)
     completed = int(found["completed"])
@@ -358,7 +366,10 @@ def _point(plan: Plan, model: str, step: Step, measured: Measured, gpu: dict[str
         gpu["tokens_per_joule"] = throughput / gpu["mean_power_w"] if throughput and gpu["mean_power_w"] else None
     figures["gpu"] = gpu
     figures["repeat"] = step.label or None
-    return Point(step.concurrency, figures, measured.detail)
+    detail = measured.detail
+    if detail is not None and "errors" in detail:
+        detail = {**detail, "errors": [hide(clean(str(one)), secrets) for one in detail["errors"]]}
+    return Point(step.concurrency, figures, detail)
 
 
 def _progress(frame: dict[str, Any], number: int, points: int, step: Step) -> Progress:
