@@ -83,7 +83,7 @@ async def test_through_the_connection_nothing_is_unpacked_and_no_reply_is_endles
 
     with scripted(lambda exchange: exchange.reply()) as server:
         server.answer = answers
-        with pytest.raises(BenchmarkRefused, match="names no model"):
+        with pytest.raises(BenchmarkRefused, match="no model"):
             await bench(server.url, tmp_path, plan(Vantage.TUNNEL))
         figures = await bench(server.url, tmp_path, plan(Vantage.TUNNEL, model="m"))
     assert figures["completed"] == 2
