@@ -139,6 +139,15 @@ class ControlRoom(ModelWork, RecordWork, FleetWork, inherit_bindings=False):
 
         self.push_screen(HelpDialog(dict(self.settings.keys)))
 
+    @property
+    def bug(self) -> Exception | None:
+        """What ended the app, where that was no wish of the user's."""
+        return self._exception
+
+    def _fatal_error(self) -> None:
+        """Leaves without Textual's own traceback: it prints local values, and whoever runs the app reports the bug."""
+        self._close_messages_no_wait()
+
     def action_commands(self) -> None:
         self.action_command_palette()
 

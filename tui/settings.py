@@ -15,6 +15,7 @@ import tomli
 from tui.core.address import shown_url
 
 LOG_SOURCES = ("auto", "none", "file:", "journal:", "docker:", "compose:", "kubectl:", "tmux:", "command:")
+LARGEST = 4 * 2**20
 THEMES = ("auto", "dark", "light", "16", "16-light")
 
 
@@ -105,7 +106,11 @@ def load_settings(path: Path | None = None) -> Settings:
     """
     wanted = path or settings_path()
     try:
-        text = wanted.read_bytes().decode("utf-8")
+        with wanted.open("rb") as file:
+            data = file.read(LARGEST + 1)
+        if len(data) > LARGEST:
+            raise SettingsError(wanted, [f"it is larger than {LARGEST // 2**20} MiB: is it a configuration?"])
+        text = data.decode("utf-8")
     except FileNotFoundError:
         if path is None and "READYROOM_CONFIG" not in os.environ:
             return Settings()

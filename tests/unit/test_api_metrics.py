@@ -117,3 +117,11 @@ def test_more_samples_than_any_server_has_are_none() -> None:
     line = b"vllm:num_requests_running 1\n"
     assert MetricsReader().read(line * MOST_SAMPLES, 0.0) is not None
     assert MetricsReader().read(line * (MOST_SAMPLES + 1), 0.0) is None
+
+
+@pytest.mark.parametrize("written", ["+Inf", "-Inf", "NaN", "-5", "1e308", "9" * 400])
+def test_a_value_that_can_be_none_is_not_known(written: str) -> None:
+    text = f"vllm:num_requests_running {written}\nvllm:kv_cache_usage_perc {written}\nvllm:num_requests_waiting 2\n"
+    metrics = MetricsReader().read(text.encode(), 0.0)
+    assert metrics is not None
+    assert (metrics.running, metrics.kv_cache_share, metrics.waiting) == (None, None, 2.0)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import os
 import signal
 import sys
@@ -57,6 +58,23 @@ class Numbers(click.ParamType[tuple[int, ...]]):
 positive = click.IntRange(min=1)
 
 
+MOST_STREAMS = 65_536
+FRAMING = frozenset({"content-length", "transfer-encoding", "host", "connection", "content-type"})
+
+
+class Positive(click.FloatRange):
+    """A number above 0: no infinity, and nothing that is no number."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0, min_open=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is no number to count with", param, ctx)
+        return number
+
+
 @click.command()
 @click.argument("target", required=False)
 @click.option("--base-url", metavar="URL", help="Bench this endpoint from here, with no host: http(s)://… or unix:/path.")
@@ -64,8 +82,8 @@ positive = click.IntRange(min=1)
 @click.option("--sweep", metavar="TOP", type=positive, help="1, 2, 4 … TOP streams until the knee, the first again at the end.")
 @click.option("--requests", type=positive, metavar="N", help="Exactly N requests a point.")
 @click.option("--duration", type=Duration(), help="Measure each point for so long; what is in flight then is incomplete.")
-@click.option("--request-rate", type=click.FloatRange(min=0, min_open=True), metavar="R", help="Open loop: R requests a second.")
-@click.option("--burstiness", type=click.FloatRange(min=0, min_open=True), default=1.0, help="1 is Poisson; less comes in bursts.")
+@click.option("--request-rate", type=Positive(), metavar="R", help="Open loop: R requests a second.")
+@click.option("--burstiness", type=Positive(), default=1.0, help="1 is Poisson; less comes in bursts.")
 @click.option("--soak", type=Duration(), help="Keep the load up for so long and say what was observed.")
 @click.option("--input-tokens", type=positive, metavar="N", help="Tokens of each prompt.")
 @click.option("--output-tokens", type=positive, metavar="N", help="Tokens of each reply.")
@@ -146,6 +164,8 @@ def plan_of(settings: Settings, options: dict[str, Any]) -> Plan:
         "burstiness": options["burstiness"],
     }
     concurrency = options["concurrency"]
+    if concurrency and max(concurrency) > MOST_STREAMS:
+        raise click.UsageError(f"--concurrency {max(concurrency)}: {MOST_STREAMS:,} streams at most")
     limits = {"requests": options["requests"], "duration_s": options["duration"]}
     if options["soak"]:
         return Plan(kind="soak", concurrency=concurrency or (16,), duration_s=options["soak"], **fields)
@@ -180,6 +200,8 @@ def _headers(words: Sequence[str]) -> dict[str, str]:
         name, equals, value = word.partition("=")
         if not equals or not name.strip():
             raise click.UsageError(f"--header {word!r}: write NAME=VALUE")
+        if name.strip().lower() in FRAMING:
+            raise click.UsageError(f"--header {name.strip()}: it frames the request, and is set for each")
         found[name.strip()] = value.strip()
     return found
 
@@ -192,7 +214,7 @@ def _limits(words: Sequence[str]) -> dict[str, float]:
             value = float(number)
         except ValueError:
             value = 0.0
-        if name not in ("ttft", "tpot", "e2el") or value <= 0:
+        if name not in ("ttft", "tpot", "e2el") or not 0 < value < math.inf:
             raise click.UsageError(f"--goodput {word!r}: write ttft:MS, tpot:MS or e2el:MS")
         found[name] = value
     return found

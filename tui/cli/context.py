@@ -110,13 +110,23 @@ def api_key(deployment: Deployment, *, base_url: bool = False) -> str | None:
             raise Fail(Exit.USAGE, f"api_key_command failed: {why}: run it by hand to see why") from None
         if done.returncode != 0 or not done.stdout.strip():
             raise Fail(Exit.USAGE, f"api_key_command failed (exit {done.returncode}): run it by hand to see why")
-        return done.stdout.strip()
+        return _sendable(done.stdout.strip(), "api_key_command")
     if deployment.api_key_env:
         value = os.environ.get(deployment.api_key_env)
         if value is None and deployment.api_key_env != "VLLM_API_KEY":
             raise Fail(Exit.USAGE, f"api_key_env names {deployment.api_key_env}, but it is not set in the environment")
-        return value
-    return os.environ.get("VLLM_API_KEY") or (os.environ.get("OPENAI_API_KEY") if base_url else None)
+        return _sendable(value, deployment.api_key_env)
+    for name in ("VLLM_API_KEY", "OPENAI_API_KEY") if base_url else ("VLLM_API_KEY",):
+        if os.environ.get(name):
+            return _sendable(os.environ[name], name)
+    return None
+
+
+def _sendable(key: str | None, where: str) -> str | None:
+    """A key as a header can carry it. Raises Fail naming where it is from, never the key."""
+    if key is not None and not (key.isascii() and key.isprintable()):
+        raise Fail(Exit.USAGE, f"the API key of {where} has characters that no HTTP header can carry: set it anew")
+    return key
 
 
 def open_record() -> "Record":

@@ -76,7 +76,10 @@ async def _demo(name: str, speed: float, settings: Settings) -> int:
                 asker = ScreenAsker()
                 host = SshHost(sim.target, asker=asker, config_files=[sim.ssh_config])
                 async with Session(sim.target, sim.target, sim.deployment, own, host, record) as session:
-                    await ControlRoom(session, own, asker=asker, record=record).run_async()
+                    app = ControlRoom(session, own, asker=asker, record=record)
+                    await app.run_async()
+                    if app.bug is not None:
+                        raise app.bug
         except (SimulatorFailed, TimeoutError) as error:
             raise Fail(Exit.BUG, f"the simulated host did not start: {error}") from None
     return Exit.OK

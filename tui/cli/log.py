@@ -2,6 +2,7 @@
 
 import re
 import sys
+import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
@@ -99,10 +100,19 @@ def _read(numbered: Iterable[tuple[int, str]], year: int) -> "LogReader":
     return reader
 
 
+def _line_of(stream: BinaryIO) -> bytes:
+    """The next line, or what there is of it; nothing at the end, also at that of a packed file that was cut."""
+    try:
+        return stream.readline(LONGEST)
+    except (EOFError, zlib.error):
+        click.echo("readyroom: the packed file is cut short or damaged: what could be unpacked was read", err=True)
+        return b""
+
+
 def _lines(stream: BinaryIO, kept: "deque[tuple[int, str]] | None" = None) -> Iterator[tuple[int, str]]:
     """Lines and the pieces of lines that carriage returns part, with the number that an editor shows."""
     number, whole = 0, True
-    while raw := stream.readline(LONGEST):
+    while raw := _line_of(stream):
         number += whole
         whole = raw.endswith(b"\n")
         text = raw.decode("utf-8", "replace").rstrip("\r\n")

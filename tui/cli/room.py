@@ -106,4 +106,6 @@ async def _watch(settings: Settings, chosen: str | None, accept_new: bool, port:
             await app.run_async()
     finally:
         record.close()
+    if app.bug is not None:
+        raise app.bug
     return app.return_code or Exit.OK

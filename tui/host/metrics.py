@@ -46,6 +46,8 @@ _SAMPLE = re.compile(
 )
 """A line of the text format: name, labels, value, perhaps a time."""
 _LE = re.compile(rb'(?:^|,)\s*le="([^"]*)"')
+MOST = 1e15
+"""No count of a server is larger; what is, negative, infinite or no number at all is not known."""
 MOST_SAMPLES = 20_000
 
 Samples = Mapping[str, list[tuple[str, float]]]
@@ -142,7 +144,7 @@ def samples_of(page: bytes) -> Samples:
 def _values(samples: Samples, names: Iterable[str]) -> list[float]:
     for name in names:
         for key in (name, name + "_total"):
-            values = [value for _, value in samples.get(key, ()) if value == value]
+            values = [value for _, value in samples.get(key, ()) if 0.0 <= value <= MOST]
             if values:
                 return values
     return []

@@ -144,8 +144,10 @@ def settle_model(caller: Caller, plan: Dict[str, Any]) -> None:
     data = reply.get("data") if isinstance(reply, dict) else None
     entries = [entry for entry in data if isinstance(entry, dict)] if isinstance(data, list) else []
     names = [entry["id"] for entry in entries if isinstance(entry.get("id"), str)]
-    if status != 200 or not names:
-        raise Refused("http_%d" % status, "GET /v1/models names no model: name one with --model")
+    if status != 200:
+        raise Refused("http_%d" % status, "GET /v1/models answers %d: is the server ready? Else name a model with --model" % status)
+    if not names:
+        raise Refused("http_%d" % status, "GET /v1/models lists no model: name one with --model")
     roots = {str(entry.get("root")) for entry in entries}
     if len(names) > 1 and len(roots) > 1:
         raise Refused("model", "the server has several models, name one with --model: " + ", ".join(names))

@@ -168,20 +168,12 @@ class Stream:
         if not isinstance(usage, dict):
             return
         record = self.record
-        n = usage.get("completion_tokens")
-        if isinstance(n, int):
-            record.n_out = n
-        n = usage.get("prompt_tokens")
-        if isinstance(n, int):
-            record.n_in = n
-        details = usage.get("prompt_tokens_details")
-        n = details.get("cached_tokens") if isinstance(details, dict) else None
-        if isinstance(n, int):
-            record.cached = n
-        details = usage.get("completion_tokens_details")
-        n = details.get("reasoning_tokens") if isinstance(details, dict) else None
-        if isinstance(n, int):
-            record.reasoning = n
+        prompt = usage.get("prompt_tokens_details")
+        completion = usage.get("completion_tokens_details")
+        record.n_out = _count(usage.get("completion_tokens"), record.n_out)
+        record.n_in = _count(usage.get("prompt_tokens"), record.n_in)
+        record.cached = _count(prompt.get("cached_tokens") if isinstance(prompt, dict) else None, record.cached)
+        record.reasoning = _count(completion.get("reasoning_tokens") if isinstance(completion, dict) else None, record.reasoning)
 
     def eof(self, stamp: float) -> None:
         """The connection ended. Raises Failure when the response was not complete."""
@@ -244,3 +236,8 @@ class Stream:
             return ""
         message = error_of(self._json())
         return message if message is not None else b"".join(self.plain).decode("utf-8", "replace").strip()[:500]
+
+
+def _count(told: Any, known: Optional[int]) -> Optional[int]:
+    """A count of tokens that a server tells; what is known already where it makes no sense."""
+    return told if isinstance(told, int) and not isinstance(told, bool) and 0 <= told < 1 << 31 else known

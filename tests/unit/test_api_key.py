@@ -1,0 +1,33 @@
+"""Where the API key comes from, and that one which can't be sent is said without being shown."""
+
+import pytest
+
+from tui.cli.context import api_key
+from tui.cli.exits import Exit, Fail
+from tui.settings import Deployment
+
+
+def test_an_openai_key_goes_to_a_bare_url_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("VLLM_API_KEY", raising=False)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-somebody")
+    assert api_key(Deployment()) is None
+    assert api_key(Deployment(), base_url=True) == "sk-of-somebody"
+    monkeypatch.setenv("VLLM_API_KEY", "of-the-server")
+    assert api_key(Deployment(), base_url=True) == "of-the-server"
+
+
+@pytest.mark.parametrize("key", ["ké", "two\nlines", "\x1b[31m"])
+def test_a_key_that_no_header_can_carry(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_API_KEY", key)
+    with pytest.raises(Fail) as caught:
+        api_key(Deployment())
+    assert caught.value.code is Exit.USAGE
+    assert "VLLM_API_KEY" in caught.value.message
+    assert key not in caught.value.message
+
+
+def test_a_named_variable_that_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KIMI_KEY", raising=False)
+    with pytest.raises(Fail) as caught:
+        api_key(Deployment(api_key_env="KIMI_KEY"))
+    assert "KIMI_KEY" in caught.value.message
