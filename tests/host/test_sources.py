@@ -114,6 +114,29 @@ def test_docker(tmp_path: Path, follow: Follow, on_path: Callable[[str, str], No
     assert again.lines == ["three", "bar 1", "bar 2"]
 
 
+@pytest.mark.parametrize(("name", "filters"), [("vllm", "service=vllm"), ("prod/vllm", "service=vllm project=prod")])
+def test_compose(name: str, filters: str, tmp_path: Path, follow: Follow, on_path: Callable[[str, str], None]) -> None:  # noqa: F811
+    # The newest container of the service is asked for, and then followed as any container.
+    on_path(
+        "docker",
+        f"""
+        case "$1" in
+            ps) for word in "$@"; do
+                    case $word in label=com.docker.compose.*) printf '%s ' "${{word#label=com.docker.compose.}}";; esac
+                done >> '{tmp_path}/asked'; echo 0123abcd; exit;;
+            inspect) echo 2026-11-29T10:00:00.000000000Z; exit;;
+        esac
+        for last in "$@"; do :; done
+        [ "$last" = 0123abcd ] || exit 1
+        echo '2026-11-29T10:00:01.5Z vLLM API server version 0.10.1'; echo '2026-11-29T10:00:02.5Z one'
+        exec sleep 60
+        """,
+    )
+    follower = follow(source="compose", name=name)
+    follower.until(lambda f: f.lines == ["vLLM API server version 0.10.1", "one"])
+    assert (tmp_path / "asked").read_text().startswith(filters)
+
+
 def test_docker_says_what_is_wrong(follow: Follow, on_path: Callable[[str, str], None]) -> None:  # noqa: F811
     on_path("docker", "echo 'Error response from daemon: No such container: nope' >&2; exit 1")
     follower = follow(source="docker", name="nope")
