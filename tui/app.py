@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tui.services.session import Session
 
 QUIT_AGAIN_S = 3.0
+REWRITE_S = 0.4
 
 
 class ControlRoom(ModelWork, RecordWork, FleetWork, inherit_bindings=False):
@@ -138,6 +139,11 @@ class ControlRoom(ModelWork, RecordWork, FleetWork, inherit_bindings=False):
         from tui.screens.dialogs import HelpDialog
 
         self.push_screen(HelpDialog(dict(self.settings.keys)))
+
+    def on_resize(self) -> None:
+        """Writes the whole screen anew a moment later: a terminal that shrank and grew before the screen could follow has lost what
+        stood on it, though the size is the old one."""
+        self.set_timer(REWRITE_S, self.refresh)
 
     @property
     def bug(self) -> Exception | None:
