@@ -29,7 +29,7 @@ from tui.settings import load_settings
 COMMAND = str(Path(sys.executable).with_name("readyroom"))
 READY_S = 240.0
 
-pytestmark = [pytest.mark.real_vllm, pytest.mark.sshd, pytest.mark.pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.real_vllm, pytest.mark.sshd, pytest.mark.timeout(600)]
 
 
 @dataclass
