@@ -13,7 +13,7 @@ import pytest
 from needs import need
 from shipped import ShippedProbe
 
-from tui.core.gpu import GpuSample
+from tui.core.gpu import GpuSample, mean_power_w
 from tui.core.gpu_frames import gpus_from_frame, machine_from_frame
 from tui.core.gpu_health import health, uniformity
 from tui.core.smi import SMI_QUERY, gpus_from_smi
@@ -394,3 +394,17 @@ def test_it_fails_as_the_real_one_does(driver: SimulatedDriver, init: str, statu
     assert (gpus_from_smi(done.stdout.splitlines(), 0.0).note or "").startswith(note)
     unknown = driver.smi("--query-gpu=made.up", "--format=csv")
     assert (unknown.returncode, unknown.stdout) == (2, 'Field "made.up" is not a valid field to query.\n\n')
+
+
+def test_energy_is_read_as_often_as_asked(driver: SimulatedDriver) -> None:
+    driver.play(row(0), row(1))
+    with watching(driver, energy_s=1) as probe:
+        first = sample(probe)
+        read_at = first.gpus[0].energy_at
+        assert read_at is not None
+        driver.play(row(0, energy_j=123_957.5), row(1, energy_j=123_757.5))
+        last = sample(probe, lambda found: all((gpu.energy_j or 0.0) > 123_700.0 for gpu in found.gpus))
+        later = last.gpus[0].energy_at
+        assert later is not None
+        seconds = later - read_at
+        assert mean_power_w(first, last) == pytest.approx(801.0 / seconds, rel=0.05)

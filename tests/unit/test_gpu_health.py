@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from tui.core.gpu import Gpu, GpuProcess, GpuSample, Xid
+from tui.core.gpu import Gpu, GpuProcess, GpuSample, Xid, mean_power_w
 from tui.core.gpu_frames import rank_of
 from tui.core.gpu_health import growth_mib_per_hour, headroom, health, uniformity
 
@@ -249,3 +249,26 @@ def test_a_straggler_under_equal_load_is_named() -> None:
 )
 def test_rank_out_of_a_title(title: str, rank: str | None) -> None:
     assert rank_of(title) == rank
+
+
+def counters(*read: tuple[float | None, float | None]) -> GpuSample:
+    """GPUs with their energy counters: (joules, seconds of the host's clock)."""
+    return GpuSample(
+        tuple(Gpu(index, uuid=f"GPU-{index}", energy_j=joules, energy_at=at) for index, (joules, at) in enumerate(read))
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "watts"),
+    [
+        (counters((1000.0, 10.0), (500.0, 10.1)), counters((8000.0, 20.0), (6500.0, 20.1)), 1300.0),
+        (counters((1000.0, 10.0)), counters((1000.0, 10.0)), None),  # not read anew: nothing is known, not 0 W
+        (counters((1000.0, 10.0)), counters((1000.0, 12.0)), 0.0),
+        (counters((1000.0, 10.0)), counters((50.0, 12.0)), None),  # the driver was loaded again
+        (counters((1000.0, 10.0), (None, None)), counters((8000.0, 20.0), (None, None)), None),
+        (counters((1000.0, 10.0)), counters((8000.0, 20.0), (6500.0, 20.0)), None),  # a GPU that wasn't there
+        (GpuSample(), GpuSample(), None),
+    ],
+)
+def test_power_is_told_by_the_energy_counters(first: GpuSample, last: GpuSample, watts: float | None) -> None:
+    assert mean_power_w(first, last) == (pytest.approx(watts) if watts is not None else None)

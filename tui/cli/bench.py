@@ -312,7 +312,6 @@ async def _by_target(
     from tui.cli.asking import terminal_asker
     from tui.host.open import open_host
     from tui.services.benchmark import Benchmarks
-    from tui.services.benchmark_gpus import GpuWatch
 
     name, _, deployment = resolve(settings, target)
     if not deployment.allow_bench:
@@ -322,12 +321,11 @@ async def _by_target(
     async with session.host:
         await session.host.connect()
         await attached(session)
-        async with GpuWatch(session.host, deployment.engines[0].gpus) as gpus:
-            benchmarks = Benchmarks.of_session(session, lambda: open_host("local"), __version__, gpus=gpus.newest)
-            try:
-                yield name, benchmarks, session.api
-            finally:
-                await session.api.close()
+        benchmarks = Benchmarks.of_session(session, lambda: open_host("local"), __version__)
+        try:
+            yield name, benchmarks, session.api
+        finally:
+            await session.api.close()
 
 
 async def _ask_first(name: str, plan: Plan, api: "ApiClient") -> None:

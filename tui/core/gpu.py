@@ -67,6 +67,9 @@ class Gpu(Struct, frozen=True):
     row_remap_failed: bool | None = None
     fan_percent: float | None = None
     energy_j: float | None = None
+    """Since the driver was loaded; read less often than the rest."""
+    energy_at: float | None = None
+    """When `energy_j` was read, by the host's monotonic clock."""
     mig: tuple[MigInstance, ...] = ()
     processes: tuple[GpuProcess, ...] = ()
     error: str | None = None
@@ -130,3 +133,21 @@ class Headroom(Struct, frozen=True):
     gpu: int
     free_mib: float
     free_share: float
+
+
+def mean_power_w(first: GpuSample, last: GpuSample) -> float | None:
+    """What the GPUs of `last` drew together between the readings of their energy counters in the two samples, in watts.
+
+    None where a counter is missing, was not read anew since `first`, or started again.
+    """
+    before = {gpu.uuid or gpu.index: gpu for gpu in first.gpus}
+    total = 0.0
+    for gpu in last.gpus:
+        old = before.get(gpu.uuid or gpu.index)
+        if old is None or old.energy_j is None or old.energy_at is None or gpu.energy_j is None or gpu.energy_at is None:
+            return None
+        seconds, joules = gpu.energy_at - old.energy_at, gpu.energy_j - old.energy_j
+        if seconds <= 0.0 or joules < 0.0:
+            return None
+        total += joules / seconds
+    return total if last.gpus else None

@@ -34,6 +34,7 @@ _FLOATS = (
     "pcie_tx_mb_s",
     "fan_percent",
     "energy_j",
+    "energy_at",
 )
 _INTEGERS = (
     "pcie_generation",

@@ -22,7 +22,7 @@ CHANGE_MIB = 64
 OFTEN_S = 2.0  # temperature, clocks, throttling, processes
 COUNTERS_S = 10.0  # errors, the PCIe link, fan
 RARELY_S = 60.0  # limits, NVLink, remapped rows, MIG instances
-ENERGY_S = 120.0  # one call takes 4 ms of processor time on an H200, where the others take microseconds
+ENERGY_S = 120.0  # one call takes 4 ms of processor time on an H200, where the others take microseconds; a benchmark asks for more
 NVLINKS = 18  # NVML_NVLINK_MAX_LINKS of the drivers so far
 
 # nvmlClocksEventReason* (called nvmlClocksThrottleReason* before driver 535) in words; an idle GPU and set application clocks are
@@ -79,8 +79,9 @@ class DriverGone(Exception):
 class Device:
     """One GPU. `row` is what a frame says of it."""
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, index: int, energy_s: float = ENERGY_S) -> None:
         self.index = index
+        self.energy_s = energy_s
         self.row: Dict[str, Any] = {"index": index}
         self.pids: Dict[int, Optional[int]] = {}
         """Processes on it and their memory in MiB."""
@@ -147,9 +148,12 @@ class Device:
                 self._often()
             if self._is_due("counters", COUNTERS_S, now):
                 self._counters()
-            if self._is_due("energy", ENERGY_S, now):
+            if self._is_due("energy", self.energy_s, now):
                 energy = self._ask("nvmlDeviceGetTotalEnergyConsumption")
-                self._set(energy_j=energy / 1000.0 if energy is not None else None)
+                if energy is None:
+                    self._set(energy_j=None, energy_at=None)
+                else:
+                    self._set(energy_j=energy / 1000.0, energy_at=round(time.monotonic(), 3))
             if self._instances:
                 self._mig_memory()
         except pynvml.NVMLError as error:

@@ -1,7 +1,8 @@
 """Role "watch": the host's GPUs and the machine, sampled on and on.
 
     arguments  {"hz": 2.0, "pids": [roots of the engine's processes] or null, "paths": [files whose disk matters],
-                "become": words before a command that may see more of other users' processes}
+                "become": words before a command that may see more of other users' processes,
+                "energy_s": seconds between readings of the energy counters, which cost more than all else}
     requests   {"do": "set", "hz": …, "pids": …, "paths": …}   any of them
 
     {"f": "gpus", "wall", "mono", "source": "nvml"|"none", "driver", "cuda", "note", "late", "gpus": [row…],
@@ -43,8 +44,9 @@ ENGINE_TITLES = ("VLLM::", "vllm::", "sglang::")
 class GpuWatch:
     """Asks the driver, in a thread of its own."""
 
-    def __init__(self, link: Link, hz: float, pids: Optional[List[int]]) -> None:
+    def __init__(self, link: Link, hz: float, pids: Optional[List[int]], energy_s: float = nvml.ENERGY_S) -> None:
         self._link = link
+        self._energy_s = energy_s
         self.interval = 1.0 / hz
         self.pids = pids
         self.engine: Any = set()
@@ -129,7 +131,7 @@ class GpuWatch:
             self._head["note"] = "the NVIDIA driver is there, but shows no GPU (lost from the bus, or not passed to this container)"
             self._started = False
             self._retry_at = now + RETRY_S
-        self._devices = [nvml.Device(index) for index in range(count)]
+        self._devices = [nvml.Device(index, self._energy_s) for index in range(count)]
 
     def _stop(self) -> None:
         self._started = False
@@ -222,7 +224,7 @@ class GpuWatch:
 
 def play(arguments: Dict[str, Any], link: Link) -> None:
     Become(arguments, link).take_over()
-    gpus = GpuWatch(link, _hz(arguments.get("hz")), _pids(arguments.get("pids")))
+    gpus = GpuWatch(link, _hz(arguments.get("hz")), _pids(arguments.get("pids")), _energy_s(arguments.get("energy_s")))
     processes = Processes()
     if gpus.pids is not None:
         gpus.engine = processes.family(gpus.pids)
@@ -270,6 +272,12 @@ def _late(gpus: GpuWatch, seconds: float) -> Dict[str, Any]:
     frame["late"] = True
     frame["note"] = "the NVIDIA driver does not answer since %.0f s%s; the values are the last ones" % (seconds, which)
     return frame
+
+
+def _energy_s(value: Any) -> float:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return min(nvml.ENERGY_S, max(MACHINE_S, float(value)))
+    return nvml.ENERGY_S
 
 
 def _hz(value: Any) -> float:

@@ -28,6 +28,7 @@ from tui.core.benchmark_soak import engine_gpus
 from tui.core.gpu import GpuSample
 from tui.core.text import clean, hide, secrets_in
 from tui.host.base import Host, HostError, NotPermitted, ProbeFailed
+from tui.services.benchmark_gpus import Drawn, GpuWatch
 from tui.services.benchmark_probe import BenchmarkRefused, Generator, LoadSource, Measured, Server
 from tui.services.session import Session
 
@@ -50,11 +51,13 @@ class Benchmarks:
         open_local: Callable[[], Host],
         direct: bool = False,
         gpus: Callable[[], GpuSample | None] = lambda: None,
+        wanted_gpus: str = "all",
         state: Path | None = None,
         version: str = "",
     ) -> None:
         """`server.url` is as seen from `host`; with `direct`, or without a host, as seen from here. `open_local` makes this machine
-        as a host, disconnected. `gpus` gives the newest sample of the engine's GPUs. Results are kept below `state`, by default the
+        as a host, disconnected. `gpus` gives a sample of the engine's GPUs where the host's can't be sampled for the benchmark
+        itself; `wanted_gpus` are the engine's, as configured. Results are kept below `state`, by default the
         state directory of XDG."""
         self._name = name
         self._server = server
@@ -62,6 +65,8 @@ class Benchmarks:
         self._open_local = open_local
         self._direct = direct or host is None
         self._gpus = gpus
+        self._wanted_gpus = wanted_gpus
+        self._watch: GpuWatch | None = None
         self._state = state if state is not None else platformdirs.user_state_path("readyroom") / "benchmarks"
         self._version = version
         self._running = False
@@ -69,10 +74,8 @@ class Benchmarks:
         self._generator: LoadSource | None = None
 
     @classmethod
-    def of_session(
-        cls, session: Session, open_local: Callable[[], Host], version: str = "", gpus: Callable[[], GpuSample | None] | None = None
-    ) -> "Benchmarks":
-        """The benchmarks of a deployment: its API, its key, the samples of its GPUs (those of the watching session by default)."""
+    def of_session(cls, session: Session, open_local: Callable[[], Host], version: str = "") -> "Benchmarks":
+        """The benchmarks of a deployment: its API, its key, its GPUs."""
         deployment = session.deployment
         headers = dict(deployment.headers)
         # a configured header wins over the key, as it does where the API is asked
@@ -84,7 +87,8 @@ class Benchmarks:
             host=session.host,
             open_local=open_local,
             direct=deployment.direct,
-            gpus=gpus if gpus is not None else lambda: _of_engine(session),
+            gpus=lambda: _of_engine(session),
+            wanted_gpus=deployment.engines[0].gpus,
             version=version,
         )
 
@@ -118,6 +122,8 @@ class Benchmarks:
             lock = self._lock()
             async with contextlib.AsyncExitStack() as stack:
                 yield Progress(0, len(steps), steps[0].concurrency, "preparing")
+                if self._host is not None:
+                    self._watch = await stack.enter_async_context(GpuWatch(self._host, self._wanted_gpus))
                 try:
                     generator = await self._start(plan, list(prompts) if prompts is not None else None, stack)
                 except BenchmarkRefused as error:
@@ -134,12 +140,17 @@ class Benchmarks:
             yield result
         finally:
             self._generator = None
+            self._watch = None
             self._running = False
             if lock is not None:
                 os.close(lock)
             if not run.kept and run.points:
                 run.stopped = run.stopped or STOPPED_BY_USER
                 self._keep(run.result())
+
+    def _newest(self) -> GpuSample | None:
+        own = self._watch.newest() if self._watch is not None else None
+        return own if own is not None else self._gpus()
 
     def _secrets(self, plan: Plan) -> tuple[str, ...]:
         return secrets_in({**self._server.headers, **{f"plan {name}": value for name, value in plan.headers.items()}})
@@ -159,7 +170,7 @@ class Benchmarks:
                     run.notes.append("the server doesn't say its longest length: no prompt near it was tried")
                     continue
                 longest = max(1, generator.longest - LONGEST_OUTPUT - LONGEST_MARGIN - plan.shared_prefix_tokens)
-            energy = _Energy(self._gpus)
+            drawn = Drawn(self._newest)
             measured: Measured | None = None
             async with contextlib.aclosing(
                 generator.measure(
@@ -177,13 +188,13 @@ class Benchmarks:
                         measured = item
                         break
                     if item.get("stage") == "measuring":
-                        energy.begin()
+                        drawn.begin()
                     yield _progress(item, number, len(run.steps), step)
             assert measured is not None
             if measured.figures is None:
                 run.stopped = STOPPED_BY_USER
                 return
-            point = _point(plan, generator.model, step, measured, energy.end(), self._secrets(plan))
+            point = _point(plan, generator.model, step, measured, drawn.end(), self._secrets(plan))
             if measured.stopped:
                 point.figures["cut"] = True  # whole-run figures of a point that was cut hold time without its tokens
             run.points.append(point)
@@ -303,41 +314,6 @@ class _Run:
             stopped=self.stopped,
             started_at=self._at,
         )
-
-
-class _Energy:
-    """What the GPUs drew while a point was measured."""
-
-    def __init__(self, gpus: Callable[[], GpuSample | None]) -> None:
-        self._gpus = gpus
-        self._first: tuple[float, float] | None = None
-
-    def begin(self) -> None:
-        if self._first is None:
-            self._first = self._read()
-
-    def _read(self) -> tuple[float, float] | None:
-        sample = self._gpus()
-        if sample is None:
-            return None
-        energies = [gpu.energy_j for gpu in sample.gpus if gpu.energy_j is not None]
-        if not energies or len(energies) < len(sample.gpus) or sample.received_at is None:
-            return None
-        return sample.received_at, sum(energies)
-
-    def end(self) -> dict[str, Any] | None:
-        sample = self._gpus()
-        if sample is None:
-            return None
-        last = self._read()
-        watts = None
-        if last is not None and self._first is not None and last[0] > self._first[0]:
-            watts = (last[1] - self._first[1]) / (last[0] - self._first[0])
-        return {
-            "count": len(sample.gpus),
-            "memory_used_mib": [gpu.memory_used_mib for gpu in sample.gpus],
-            "mean_power_w": watts,
-        }
 
 
 def _point(

@@ -3,16 +3,19 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
 from msgspec.structs import replace
 
 from tui.core.benchmark_soak import engine_gpus
-from tui.core.gpu import GpuSample
+from tui.core.gpu import GpuSample, mean_power_w
 from tui.core.gpu_frames import gpus_from_frame
 from tui.host.base import Host, HostError
+
+ENERGY_S = 2.0
+"""Seconds between readings of the energy counters: eight of them take 30 ms of a core."""
 
 
 class GpuWatch:
@@ -40,7 +43,7 @@ class GpuWatch:
 
     async def _watch(self) -> None:
         with contextlib.suppress(HostError):
-            probe = await self._host.start_probe("watch", {"hz": self._hz, "pids": None, "paths": []})
+            probe = await self._host.start_probe("watch", {"hz": self._hz, "pids": None, "paths": [], "energy_s": ENERGY_S})
             try:
                 async for frame in probe:
                     if frame.get("f") == "gpus":
@@ -52,3 +55,27 @@ class GpuWatch:
         sample = gpus_from_frame(frame, time.monotonic())
         chosen = engine_gpus(sample, self._wanted)
         self._sample = replace(sample, gpus=chosen) if chosen else None
+
+
+class Drawn:
+    """What the GPUs drew between `begin` and `end`, by their energy counters."""
+
+    def __init__(self, newest: Callable[[], GpuSample | None]) -> None:
+        self._newest = newest
+        self._first: GpuSample | None = None
+
+    def begin(self) -> None:
+        """The first call counts."""
+        if self._first is None:
+            self._first = self._newest()
+
+    def end(self) -> dict[str, Any] | None:
+        """The point's "gpu"; None where no GPU was seen."""
+        last = self._newest()
+        if last is None:
+            return None
+        return {
+            "count": len(last.gpus),
+            "memory_used_mib": [gpu.memory_used_mib for gpu in last.gpus],
+            "mean_power_w": mean_power_w(self._first, last) if self._first is not None else None,
+        }
