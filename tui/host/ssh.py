@@ -35,6 +35,9 @@ ROUND_TRIPS = 5
 STANDING_LIMIT = 6
 """Probes at once: sshd allows 10 sessions a connection by default, and short commands need room beside them."""
 
+BROKEN = (asyncssh.Error, OSError, AssertionError)
+"""What asyncssh raises on a connection that is lost. It asserts that a channel has one, and meets a loss between two steps so."""
+
 # asyncssh's log would otherwise end up on the terminal, over the screen.
 logging.getLogger("asyncssh").addHandler(logging.NullHandler())
 
@@ -174,7 +177,7 @@ class SshHost:
             process = await connection.create_process(SHELL, encoding=None, stderr=asyncssh.PIPE)
         except asyncssh.ChannelOpenError as error:
             raise (self._reason(None) or ssh_errors.no_session(error, login)) from error
-        except (asyncssh.Error, OSError) as error:
+        except BROKEN as error:
             raise (self._reason(error) or Unreachable(str(error))) from error
         self._executed = True
         return SshProcess(process, self._reason)
@@ -239,7 +242,7 @@ class SshHost:
                 raise reason from error
             # Of a Unix socket sshd says the same whether it forbids it or nobody listens: the relay knows.
             return await self._relayed(to, reason)
-        except (asyncssh.Error, OSError) as error:
+        except BROKEN as error:
             raise (self._reason(error) or Unreachable(str(error))) from error
         assert isinstance(stream, ChannelStream)
         return stream

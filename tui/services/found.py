@@ -1,10 +1,14 @@
 """Servers found on a host by the probe's role "find", as typed values."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tui.core.text import clean
+
+SERVERS_LIMIT = 500
+"""More servers than that run on no host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +65,21 @@ class Server:
 def servers_from_frame(frame: Mapping[str, Any]) -> tuple[Server, ...]:
     """The servers of a "servers" frame; an entry that makes no sense is left out."""
     found = []
-    for entry in frame.get("servers", ()):
-        if not isinstance(entry, Mapping) or not isinstance(entry.get("pid"), int):
+    entries = frame.get("servers")
+    for entry in entries[:SERVERS_LIMIT] if isinstance(entries, list) else ():
+        if not isinstance(entry, Mapping) or _whole(entry.get("pid")) is None:
             continue
+        argv = entry.get("argv")
         found.append(
             Server(
                 pid=entry["pid"],
                 engine=clean(str(entry.get("engine") or "")),
-                argv=tuple(clean(str(word)) for word in entry.get("argv", ())),
+                argv=tuple(clean(str(word)) for word in argv) if isinstance(argv, list) else (),
                 user=_text(entry.get("user")),
-                started_at=_number(entry.get("started_at")),
+                started_at=_seconds(entry.get("started_at")),
                 model=_text(entry.get("model")),
                 served_name=_text(entry.get("served_name")),
-                port=entry["port"] if isinstance(entry.get("port"), int) else None,
+                port=_whole(entry.get("port"), 65535),
                 host=_text(entry.get("host")),
                 needs_key=entry["needs_key"] if isinstance(entry.get("needs_key"), bool) else None,
                 # Not cleaned: it is a path to open, and is cleaned where it is shown.
@@ -102,12 +108,13 @@ def _text(value: Any) -> str | None:
     return clean(str(value)) if value not in (None, "") else None
 
 
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
+def _whole(value: Any, most: int = 2**31) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= most else None
 
 
 def _seconds(value: Any) -> float | None:
     try:
-        return float(value) if value else None
-    except (TypeError, ValueError):
+        seconds = float(value) if value else None
+    except (TypeError, ValueError, OverflowError):
         return None
+    return seconds if seconds is not None and math.isfinite(seconds) else None
