@@ -51,7 +51,8 @@ class ScheduleServer:
     def stop(self) -> dict[str, dict[str, Any]]:
         """Ends it; what it sent, by the id of the reply."""
         self._process.send_signal(signal.SIGTERM)
-        self._process.wait(30)
+        if self._process.wait(30):
+            raise RuntimeError("a process of the schedule server died: see its words above")
         sent = {}
         for worker in range(self._processes):
             for line in Path(f"{self.log}.{worker}").read_text().splitlines():
@@ -123,6 +124,8 @@ def one(concurrency: int, options: argparse.Namespace) -> dict[str, Any]:
     found["read_lag_p99_ms"] = percentile(lags, 99) * 1000
     found["cpu_us_per_event"] = outcome.health.cpu_s / outcome.health.events * 1e6
     found["busy"] = max(busy)
+    found["unstamped"] = outcome.health.unstamped
+    found["together"] = outcome.health.together
     return found
 
 
@@ -162,6 +165,7 @@ def main() -> None:
         words.append(f"tok/s {found['output_throughput']['true']:.0f}{found['output_throughput']['off_percent']:+.2f}%")
         words.append(f"stamps late {found['stamp_late_p50_ms']:.3f}/{found['stamp_late_p99_ms']:.3f} ms")
         words.append(f"read lag {found['read_lag_p50_ms']:.2f}/{found['read_lag_p99_ms']:.2f} ms")
+        words.append(f"unstamped {found['unstamped']} together {found['together']}")
         bad = verdict(found)
         print("  ".join(words) + ("  OFF: " + ",".join(bad) if bad or found["failed"] else "  ok"), flush=True)
     if options.json:

@@ -100,6 +100,8 @@ def serve(options: Any, worker: int) -> None:
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    # for the connections that it accepts; and early, since the kernel begins to stamp only a while after the first socket asks
+    listener.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
     listener.bind(("127.0.0.1", options.port))
     listener.listen(4096)
     listener.setblocking(False)
@@ -129,7 +131,6 @@ def serve(options: Any, worker: int) -> None:
                     except BlockingIOError:
                         break
                     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                    sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
                     socks[sock.fileno()] = sock
                     buffers[sock.fileno()] = b""
                     poll.register(sock.fileno(), select.EPOLLIN)
@@ -170,9 +171,12 @@ def serve(options: Any, worker: int) -> None:
                 usage = {"prompt_tokens": len(body) // 5, "completion_tokens": count}
                 sock.sendall(plain("200 OK", {"choices": [choice], "usage": usage}))
                 continue
-            seconds, nanoseconds = TIMESPEC.unpack(ancillary[0][2])
+            arrived = time.time()
+            if ancillary:
+                seconds, nanoseconds = TIMESPEC.unpack(ancillary[0][2])
+                arrived = seconds + nanoseconds * 1e-9
             serial += 1
-            reply = Reply(sock, f"{worker}-{serial}", seconds + nanoseconds * 1e-9, count, len(body) // 5, chat, options)
+            reply = Reply(sock, f"{worker}-{serial}", arrived, count, len(body) // 5, chat, options)
             heapq.heappush(queue, (reply.due[0], serial, reply))
         now = time.time()
         while queue and queue[0][0] <= now:

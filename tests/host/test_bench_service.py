@@ -259,7 +259,7 @@ def test_no_worker_is_left_behind(sshd: Sshd, tmp_path: Path, how: signal.Signal
             began = time.monotonic()
             os.kill(client.pid, how)
             until(lambda: not any(alive(pid) for pid in remote), seconds=14, what="the remote side is gone")
-            assert time.monotonic() - began < 12
+            assert time.monotonic() - began < 10
             until(lambda: server.open <= 0, what="every request ended")
         finally:
             client.kill()

@@ -37,7 +37,7 @@ async def main():
 asyncio.run(main())
 """
 
-LIMIT_S = 12.0
+LIMIT_S = 10.0
 """8 s of silence, and what a loaded machine adds."""
 
 

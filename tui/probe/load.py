@@ -28,7 +28,7 @@ from tui.probe.leash import Link
 from tui.probe.load_ask import Caller
 from tui.probe.load_http import target_of
 from tui.probe.load_machine import MachineUse
-from tui.probe.load_net import Address, kind_of, resolve, tls_context
+from tui.probe.load_net import Address, keep_stamping, kind_of, resolve, tls_context
 from tui.probe.load_prompts import Refused, settle_fields, settle_lengths, settle_model
 from tui.probe.load_server import Gauges, metrics_lines
 from tui.probe.load_workers import Share, carry
@@ -81,6 +81,7 @@ class _Desk:
 def play(arguments: Dict[str, Any], link: Link) -> None:
     """Plays the role until the client says quit, or the server refuses."""
     plan = {name: value for name, value in arguments.items() if name != "role"}
+    stamping = keep_stamping()
     try:
         address, caller = _reach(plan)
         settle_model(caller, plan)
@@ -119,6 +120,8 @@ def play(arguments: Dict[str, Any], link: Link) -> None:
         else:
             desk.take(request)
     caller.close()
+    if stamping is not None:
+        stamping.close()
 
 
 def _reach(plan: Dict[str, Any]) -> Tuple[Address, Caller]:
@@ -265,6 +268,7 @@ class _Point:
         limited = max(busy) > BUSY or (
             late is not None and late > LATE_S and late * 1000.0 > 0.5 * (figures["median_itl_ms"] or 0.0)
         )
+        stamped = health.kernel_stamps and health.unstamped < health.events
         return {
             "client_limited": limited,
             "client_workers": len(busy),
@@ -275,7 +279,9 @@ class _Point:
             "client_lag_p50_ms": percentile(lags, 50.0) * 1000.0 if lags else None,
             "client_lag_p99_ms": late * 1000.0 if late is not None else None,
             "client_lag_max_ms": lags[-1] * 1000.0 if lags else None,
-            "client_stamps": "kernel" if health.kernel_stamps else "process",
+            "client_stamps": "kernel" if stamped else "process",
+            "client_unstamped": health.unstamped,
+            "client_chunks_read_together": health.together,
             "clock_step_ms": health.clock_step_s * 1000.0,
         }
 

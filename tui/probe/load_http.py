@@ -94,6 +94,11 @@ class Response:
     def done(self) -> bool:
         return self._state == DONE
 
+    @property
+    def between(self) -> bool:
+        """Whether the next byte begins a chunk of a chunked body."""
+        return self._state == SIZE and not self._tail
+
     def feed(self, data: bytes) -> bytes:
         """The bytes of the body in this piece.
 

@@ -24,9 +24,8 @@ STALE_S = 1.0
 
 MANY = 64
 FEW = 8
-PAUSE_S = 0.0005
 """With many streams, a loop that found few events pauses for a moment, so that the next turn finds several at once: the kernel has
-stamped them, and a turn for each would double the CPU that a token costs."""
+stamped them, and a turn for each would double the CPU that a token costs. How long: see `Tally.moment`."""
 
 TICK_S = 0.25
 
@@ -68,6 +67,8 @@ class Load:
         self._dispatch_end: Optional[float] = None
         self._stopped = ""
         self._kernel = False
+        self._unstamped = 0
+        """Reads without the kernel's stamp: it begins to stamp some time after the first socket asks for it."""
         self._wake_fd = wake_fd
 
     # -- the run -------------------------------------------------------------------------------------------------------------------
@@ -104,10 +105,12 @@ class Load:
         end = time.time()
         for stream in list(self._streams.values()) + self._pool.waiting:
             stream.record.end = end
-            self._tally.records.append(stream.record)
+            self._tally.incomplete(stream)
         self._close()
         records = sorted(self._tally.records, key=lambda r: r.index)
-        health = Health(self._lags, time.process_time() - cpu, end - begin, len(self._lags), self._kernel, step)
+        cpu = time.process_time() - cpu
+        lags = self._lags
+        health = Health(lags, cpu, end - begin, len(lags), self._kernel, step, self._unstamped, self._tally.together)
         return Outcome(records, begin, end, self._dispatch_end, self._stopped, health)
 
     def _turn(self, begin: float, clock: float) -> float:
@@ -119,6 +122,7 @@ class Load:
         now_of = time.time
         unpack = TIMESPEC.unpack
         next_tick = begin
+        moment = 0.0
         deadline = begin + order.duration_s if order.duration_s is not None else None
         stepped = 0.0
         while True:
@@ -132,6 +136,7 @@ class Load:
                     self._stopped = "stopped"
                 self._timeouts(now)
                 self._report(now)
+                moment = self._tally.moment(len(streams)) if self._kernel else 0.0
                 next_tick = now + TICK_S
             if self._stopped:
                 self._dispatch_end = now
@@ -156,6 +161,7 @@ class Load:
                 wait = min(wait, self._due[0] - now)
             if self._later:
                 wait = min(wait, self._later[0][0] - now)
+            until = now + wait
             events = poll(max(0.0, wait), 256)
             for fd, event in events:
                 stream = streams.get(fd)
@@ -179,10 +185,10 @@ class Load:
                                 stamp = seconds + nanoseconds * 1e-9
                             else:
                                 stamp = now
+                                self._unstamped += bool(data)
                         if data:
                             lags.append(now - stamp)
-                            stream.feed(data, stamp)
-                            if stream.response.done:
+                            if stream.feed(data, stamp):
                                 stream.judge()
                                 self._finish(stream, stamp)
                         elif data is not None:
@@ -195,8 +201,8 @@ class Load:
                     self._broken(stream, error)
             if not self._closed_to_new:
                 self._bodies.make_one_if_short()
-            if len(events) < FEW and len(streams) >= MANY and self._kernel:
-                time.sleep(PAUSE_S)
+            if moment and len(events) < FEW and len(streams) >= MANY:
+                time.sleep(max(0.0, min(moment, until - now_of())))
         return stepped
 
     # -- starting requests ---------------------------------------------------------------------------------------------------------
@@ -344,7 +350,7 @@ class Load:
         record = stream.record
         record.end = stamp
         del self._streams[connection.fd]
-        self._tally.completed(record)
+        self._tally.completed(stream)
         if stream.response.keep and not connection.writing:
             connection.idle_since = time.time()
             if self._order.concurrency is not None and not self._closed_to_new and not self._is_enough(connection.idle_since):
@@ -406,7 +412,7 @@ class Load:
         record.end = now
         if not record.start:
             record.start = now
-        self._tally.failure(record)
+        self._tally.failure(stream)
         if self._order.concurrency is not None and not self._closed_to_new:
             heapq.heappush(self._later, (now + self._tally.pause(self._order.concurrency), slot))
 

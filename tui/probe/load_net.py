@@ -213,6 +213,21 @@ def has_kernel_stamps(connection: Connection) -> bool:
         return False
 
 
+def keep_stamping() -> Optional[socket.socket]:
+    """A socket that keeps the kernel stamping while it is open; None where there are no stamps.
+
+    Linux stamps what arrives only while some socket asks for it, and begins to do so in the background: without this, the first
+    packets after a moment without connections would have no stamp.
+    """
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+    except OSError:
+        sock.close()
+        return None
+    return sock
+
+
 def kind_of(error: BaseException, connecting: bool) -> str:
     """The kind of failure that an exception means."""
     if isinstance(error, ssl.SSLError):

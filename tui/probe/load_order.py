@@ -69,6 +69,10 @@ class Health(NamedTuple):
     kernel_stamps: bool
     clock_step_s: float
     """By how much the wall clock was stepped meanwhile."""
+    unstamped: int = 0
+    """Reads that the kernel had not stamped: now was taken instead."""
+    together: int = 0
+    """Token-bearing chunks that were read together with a later one of their stream, and have its stamp."""
 
 
 class Outcome(NamedTuple):

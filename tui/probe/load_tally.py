@@ -9,6 +9,16 @@ from tui.wire.metrics import Record
 RATE_LOOKS = 5
 """The rate of tokens is that of so many last looks: about a second."""
 
+SHORT_S = 0.0005
+LONG_S = 0.002
+OF_A_GAP = 20
+OF_A_REQUEST = 1000
+"""A pause of the loop is at most this part of the time between two tokens of a stream, and of that from a request to its end: the
+next request of a stream may wait for it."""
+
+OFTEN = 0.005
+"""Above this part of all chunks read together with another of their stream, the loop takes short pauses: a read has one stamp."""
+
 
 class Tally:
     """Records of requests that ended, in the order in which they ended."""
@@ -19,19 +29,39 @@ class Tally:
         self.failed = 0
         self.in_a_row = 0
         """Failures since the last success, over all streams."""
+        self.together = 0
+        """Chunks of the ended requests that were read together with a later one of theirs."""
+        self._lasted = 0.0
         self._chunks = 0
+        self._often = False
         self._looks: Deque[Tuple[float, int]] = deque(maxlen=RATE_LOOKS)
 
-    def completed(self, record: Record) -> None:
-        self.records.append(record)
+    def completed(self, stream: Stream) -> None:
+        record = stream.record
+        self.incomplete(stream)
         self.done += 1
         self.in_a_row = 0
+        self._lasted += record.end - record.start
         self._chunks += len(record.chunks)
 
-    def failure(self, record: Record) -> None:
-        self.records.append(record)
+    def failure(self, stream: Stream) -> None:
+        self.incomplete(stream)
         self.failed += 1
         self.in_a_row += 1
+
+    def incomplete(self, stream: Stream) -> None:
+        """Takes the record of a request that neither completed nor failed."""
+        self.records.append(stream.record)
+        self.together += stream.together
+
+    def moment(self, streams: int) -> float:
+        """Seconds for which a loop with many streams may let arrivals gather, by what came so far; to be asked after `progress`."""
+        (then, before), (now, chunks) = self._looks[0], self._looks[-1]
+        self._often = self._often or self.together > OFTEN * max(1, self._chunks)
+        if self._often or not self.done or chunks <= before:
+            return SHORT_S
+        gap = streams * (now - then) / (chunks - before)
+        return max(SHORT_S, min(LONG_S, gap / OF_A_GAP, self._lasted / self.done / OF_A_REQUEST))
 
     def pause(self, streams: int) -> float:
         """Seconds that a stream waits after a failure: a dead server must not be asked ten thousand times a second."""

@@ -7,7 +7,6 @@ for tokens, failures and figures are the load generator's own.
 import asyncio
 import json
 import time
-from array import array
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, aclosing
 from typing import Any
@@ -289,7 +288,6 @@ class _Run:
         self.records.append(record)
         self._streams.add(record)
         stream = Stream(None, record, b"", tunnel._plan.endpoint, bool(self._order.get("keep_text")))
-        record.chunks = array("d")
         record.start = time.time()
         try:
             url = tunnel._base + PATHS[tunnel._plan.endpoint]

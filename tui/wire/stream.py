@@ -30,6 +30,11 @@ class EventDecoder:
         self._tail = b""
         self._skip_lf = False
 
+    @property
+    def idle(self) -> bool:
+        """Whether the next byte begins an event."""
+        return not self._tail and not self._skip_lf
+
     def feed(self, data: bytes) -> List[bytes]:
         """The payloads that are complete with these bytes, `[DONE]` among them.
 
