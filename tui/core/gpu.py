@@ -73,6 +73,8 @@ class Gpu(Struct, frozen=True):
     mig: tuple[MigInstance, ...] = ()
     processes: tuple[GpuProcess, ...] = ()
     error: str | None = None
+    unread: str | None = None
+    """Values that the driver fails to read while it tells the rest, and its words: `power, fan: Unknown Error`."""
 
     @property
     def free_mib(self) -> float | None:

@@ -119,6 +119,7 @@ def _gpu(row: Mapping[str, Any], index: int) -> Gpu:
         ),
         processes=tuple(found for one in _mappings(row.get("processes")) if (found := _process(one))),
         error=words(row.get("error")),
+        unread=words(row.get("unread")),
         **values,
     )
 

@@ -276,6 +276,11 @@ def health(sample: GpuSample, leftovers: Collection[int] = ()) -> tuple[str, ...
         where = f"GPU {xid.gpu}" if xid.gpu is not None else "a GPU"
         todo = advice(xid.code)
         out.append(f"{where}: XID {xid.code}, {xid.meaning}" + (f" — {todo}" if todo else ""))
+    out.extend(
+        f"GPU {gpu.index}: the driver fails to read {gpu.unread} — look at dmesg for lines with NVRM"
+        for gpu in sample.gpus
+        if gpu.unread
+    )
     for gpu in sample.gpus:
         out.extend(f"GPU {gpu.index}: {one}" for one in _memory_faults(gpu))
     for gpu in sample.gpus:

@@ -174,6 +174,9 @@ def _row(line: str, fields: Sequence[str]) -> tuple[Gpu, str | None] | None:
             values["throttle"] = _throttle(cell)
     if complaints and values.get("memory_used_mib") is None:
         values["error"] = complaints[0]
+    elif complaints:
+        unread = [name.partition(".")[0] for name, cell in columns.items() if complaint_of(cell) is not None]
+        values["unread"] = f"{', '.join(dict.fromkeys(unread))}: {complaints[0]}"
     return Gpu(index=int(index), **values), _words_of(columns.get("driver_version", ""))
 
 

@@ -4,7 +4,7 @@ import contextlib
 import ctypes
 import os
 import time
-from typing import Any, Dict, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import pynvml
 
@@ -19,6 +19,9 @@ LIBRARIES = (
     "/usr/lib64/libnvidia-ml.so.1",
     "/usr/lib64/nvidia/libnvidia-ml.so.1",
 )
+
+_PCI = "/sys/bus/pci/devices"
+_MAKERS = (("0x10de", "NVIDIA"), ("0x1002", "AMD"), ("0x1da3", "Habana"))  # PCI vendor numbers
 
 
 class Unavailable(Exception):
@@ -91,7 +94,7 @@ def _why(error: Any) -> str:
     code = error.value
     if code == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
         other = _other_accelerator()
-        return "no NVIDIA driver on this host (libnvidia-ml.so.1 not found)" + ("; " + other if other else "")
+        return other or "no NVIDIA driver on this host (libnvidia-ml.so.1 not found), and no GPU on its PCI bus"
     if code == pynvml.NVML_ERROR_DRIVER_NOT_LOADED:
         return "the NVIDIA driver is not loaded: run `modprobe nvidia` (or nvidia-smi) as root"
     if code == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
@@ -105,22 +108,51 @@ def _why(error: Any) -> str:
 
 
 def _other_accelerator() -> Optional[str]:
-    """What else may compute here, where there is no NVIDIA driver."""
-    vendors = set()
+    """What computes here where there is no NVIDIA driver: the accelerators on the PCI bus. None where there are none."""
+    cards = _cards()
+    for vendor, maker in _MAKERS:
+        found = [name for one, name in cards if one == vendor]
+        if not found:
+            continue
+        how_many = "%d %s GPU%s" % (len(found), maker, "s" if len(found) > 1 else "")
+        if maker == "NVIDIA":
+            return "%s here, but no driver (libnvidia-ml.so.1 not found): install NVIDIA's" % how_many
+        if found[0]:
+            how_many = "%d × %s" % (len(found), found[0])
+        return "%s, not read: only NVIDIA's GPUs can be; the host's memory is shown instead" % how_many
+    if os.path.exists("/dev/kfd"):  # a container that sees no bus
+        return "AMD GPUs, not read: only NVIDIA's GPUs can be; the host's memory is shown instead"
+    return None
+
+
+def _cards() -> List[Tuple[str, str]]:
+    """Maker's number and name, as far as its driver gives one, of every GPU and accelerator on the PCI bus."""
+    found = []
     try:
-        for card in os.listdir("/sys/class/drm"):
-            try:
-                with open("/sys/class/drm/%s/device/vendor" % card) as file:
-                    vendors.add(file.read().strip())
-            except OSError:
-                continue
+        devices = sorted(os.listdir(_PCI))
     except OSError:
-        pass
-    if os.path.exists("/dev/kfd") or "0x1002" in vendors:
-        return "AMD GPUs are here, which are not read; the host's own memory is shown"
-    if "0x10de" in vendors:
-        return "an NVIDIA card is here: install its driver"
-    return "a host without GPUs"
+        return []
+    for device in devices:
+        kind = _line("%s/%s/class" % (_PCI, device))
+        # 0x03 display controllers, 0x12 processing accelerators; a functional unit beside the first is the same card
+        if kind[:4] in ("0x03", "0x12") and device.endswith(".0"):
+            found.append((_line("%s/%s/vendor" % (_PCI, device)), _line("%s/%s/product_name" % (_PCI, device))))
+    return found
+
+
+def _line(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.readline(200).strip()
+    except OSError:
+        return ""
+
+
+def platform_note() -> Optional[str]:
+    """What the platform keeps from the driver's library; None where nothing is special."""
+    if "microsoft" in _line("/proc/sys/kernel/osrelease").lower():
+        return "WSL: the driver is Windows' own, and tells neither the processes nor all sensors"
+    return None
 
 
 # -- events ------------------------------------------------------------------------------------------------------------------------

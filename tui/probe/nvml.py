@@ -53,6 +53,14 @@ _DRIVER_GONE = (
 )
 """The library must be started anew."""
 
+_WHAT_FAILS = {
+    "nvmlDeviceGetPowerUsage": "power",
+    "nvmlDeviceGetFanSpeed": "fan",
+    "nvmlDeviceGetTemperature": "temperature",
+    "nvmlDeviceGetUtilizationRates": "utilisation",
+    "nvmlDeviceGetClockInfo": "clocks",
+}
+
 _FIELDS = (
     (pynvml.NVML_FI_DEV_MEMORY_TEMP, "memory_temperature_c"),
     (pynvml.NVML_FI_DEV_ECC_SBE_VOL_TOTAL, "ecc_corrected"),
@@ -90,6 +98,8 @@ class Device:
         self._due: Dict[str, float] = {}
         self._instances: List[Tuple[Any, Dict[str, Any]]] = []
         self._failed = ""
+        self._failing: Dict[Tuple[Any, ...], str] = {}
+        """Calls that fail at present, and the driver's words for it."""
         self._level: Optional[Tuple[int, float]] = None
 
     def recognise(self, earlier: "Device") -> None:
@@ -107,7 +117,10 @@ class Device:
         if call in self._without:
             return None
         try:
-            return getattr(pynvml, name)(self.handle, *arguments)
+            answer = getattr(pynvml, name)(self.handle, *arguments)
+            if self._failing:
+                self._failing.pop(call, None)
+            return answer
         except pynvml.NVMLError as error:
             if error.value in _NEVER:
                 self._without.add(call)
@@ -116,7 +129,7 @@ class Device:
                 raise DriverGone(error_words(error)) from error
             if error.value in (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED):
                 raise
-            self._failed = error_words(error)
+            self._failed = self._failing[call] = error_words(error)
             return None
         except AttributeError:  # a pynvml that doesn't know it
             self._without.add(call)
@@ -163,7 +176,13 @@ class Device:
             self.row["error"] = self._failed
         else:
             self.row.pop("error", None)
+            self._set(unread=self._unread() if self._failing else None)
         return self.row
+
+    def _unread(self) -> str:
+        """`power, fan: Unknown Error`."""
+        names = sorted({_WHAT_FAILS.get(call[0], "others") for call in self._failing})
+        return "%s: %s" % (", ".join(names), next(iter(self._failing.values())))
 
     def _lose(self, why: str) -> None:
         self.row = {key: self.row[key] for key in IDENTITY if key in self.row}
@@ -172,6 +191,7 @@ class Device:
         self.handle = None
         self._due = {}
         self._level = None
+        self._failing = {}
         self._instances = []
 
     def _attach(self) -> None:
@@ -218,7 +238,8 @@ class Device:
         except pynvml.NVMLError as error:
             if error.value in (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED):
                 raise
-            self._failed = error_words(error)
+            if error.value not in _NEVER:  # a GPU that shares the host's memory tells none of its own
+                self._failed = error_words(error)
             return None
 
     def _often(self) -> None:

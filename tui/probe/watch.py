@@ -127,6 +127,9 @@ class GpuWatch:
         self._head = {"source": "nvml", "driver": driver}
         if cuda is not None:
             self._head["cuda"] = cuda
+        platform = library.platform_note()
+        if platform is not None:
+            self._head["note"] = platform
         if count == 0:
             self._head["note"] = "the NVIDIA driver is there, but shows no GPU (lost from the bus, or not passed to this container)"
             self._started = False
@@ -270,7 +273,8 @@ def _late(gpus: GpuWatch, seconds: float) -> Dict[str, Any]:
     frame = dict(gpus.last or {"f": "gpus", "source": "none", "gpus": [], "xids": []})
     frame.update(wall_and_mono())
     frame["late"] = True
-    frame["note"] = "the NVIDIA driver does not answer since %.0f s%s; the values are the last ones" % (seconds, which)
+    values = "the values are the last ones" if frame["gpus"] else "it told of no GPU so far"
+    frame["note"] = "the NVIDIA driver does not answer since %.0f s%s; %s" % (seconds, which, values)
     return frame
 
 

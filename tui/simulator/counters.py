@@ -34,11 +34,11 @@ class Counters:
         self._real_disks: list[list[str]] = []
         self._counted: set[str] = set()
 
-    def lay(self) -> None:
-        """Covers the machine's own files, where that is allowed."""
+    def lay(self) -> bool:
+        """Covers the machine's own files, in a mount namespace that this process has from then on; False where it may not."""
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.unshare(_CLONE_NEWNS) != 0 or libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None) != 0:
-            return
+            return False
         self._folder.mkdir(parents=True, exist_ok=True)
         self._real_disks = [line.split() for line in _lines("/proc/diskstats")]
         self._counted = _disks_of("/", self._real_disks)
@@ -50,8 +50,9 @@ class Counters:
         self._write(0.0)
         for name in ("diskstats", "meminfo", "stat"):
             if libc.mount(str(self._folder / name).encode(), f"/proc/{name}".encode(), None, _MS_BIND, None) != 0:
-                return
+                return False
         self._laid = True
+        return True
 
     def engine(self, workers: Sequence[int]) -> None:
         """Covers what these processes have read, from now on."""

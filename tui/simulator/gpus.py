@@ -3,6 +3,7 @@
 import math
 import random
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,13 +37,18 @@ class Gpus:
     _energy: list[float] = field(default_factory=list)
     _then: float = field(default_factory=time.monotonic)
 
+    def change(self, index: int, fields: Mapping[str, Any]) -> None:
+        """Sets fields of a GPU's row by hand; "gone" takes it off the list."""
+        self.overrides.setdefault(index, {}).update(fields)
+
     def rows(self, load: Load) -> list[dict[str, Any]]:
         now = time.monotonic()
         elapsed, self._then = now - self._then, now
         if not self._heat:
             self._heat = [_IDLE_C + index % 3 for index in range(self.machine.gpus)]
             self._energy = [1e6 + 7919.0 * index for index in range(self.machine.gpus)]
-        return [self._row(index, load, elapsed) for index in range(self.machine.gpus)]
+        rows = [self._row(index, load, elapsed) for index in range(self.machine.gpus)]
+        return [row for row in rows if not row.get("gone")]
 
     def _row(self, index: int, load: Load, elapsed: float) -> dict[str, Any]:
         machine = self.machine
@@ -104,7 +110,8 @@ class Gpus:
             "energy_j": round(self._energy[index]),
             "processes": processes,
         }
-        return {**row, **self.overrides.get(index, {})}
+        told = {key: value for key, value in row.items() if key not in machine.untold}
+        return {**told, "broken": machine.broken.get(index, ()), **self.overrides.get(index, {})}
 
     def _busy(self, load: Load) -> float:
         """From the batch while serving: 62 % for one stream, nearly all from 64 on."""

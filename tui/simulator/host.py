@@ -21,6 +21,7 @@ from typing import Any
 import asyncssh
 import msgspec
 
+from tui.simulator import hardware
 from tui.simulator.counters import Counters
 from tui.simulator.gpus import Gpus, Load
 from tui.simulator.link import Link
@@ -78,7 +79,8 @@ class SimulatedHost:
         for folder in (self._home, self.log_path.parent):
             folder.mkdir(parents=True, exist_ok=True)
         self.log_path.touch()
-        self._counters.lay()
+        if self._counters.lay():
+            hardware.lay(self._directory / "hardware", self._scenario.machine)
         await asyncio.to_thread(self._machinery.build)
         if self._scenario.machine.foreign:
             self._foreign = await asyncio.create_subprocess_exec(
@@ -227,6 +229,10 @@ class SimulatedHost:
         if self._scenario.machine.lost is not None:
             await asyncio.sleep(10.0)
             self._lose(self._scenario.machine.lost)
+        began = time.monotonic()
+        for event in self._scenario.machine.events:
+            await asyncio.sleep(max(0.0, began + event.after_s - time.monotonic()))
+            self._change(event.gpu, event.change)
 
     # -- what goes on ------------------------------------------------------------------------------------------------------------
 
@@ -248,6 +254,14 @@ class SimulatedHost:
         """The GPU falls off the bus, with the XID that the driver reports for it."""
         self._gpus.lost.add(gpu)
         self._machinery.xids.append((len(self._machinery.xids) + 1, gpu, 79))
+        self._sample()
+
+    def _change(self, gpu: int | None, fields: dict[str, Any]) -> None:
+        """Something happens to a GPU, or to the driver as a whole."""
+        if gpu is None:
+            self._machinery.change(fields)
+        else:
+            self._gpus.change(gpu, fields)
         self._sample()
 
     async def _dropping(self, every_s: float) -> None:
@@ -303,8 +317,9 @@ class SimulatedHost:
                 with self.log_path.open("ab") as file:
                     file.write(str(asked["text"]).encode("utf-8", "surrogateescape"))
             case "set_gpu":
-                self._gpus.overrides.setdefault(int(asked["gpu"]), {}).update(asked["fields"])
-                self._sample()
+                self._change(int(asked["gpu"]), asked["fields"])
+            case "set_driver":
+                self._change(None, asked["fields"])
             case "lose_gpu":
                 self._lose(int(asked["gpu"]))
             case "state":

@@ -3,7 +3,7 @@
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,12 @@ class Machinery:
         self.how = "none"
         self.xids: list[tuple[int, int, int]] = []
         """Events of the driver: serial, GPU, code."""
+        machine = scenario.machine
+        self._driver: dict[str, Any] = {"start": machine.start, "hang": machine.smi == "hangs", "driver": machine.driver}
+
+    def change(self, fields: Mapping[str, Any]) -> None:
+        """Sets what the driver as a whole does: "start", "hang", "driver" (see `scenarios.DriverEvent`)."""
+        self._driver.update(fields)
 
     def build(self) -> None:
         """Takes a second the first time, while the library is compiled. Raises RuntimeError with the compiler's words."""
@@ -64,8 +70,8 @@ class Machinery:
 
     def write(self, rows: list[dict[str, Any]]) -> None:
         """Puts the GPUs where the library and nvidia-smi read them."""
-        machine = self._scenario.machine
-        scenario.write(self._state, rows, driver=machine.driver, hang=machine.smi == "hangs", xids=self.xids)
+        driver = self._driver
+        scenario.write(self._state, rows, driver=driver["driver"], init=driver["start"] or 0, hang=driver["hang"], xids=self.xids)
 
     def _script(self, name: str, text: str) -> None:
         path = self._bin / name

@@ -1,6 +1,7 @@
 """What can happen on the simulated host: one table of scenarios, by name."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 GIB = 2**30
 
@@ -59,6 +60,41 @@ class Machine:
     """The GPU that falls off the bus some seconds after the server is ready."""
     smi: str = "works"
     """"works", "hangs" (the driver never answers) or "missing"."""
+    start: str = ""
+    """What starting NVML gives instead of success, in nvidia-smi's words (`nvml.scenario.ERRORS`)."""
+    untold: tuple[str, ...] = ()
+    """Values that the driver doesn't tell, by the names of a GPU's fields."""
+    broken: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    """GPU index -> values that it can't read any more."""
+    events: tuple["DriverEvent", ...] = ()
+    cards: tuple["Card", ...] | None = None
+    """What is on the PCI bus; None for the NVIDIA GPUs above."""
+    kernel: str | None = None
+    """The kernel's release, where it is another than this machine's."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriverEvent:
+    """What happens to a GPU, or to the driver where none is named, `after_s` after the server is ready.
+
+    `change` of a GPU are fields of its row ("error", "hang", any value), or {"gone": True}; of the driver "start" (see Machine),
+    "hang" and "driver" (its version).
+    """
+
+    after_s: float
+    change: dict[str, Any]
+    gpu: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A device on the PCI bus: numbers as sysfs writes them, and the name that its driver gives, if any."""
+
+    vendor: str
+    device: str
+    kind: str = "0x030200"
+    """Class: 3D controller; 0x120000 is a processing accelerator, 0x030000 a display."""
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +142,19 @@ _FAST = Times(
 )  # about 39 s
 
 
+_SMALL = Model(
+    path="/models/qwen3-8b-awq",
+    name="qwen3-8b",
+    architecture="Qwen3ForCausalLM",
+    quantization="awq_marlin",
+    size_bytes=6_100_000_000,
+    shards=2,
+    max_model_len=32_768,
+)
+_MI300X = Card("0x1002", "0x74a1", "0x120000", "AMD Instinct MI300X OAM")
+_H100 = Card("0x10de", "0x2330")
+
+
 def _table(*scenarios: Scenario) -> dict[str, Scenario]:
     return {scenario.name: scenario for scenario in scenarios}
 
@@ -129,8 +178,83 @@ SCENARIOS: dict[str, Scenario] = _table(
         "odd", "one GPU holds less than the others: a broken tensor-parallel load", times=_FAST, machine=Machine(odd={5: -2_612})
     ),
     Scenario("lost-gpu", "a GPU falls off the bus while serving", already_up=True, machine=Machine(lost=6)),
-    Scenario("no-gpu", "a host without any GPU", times=_FAST, machine=Machine(gpus=0, smi="missing")),
+    Scenario(
+        "gone-gpu",
+        "a GPU is no longer listed, in the middle of serving",
+        already_up=True,
+        machine=Machine(events=(DriverEvent(6.0, {"gone": True}, gpu=3),)),
+    ),
+    Scenario(
+        "unknown-error",
+        "a GPU that answers Unknown Error to every question",
+        already_up=True,
+        machine=Machine(events=(DriverEvent(6.0, {"error": "Unknown Error"}, gpu=2),)),
+    ),
+    Scenario(
+        "sensor-error",
+        "a GPU whose power and fan can't be read (ERR!)",
+        already_up=True,
+        machine=Machine(broken={5: ("power_w", "fan_percent")}),
+    ),
+    Scenario(
+        "untold",
+        "a GPU that tells no memory of its own ([N/A]): it shares the host's",
+        already_up=True,
+        model=_SMALL,
+        machine=Machine(
+            gpus=1,
+            name="NVIDIA GB10",
+            untold=("memory_used_mib", "memory_total_mib", "power_limit_w", "memory_utilisation", "fan_percent"),
+        ),
+    ),
+    Scenario("no-gpu", "a host with processors alone", times=_FAST, machine=Machine(gpus=0, smi="missing")),
+    Scenario("amd", "a host with eight AMD GPUs", times=_FAST, machine=Machine(gpus=0, smi="missing", cards=(_MI300X,) * 8)),
+    Scenario(
+        "no-driver",
+        "a host with NVIDIA cards, but without their driver",
+        times=_FAST,
+        machine=Machine(gpus=0, smi="missing", cards=(_H100,) * 8),
+    ),
+    Scenario(
+        "driver-mismatch",
+        "the driver was updated, the loaded one is older",
+        already_up=True,
+        machine=Machine(start="driver/library version mismatch"),
+    ),
+    Scenario(
+        "driver-reload",
+        "the driver is replaced while in use, and comes back 20 s later",
+        already_up=True,
+        machine=Machine(
+            events=(
+                DriverEvent(6.0, {"start": "driver/library version mismatch"}),
+                DriverEvent(26.0, {"start": "", "driver": "590.48.01"}),
+            )
+        ),
+    ),
+    Scenario("no-permission", "a user who may not ask the driver", already_up=True, machine=Machine(start="no permission")),
     Scenario("hung-smi", "a driver that never answers", already_up=True, machine=Machine(smi="hangs")),
+    Scenario(
+        "hung-driver",
+        "a driver that stops answering while serving, for 40 s",
+        already_up=True,
+        machine=Machine(events=(DriverEvent(6.0, {"hang": True}), DriverEvent(46.0, {"hang": False}))),
+    ),
+    Scenario(
+        "wsl",
+        "Windows Subsystem for Linux: one GPU, whose processes and sensors stay Windows' own",
+        already_up=True,
+        model=_SMALL,
+        machine=Machine(
+            gpus=1,
+            name="NVIDIA GeForce RTX 4090",
+            total_mib=24_564,
+            ready_mib=21_870,
+            power_limit_w=450,
+            untold=("processes", "ecc_corrected", "ecc_uncorrected", "energy_j", "fan_percent"),
+            kernel="6.6.87.2-microsoft-standard-WSL2",
+        ),
+    ),
     Scenario("no-python", "a host without Python", times=_FAST, python=False),
     Scenario("flood", "100,000 log lines a second", times=_FAST, log_lines_per_s=100_000),
     Scenario(

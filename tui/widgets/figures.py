@@ -34,6 +34,11 @@ def rows(*lines: Content | str) -> Content:
     return Content("\n").join(Content(one) if isinstance(one, str) else one for one in lines)
 
 
+def warning(text: str, width: int) -> list[Content]:
+    """A line with the sign of a warning, broken where it is longer than that."""
+    return [line(("▲ ", W) if i == 0 else "  ", one) for i, one in enumerate(Content(text).wrap(max(8, width - 2)))]
+
+
 def label(text: str, width: int = 0) -> tuple[str, str]:
     """A quiet word: a name, a unit."""
     return f"{text:<{width}}", QUIET

@@ -36,6 +36,7 @@ from tui.widgets.figures import (
     rows,
     short,
     sparks,
+    warning,
 )
 from tui.widgets.gpu_facts import gpu_facts, gpu_trends
 from tui.widgets.gpu_headroom import headroom_block, unmet_of_gpus
@@ -137,15 +138,14 @@ def legend(state: DeploymentState, sample: GpuSample) -> Content:
     return line(("▒ ", W), label("not the engine's: "), (gib(sum(held.values())), BW), label(f" GiB on {where}"))
 
 
-def notes(sample: GpuSample, age: float | None, left: Collection[int] = ()) -> list[Content]:
-    """What is wrong or unusual, one line each."""
-    out = [line(("▲ ", W), one) for one in health(sample, left)]
+def notes(sample: GpuSample, age: float | None, left: Collection[int] = (), width: int = 0) -> list[Content]:
+    """What is wrong or unusual, one line each, or broken at a width."""
+    said = list(health(sample, left))
     if sample.late:
-        out.append(
-            line(("▲ ", W), "the driver does not answer: last known values" + (f", {age:.0f} s old" if age is not None else ""))
-        )
+        said.append("the driver does not answer: last known values" + (f", {age:.0f} s old" if age is not None else ""))
+    out = [part for one in said for part in (warning(one, width) if width else [line(("▲ ", W), one)])]
     if sample.note:
-        out.append(line(label(sample.note)))
+        out += Content(sample.note).stylize(QUIET).wrap(max(8, width)) if width else [line(label(sample.note))]
     elif sample.source == "nvidia-smi":
         out.append(line(label("read with nvidia-smi: NVML is not available there")))
     return out
@@ -233,13 +233,13 @@ class GpuPanel(Figure):
         if sample is None:
             return rows(line(label("no sample yet")))
         if not sample.gpus:
-            return rows(line(("▲ ", W), sample.note or "no GPU on this host"), *_machine_memory(self.state, width))
+            return rows(*warning(sample.note or "no GPU on this host", width), *_machine_memory(self.state, width))
         unmet = [line(("▲ ", W), one) for one in unmet_of_gpus(self.state)]
         said = [
             summary(sample),
             *unmet,
             legend(self.state, sample),
-            *notes(sample, self.moment.since(sample.received_at), leftovers(self.state)),
+            *notes(sample, self.moment.since(sample.received_at), leftovers(self.state), width if self.full else 0),
         ]
         said = [one for one in said if one]
         room = height - 1
@@ -254,6 +254,8 @@ class GpuPanel(Figure):
             said.insert(0, line(label(what)))
         body = self._body(sample, width, room, len(said))
         left = height - len(top) - len(body)
+        if not any(gpu.memory_total_mib for gpu in sample.gpus):
+            said = [*_machine_memory(self.state, width), *said]
         gap = [""] if left > len(said) else []
         out: list[Content | str] = [*top, *body, *gap, *said[: max(0, left - len(gap))]]
         shown = self._listed()

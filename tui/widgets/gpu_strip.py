@@ -21,7 +21,8 @@ def strip(state: DeploymentState, width: int) -> Content:
     if sample is None:
         return line(label("GPUs  "), label("no sample yet"))
     if not sample.gpus:
-        return line(label("GPUs  "), (short(sample.note or "none on this host", width - 6), ""))
+        ram = _host_memory(state)
+        return spread(width, line(label("GPUs  "), short(sample.note or "none on this host", width - 8 - ram.cell_length)), ram)
     odd = uniformity(sample).odd
     gone = engine_gone(state)
     count = len(sample.gpus)
@@ -55,6 +56,15 @@ def strip(state: DeploymentState, width: int) -> Content:
     load = line((whole(sum(busy) / len(busy) if busy else None), B), label(" %  "), (whole(heat), B), label(" °C"))
     second = line(room, free) if state.api.ready else line(free, load)
     return spread(width, left, line(room, free, load), second, free, room)
+
+
+def _host_memory(state: DeploymentState) -> Content:
+    """What there is to say of memory where no GPU tells of its own."""
+    machine = state.machine
+    if machine is None or machine.ram_total_mib is None or machine.ram_available_mib is None:
+        return Content("")
+    used = machine.ram_total_mib - machine.ram_available_mib
+    return line(label("RAM "), (gib(used), B), label(f" of {gib(machine.ram_total_mib)} GiB"))
 
 
 class GpuStrip(Figure):

@@ -4,6 +4,7 @@ nvidia-smi [-l S | -lms MS] [-i N,…]        nvidia-smi -L        nvidia-smi -q
 nvidia-smi --query-gpu=… | --query-compute-apps=… --format=csv[,noheader][,nounits] [-l S | -lms MS] [-i N,…]
 """
 
+import math
 import os
 import sys
 import time
@@ -15,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[3]))
 from tui.simulator.nvml.scenario import VARIABLE, Scenario, SimulatedGpu, read
 
 NOT_THERE = "[N/A]"
+BROKEN = "ERR!"
 MODEL_ERRORS = {15: "[GPU is lost]", 16: "[GPU requires reset]", 4: "[Insufficient Permissions]"}
 START_ERRORS = {
     9: (
@@ -31,7 +33,11 @@ Cell = Callable[[SimulatedGpu, Scenario], str | None]
 
 
 def _number(key: str, places: int = 0) -> Cell:
-    return lambda gpu, scenario: f"{gpu.values[key]:.{places}f}" if key in gpu.values else None
+    def cell(gpu: SimulatedGpu, scenario: Scenario) -> str | None:
+        value = gpu.values.get(key)
+        return None if value is None else BROKEN if math.isnan(value) else f"{value:.{places}f}"
+
+    return cell
 
 
 def _word(key: str) -> Cell:
@@ -143,7 +149,7 @@ def cell(gpu: SimulatedGpu, scenario: Scenario, name: str, units: bool) -> str:
     text = value(gpu, scenario)
     if text is None:
         return NOT_THERE
-    return f"{text} {unit}" if unit and units else text
+    return f"{text} {unit}" if unit and units and text != BROKEN else text
 
 
 def query(scenario: Scenario, names: Sequence[str], options: Sequence[str], which: str | None, header: bool) -> None:

@@ -15,7 +15,7 @@
  *     process 4321 96000 NAME    a compute process: pid, MiB (-1: not told), a name for when /proc doesn't know the pid
  *     graphics 99 12 Xorg        the same, not computing
  *     mig 12000 20096 UUID NAME  an instance: used and total MiB; its presence turns MIG on
- *     KEY NUMBER                 a value; a key that isn't there is "not supported" to the caller:
+ *     KEY NUMBER                 a value; nan is an unknown error, a key that isn't there is "not supported" to the caller:
  *         memory_total_mib memory_used_mib memory_reserved_mib utilisation memory_utilisation temperature_c memory_temperature_c
  *         power_w power_limit_w sm_clock_mhz sm_clock_max_mhz memory_clock_mhz memory_clock_max_mhz throttle (bits)
  *         performance_state (0 is P0) pcie_generation pcie_generation_max pcie_width pcie_width_max pcie_rx_kb_s pcie_tx_kb_s
@@ -27,6 +27,7 @@
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +36,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { OK, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, TIMEOUT = 10 };
+enum { OK, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, TIMEOUT = 10, UNKNOWN = 999 };
 enum { GPUS = 72, KEYS = 48, PROCESSES = 32, INSTANCES = 8, XIDS = 64, MIB = 1 << 20 };
 
 typedef unsigned long long u64;
@@ -184,8 +185,8 @@ static int number(const struct handle *h, const char *key, double scale, unsigne
     const struct gpu *g = enter(h, &status);
     if (!g) return status;
     const double *found = find(g, key);
-    if (found) *to = (unsigned)(*found * scale);
-    return leave(found ? OK : NOT_SUPPORTED);
+    if (found && !isnan(*found)) *to = (unsigned)(*found * scale);
+    return leave(!found ? NOT_SUPPORTED : isnan(*found) ? UNKNOWN : OK);
 }
 
 static int words(const struct handle *h, char *to, unsigned size, int uuid) {
@@ -297,6 +298,7 @@ static int memory_of(struct handle *h, double *used, double *total, double *rese
         return leave(OK);
     }
     if (!find(g, "memory_total_mib") || !find(g, "memory_used_mib")) return leave(NOT_SUPPORTED);
+    if (isnan(or_zero(g, "memory_used_mib"))) return leave(UNKNOWN);
     *used = or_zero(g, "memory_used_mib") * MIB;
     *total = or_zero(g, "memory_total_mib") * MIB;
     *reserved = or_zero(g, "memory_reserved_mib") * MIB;
@@ -348,8 +350,8 @@ static int wide(struct handle *h, const char *key, double scale, u64 *to) {
     const struct gpu *g = enter(h, &status);
     if (!g) return status;
     const double *found = find(g, key);
-    if (found) *to = (u64)(*found * scale);
-    return leave(found ? OK : NOT_SUPPORTED);
+    if (found && !isnan(*found)) *to = (u64)(*found * scale);
+    return leave(!found ? NOT_SUPPORTED : isnan(*found) ? UNKNOWN : OK);
 }
 int nvmlDeviceGetCurrentClocksEventReasons(struct handle *h, u64 *to) { return wide(h, "throttle", 1, to); }
 int nvmlDeviceGetCurrentClocksThrottleReasons(struct handle *h, u64 *to) { return wide(h, "throttle", 1, to); }
@@ -391,7 +393,7 @@ int nvmlDeviceGetFieldValues(struct handle *h, int count, struct field *to) {
         to[i].status = NOT_SUPPORTED;
         to[i].type = 3; /* unsigned long long */
         for (unsigned j = 0; j < sizeof known / sizeof *known; j++)
-            if (known[j].id == to[i].id && find(g, known[j].key)) {
+            if (known[j].id == to[i].id && find(g, known[j].key) && !isnan(or_zero(g, known[j].key))) {
                 to[i].status = OK;
                 to[i].value.number = (u64)or_zero(g, known[j].key);
                 if (to[i].id >= 197) { /* counters of bytes, in 32 bits as the real ones */

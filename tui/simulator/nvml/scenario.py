@@ -72,8 +72,9 @@ def write(
     """Replaces the scenario in one step.
 
     `gpus` are rows as the probe reports them (the names of `core.gpu.Gpu`; what is absent or None isn't supported), with
-    `hang: True` for a GPU whose calls never return, and `error` as words of ERRORS or a code. `init` is what starting the
-    library gives, `xids` are (serial, GPU, code): an event is delivered when its serial first appears.
+    `hang: True` for a GPU whose calls never return, `broken` for values whose calls fail, and `error` (all fail) as words of
+    ERRORS or a code. `init` is what starting the library gives, `xids` are (serial, GPU, code): an event is delivered when its
+    serial first appears.
     """
     lines = [f"driver {driver}", f"cuda {_cuda(cuda)}", f"init {_code(init)}"]
     if hang:
@@ -102,7 +103,9 @@ def _gpu_lines(row: Mapping[str, Any]) -> list[str]:
         lines.append(f"error {_code(row['error'])}")
     if row.get("hang"):
         lines.append("hang 1")
-    lines += [f"{key} {float(row[key]):.17g}" for key in _PLAIN if row.get(key) is not None]
+    broken = row.get("broken") or ()
+    lines += [f"{key} {float(row[key]):.17g}" for key in _PLAIN if row.get(key) is not None and key not in broken]
+    lines += [f"{key} nan" for key in broken]
     if row.get("throttle") is not None:
         lines.append(f"throttle {sum(THROTTLE_BITS[words] for words in row['throttle'])}")
     if row.get("performance_state") is not None:
