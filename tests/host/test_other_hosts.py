@@ -75,9 +75,8 @@ class Unsteady(LocalHost):
 async def test_a_sampler_that_breaks_is_seen() -> None:
     other = OtherHost(Unsteady(ValueError("no frame at all")), "gpu-2")
     async with asyncio.timeout(20):
-        with pytest.raises(ExceptionGroup) as caught:
+        with pytest.raises(ValueError, match="no frame at all"):
             await other.run(lambda seen: None)
-    assert [str(error) for error in caught.value.exceptions] == ["no frame at all"]
 
 
 async def test_a_lost_link_is_tried_again_and_nothing_stays() -> None:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import httpx
 
 CHUNK = 1 << 16
+KILLED_S = 2.0
+"""How long a killed process is waited for: one that hangs in the kernel outlives that, and nobody can change it."""
 
 
 class LocalProcess:
@@ -85,7 +87,9 @@ class LocalProcess:
                     os.killpg(self._process.pid, signal.SIGKILL)
             # asyncio has no other way to let go of pipes that a grandchild may hold open.
             self._process._transport.close()  # type: ignore[attr-defined]
-        await self._process.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(KILLED_S):
+                    await self._process.wait()
 
 
 class LocalHost:

@@ -7,6 +7,7 @@ some shells read ahead.
 """
 
 import asyncio
+import contextlib
 import math
 import secrets
 import shlex
@@ -15,6 +16,7 @@ from typing import Protocol
 
 from tui.core.text import clean
 from tui.host.base import Completed, HostError, NotPermitted, ProbeFailed
+from tui.host.together import together
 from tui.probe.boot import BOOT
 from tui.probe.leash import SHELL_LEASH
 
@@ -189,23 +191,36 @@ async def run_command(process: Process, argv: Sequence[str], *, input: bytes, ti
     Raises TimeoutError, Unreachable, NotPermitted; HostError when it prints more than OUTPUT_LIMIT.
     """
     output, errors = bytearray(), bytearray()
+    mark = new_mark()
+    begun, all_said = asyncio.Event(), asyncio.Event()
+    status: int | None = None
+
+    async def talk() -> None:
+        nonlocal status, output
+        await process.write(command_script(mark, argv, timeout))
+        try:
+            output += await after_mark(process, mark, where)
+        except NotPermitted as error:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0.5):
+                    await all_said.wait()
+            said = last_line(bytes(errors))
+            raise NotPermitted(f"{error.cause}: {said}" if said else error.cause, error.advice) from None
+        begun.set()
+        await _collect(process.read, output, argv[0], where)
+        status = await process.wait()
+
+    async def listen() -> None:
+        await _collect(process.read_error, errors, argv[0], where)
+        all_said.set()
+
+    async def feed() -> None:
+        await begun.wait()
+        await _feed(process, input)
+
     try:
-        mark = new_mark()
-        script = command_script(mark, argv, timeout)
-        async with asyncio.timeout(timeout), asyncio.TaskGroup() as tasks:
-            reading = tasks.create_task(_collect(process.read_error, errors, argv[0], where))
-            await process.write(script)
-            try:
-                output += await after_mark(process, mark, where)
-            except NotPermitted as error:
-                await asyncio.wait([reading], timeout=0.5)
-                said = last_line(bytes(errors))
-                raise NotPermitted(f"{error.cause}: {said}" if said else error.cause, error.advice) from None
-            tasks.create_task(_feed(process, input))
-            await _collect(process.read, output, argv[0], where)
-            status = await process.wait()
-    except* HostError as group:
-        raise _first(group) from None
+        async with asyncio.timeout(timeout):
+            await together(talk(), listen(), feed())
     finally:
         await process.close(grace=0)
     before, found, after = bytes(errors).partition(f"\n{mark}\n".encode())
@@ -216,14 +231,6 @@ async def _feed(process: Process, data: bytes) -> None:
     if data:
         await process.write(data)
     await process.write_eof()
-
-
-def _first(group: BaseExceptionGroup[HostError]) -> HostError:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    assert isinstance(error, HostError)
-    return error
 
 
 async def _collect(read: Callable[[], Awaitable[bytes]], into: bytearray, program: str, where: str) -> None:

@@ -12,12 +12,16 @@ from tui.core.gpu import GpuSample
 from tui.core.gpu_choice import only
 from tui.core.gpu_frames import gpus_from_frame
 from tui.host.base import Host, HostError, ProbeFailed, Refused
-from tui.services.ending import ended_for_sure
+from tui.host.together import together
 from tui.services.smi import sample_smi
 
 
 class _LinkLost(Exception):
     """Ends the sampler of a connection that is gone."""
+
+    def __init__(self, error: HostError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 class OtherHost:
@@ -32,7 +36,6 @@ class OtherHost:
         self._again = asyncio.Event()
         self._publish: Callable[[HostSeen], None] = lambda seen: None
         self._seen = HostSeen(target)
-        self._lost: HostError | None = None
 
     def retry(self) -> None:
         """Tries to connect now."""
@@ -64,17 +67,13 @@ class OtherHost:
         self._link(Link.ONLINE)
         try:
             # what breaks the sampler breaks the watch: figures must not stand still unseen
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._notice_loss())
-                tasks.create_task(ended_for_sure(self._sample()))
-        except* _LinkLost:
-            pass
-        assert self._lost is not None, "the sampler ends only with the connection"
-        return self._lost
+            await together(self._sample(), self._notice_loss())
+        except _LinkLost as lost:
+            return lost.error
+        raise AssertionError("the sampler ends only with the connection")
 
     async def _notice_loss(self) -> None:
-        self._lost = await self.host.wait_lost()
-        raise _LinkLost
+        raise _LinkLost(await self.host.wait_lost())
 
     async def _sample(self) -> None:
         while True:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec.structs import replace
 
+from tui.core.address import socket_of
 from tui.core.connection import ConnectionState, Link, retry_delay_s
 from tui.core.deployment import ConnectionChanged, DeploymentState, Event, HistoryRead, HostSeen, OutlookMade, fold
 from tui.core.expectations import Expected
@@ -20,9 +21,9 @@ from tui.core.logs.state import LoadState, Outlook, PastLoad
 from tui.core.signs import SignTracker
 from tui.host.api import ApiClient
 from tui.host.base import Host, HostError, Refused, UnknownName
+from tui.host.together import together
 from tui.record.store import RecordError
 from tui.services.attach import Wanted, at_port
-from tui.services.ending import ended_for_sure
 from tui.services.found import Server
 from tui.services.other_hosts import OtherHost
 from tui.services.watch import Watch
@@ -43,6 +44,10 @@ class LoadRecord(Protocol):
 
 class _LinkLost(Exception):
     """Ends the watchers of a connection that is gone."""
+
+    def __init__(self, error: HostError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 class Session:
@@ -89,7 +94,6 @@ class Session:
         self._news: set[asyncio.Event] = set()
         self._work: asyncio.Task[None] | None = None
         self._watch = Watch(self)
-        self._lost: HostError | None = None
 
     # -- lifetime ------------------------------------------------------------------------------------------------------------------
 
@@ -114,7 +118,8 @@ class Session:
     def api(self) -> ApiClient:
         """The client of the server's API, through the host unless the deployment's URL is `direct`."""
         if self._api is None:
-            transport = None if self.deployment.direct else self.host.transport(verify=self._verify())
+            uds = socket_of(self.deployment.api)
+            transport = None if self.deployment.direct else self.host.transport(verify=self._verify(), uds=uds)
             self._api = ApiClient(
                 self.deployment.api,
                 transport,
@@ -281,8 +286,9 @@ class Session:
         finally:
             if not connecting.done():
                 connecting.cancel()
-                with contextlib.suppress(asyncio.CancelledError, HostError):
-                    await connecting
+                await asyncio.wait([connecting])
+                if not connecting.cancelled():
+                    connecting.exception()  # it failed while it was being cancelled: nobody wants to know
 
     async def _back_off(self, link: Link, error: HostError, attempt: int) -> None:
         delay = retry_delay_s(attempt, random.random())
@@ -293,23 +299,17 @@ class Session:
 
     async def _while_online(self) -> HostError:
         self._link(Link.ONLINE)
+        work = [self._watch.sample(), self._watch.sample_without_nvml(), self._watch.find(), self._watch.follow()]
+        if not self.deployment.direct:
+            work.append(self._watch.poll_api())
         try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._notice_loss())
-                tasks.create_task(self._round_trips())
-                work = [self._watch.sample(), self._watch.sample_without_nvml(), self._watch.find(), self._watch.follow()]
-                if not self.deployment.direct:
-                    work.append(self._watch.poll_api())
-                for one in work:
-                    tasks.create_task(ended_for_sure(one))
-        except* _LinkLost:
-            pass
-        assert self._lost is not None, "the watchers of a connection end only with it"
-        return self._lost
+            await together(*work, self._round_trips(), self._notice_loss())
+        except _LinkLost as lost:
+            return lost.error
+        raise AssertionError("the watchers of a connection end only with it")
 
     async def _notice_loss(self) -> None:
-        self._lost = await self.host.wait_lost()
-        raise _LinkLost
+        raise _LinkLost(await self.host.wait_lost())
 
     async def _round_trips(self) -> None:
         while True:
