@@ -12,7 +12,7 @@ import msgspec
 import platformdirs
 import tomli
 
-from tui.core.address import shown_url
+from tui.core.address import shown_url, socket_of
 
 LOG_SOURCES = ("auto", "none", "file:", "journal:", "docker:", "compose:", "kubectl:", "tmux:", "command:")
 LARGEST = 4 * 2**20
@@ -247,7 +247,11 @@ def _contradictions(settings: Settings) -> Iterator[tuple[str, str]]:
 
 def _deployment_problems(key: str, deployment: Deployment) -> Iterator[tuple[str, str]]:
     url = urlsplit(deployment.api)
-    if url.scheme not in ("http", "https") or not url.hostname:
+    socket = socket_of(deployment.api)
+    if socket is not None:
+        if not socket.startswith("/"):
+            yield f"{key}.api", f'must name the socket by its whole path, such as "unix:/run/vllm.sock", not {deployment.api!r}'
+    elif url.scheme not in ("http", "https") or not url.hostname:
         yield f"{key}.api", f'must be a URL such as "http://127.0.0.1:8000", not {shown_url(deployment.api)!r}'
     if deployment.api_key_env is not None and not re.fullmatch(r"[A-Za-z_]\w*", deployment.api_key_env):
         yield f"{key}.api_key_env", "must be the name of an environment variable, not the key itself"

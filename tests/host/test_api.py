@@ -39,6 +39,7 @@ class Replay:
     def __init__(self) -> None:
         self.answers: dict[str, bytes] = {}
         self.asked: list[tuple[str, dict[str, str], bytes]] = []
+        self.heads: list[str] = []
         self.url = ""
 
     async def __aenter__(self) -> "Replay":
@@ -54,6 +55,7 @@ class Replay:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            self.heads.append(head)
             line, *rest = head.split("\r\n")
             headers = {name.lower(): value for name, _, value in (one.partition(": ") for one in rest if one)}
             body = await reader.readexactly(int(headers.get("content-length", 0)))
@@ -201,6 +203,17 @@ async def test_a_large_page_of_metrics_is_read_beside_the_loop(server: Replay, c
     status = await client.poll()
     assert status.ready
     assert status.metrics is None  # no server has so many: a sum of a part of them would be wrong
+
+
+@pytest.mark.parametrize("headers", [{"authorization": "Token mine"}, {"AUTHORIZATION": "Token mine"}])
+async def test_a_configured_header_goes_before_the_key(server: Replay, headers: dict[str, str]) -> None:
+    server.answers = UP
+    for url in (server.url, server.url.replace("//", "//me:word@")):
+        async with aclosing_client(ApiClient(url, None, api_key="the key", headers=headers)) as api:
+            assert (await api.poll()).ready
+        head = server.heads[-1].lower()
+        assert head.count("authorization:") == 1
+        assert "authorization: token mine" in head
 
 
 async def test_the_password_of_an_address_is_sent_and_never_shown(server: Replay, unused_tcp_port: int) -> None:

@@ -11,9 +11,14 @@ from tui.probe.load_http import target_of
     [
         ("http://127.0.0.1:8000", "http://127.0.0.1:8000", ()),
         ("https://[::1]:8000/v1", "https://[::1]:8000/v1", ()),
-        ("http://me:pass%40word@gpu-box:8000/a@b?c=d", "http://gpu-box:8000/a@b?c=d", ("pass%40word", "pass@word")),
+        (
+            "http://me:pass%40word@gpu-box:8000/a@b?c=d",
+            "http://gpu-box:8000/a@b?c=d",
+            ("pass%40word", "pass@word", "bWU6cGFzc0B3b3Jk"),
+        ),
         ("http://token@gpu-box", "http://gpu-box", ()),
-        ("http://a:b:c@[::1]:1/x", "http://[::1]:1/x", ("b:c",)),
+        ("http://a:b:c@[::1]:1/x", "http://[::1]:1/x", ("b:c", "YTpiOmM=")),
+        ("unix:/run/vllm.sock", "unix:/run/vllm.sock", ()),
         ("http://a:b@[::1", "[::1", ()),
     ],
 )

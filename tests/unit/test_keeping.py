@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tui.core.address import socket_of
 from tui.services.found import Server
 from tui.services.keeping import KeepFailed, found_deployment, keep, name_for
 from tui.settings import load_settings
@@ -52,6 +53,7 @@ def test_a_name_that_is_taken_and_a_broken_file_change_nothing(tmp_path: Path) -
     assert path.read_text() == "not = [toml"
 
 
-def test_a_socket_has_no_address() -> None:
-    with pytest.raises(KeepFailed, match="Unix socket"):
-        found_deployment(Server(1, "vllm", uds="/run/v.sock"), "gpu", "x")
+def test_a_server_on_a_socket_is_kept_by_its_path(tmp_path: Path) -> None:
+    path = keep(found_deployment(Server(1, "vllm", uds="/run/a socket"), "gpu", "x"), tmp_path / "config.toml")
+    api = load_settings(path).deployments["x"].api
+    assert (api, socket_of(api)) == ("unix:/run/a%20socket", "/run/a socket")

@@ -259,7 +259,7 @@ async def _bench(
         except BenchmarkRunning as error:
             raise Fail(Exit.NEGATIVE, str(error)) from None
         except BenchmarkRefused as error:
-            raise _refusal(name, error) from None
+            raise _refusal(name, error, base_url is not None) from None
         except ValueError as error:
             raise Fail(Exit.USAGE, str(error)) from None
     saved = save(result, options["save"], options["csv_file"])
@@ -289,13 +289,14 @@ async def _by_url(url: str) -> AsyncIterator[tuple[str, "Benchmarks", "ApiClient
     from tui.host.open import open_host
     from tui.probe.load_http import target_of
     from tui.services.benchmark import Benchmarks, Server
+    from tui.wire.headers import authorized
 
     try:
         target = target_of(url)
     except ValueError as error:
         raise Fail(Exit.USAGE, f"--base-url: {error}") from None
     key = api_key(Deployment(), base_url=True)
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    headers = authorized(url, key, {})
     name = target.unix or target.host_header
     benchmarks = Benchmarks(name, Server(url, headers), host=None, open_local=lambda: open_host("local"), version=__version__)
     api = ApiClient(url, None, api_key=key)
@@ -383,9 +384,10 @@ async def _show(benchmarks: "Benchmarks", plan: Plan, prompts: list[dict[str, An
     return result
 
 
-def _refusal(name: str, error: Any) -> Fail:
+def _refusal(name: str, error: Any, by_url: bool) -> Fail:
     if error.unreachable:
-        return Fail(Exit.UNREACHABLE, f"{name}: {error.cause}\n  is the server ready? `readyroom status` tells")
+        step = "is the server up, and is this its address?" if by_url else f"is the server ready? `readyroom status {name}` tells"
+        return Fail(Exit.UNREACHABLE, f"{name}: {error.cause}\n  {step}")
     if error.kind in ("http_401", "http_403"):
         return Fail(Exit.REFUSED, f"{name}: {error.cause}\n  set VLLM_API_KEY, or api_key_env in the configuration")
     return Fail(Exit.NEGATIVE, f"{name}: the server takes no such request ({error.kind}): {error.cause}")

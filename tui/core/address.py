@@ -1,6 +1,21 @@
 """Addresses as they may be shown: a URL can hold a name and a password."""
 
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
+
+from tui.wire.headers import basic_of
+
+SOCKET = "unix:"
+"""How the address of a server on a Unix socket begins; the socket's absolute path follows, percent-encoded where need be."""
+
+
+def socket_of(url: str) -> str | None:
+    """The path of the Unix socket that an address names; None for a URL."""
+    return unquote(url.removeprefix(SOCKET)) if url.startswith(SOCKET) else None
+
+
+def of_socket(path: str) -> str:
+    """The address of a server on a Unix socket."""
+    return SOCKET + quote(path)
 
 
 def shown_url(url: str) -> str:
@@ -13,9 +28,10 @@ def shown_url(url: str) -> str:
 
 
 def secrets_of(url: str) -> tuple[str, ...]:
-    """The password in a URL, as written and as meant; empty where there is none."""
+    """The password in a URL, as written, as meant and as sent; empty where there is none."""
     try:
         password = urlsplit(url).password
     except ValueError:
         return ()
-    return tuple(dict.fromkeys((password, unquote(password)))) if password else ()
+    sent = (basic_of(url) or "").rpartition(" ")[2]
+    return tuple(dict.fromkeys((password, unquote(password), sent))) if password else ()

@@ -14,11 +14,12 @@ from typing import Any
 import httpx
 from msgspec.structs import replace
 
-from tui.core.address import secrets_of, shown_url
+from tui.core.address import secrets_of, shown_url, socket_of
 from tui.core.api import ApiStatus, Reach, ServedModel
 from tui.core.text import clean, hide
 from tui.host.base import HostError, NotPermitted, PortClosed
 from tui.host.metrics import MetricsReader, samples_of
+from tui.wire.headers import authorized, merged
 from tui.wire.stream import DONE, EventDecoder, error_of
 
 POLL_TIMEOUT_S = 5.0
@@ -52,7 +53,9 @@ class ApiError(Exception):
 class ApiClient:
     """One server. `transport` decides from where connections are opened; None opens them from this machine.
 
-    `base_url` may have a path prefix; a trailing `/v1` is taken off, since vLLM's own endpoints lie beside it.
+    `base_url` may have a path prefix; a trailing `/v1` is taken off, since vLLM's own endpoints lie beside it. `unix:/path` is a
+    server on a Unix socket; a given transport leads to that socket then. A configured Authorization header goes before a name and
+    password in the URL, and those before the key.
     """
 
     def __init__(
@@ -71,13 +74,11 @@ class ApiClient:
         kept = (api_key, *own_headers, *secrets_of(base_url))
         self._secrets = tuple(value for value in kept if value and len(value) >= 4)
         own = {"Accept-Encoding": "identity", "User-Agent": "readyroom"}
-        if api_key:
-            own["Authorization"] = f"Bearer {api_key}"
         if transport is None:
             from tui.host.tunnel import tls_context
 
-            transport = httpx.AsyncHTTPTransport(verify=tls_context(ca_file or True))
-        self._headers = own | dict(headers or {})
+            transport = httpx.AsyncHTTPTransport(verify=tls_context(ca_file or True), uds=socket_of(base_url))
+        self._headers = merged(own, authorized(base_url, api_key, headers or {}))
         self._client = httpx.AsyncClient(transport=transport, headers=self._headers, timeout=POLL_TIMEOUT_S)
         self._left: list[httpx.AsyncClient] = []
         self._status = ApiStatus()
@@ -224,7 +225,8 @@ class ApiClient:
     # -- words ---------------------------------------------------------------------------------------------------------------------
 
     def _url(self, path: str) -> str:
-        return self.base_url + path
+        """Without the name and password of the user: they are in a header already, unless another one goes before them."""
+        return ("http://localhost" if socket_of(self.base_url) else self.shown) + path
 
     async def _get(self, path: str, *, timeout: float = POLL_TIMEOUT_S, limit: int = POLL_LIMIT) -> tuple[int, bytes]:
         with self._wording():

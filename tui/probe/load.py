@@ -28,7 +28,7 @@ from tui.probe.leash import Link
 from tui.probe.load_ask import Caller
 from tui.probe.load_http import target_of
 from tui.probe.load_machine import MachineUse
-from tui.probe.load_net import Address, keep_stamping, kind_of, resolve, tls_context
+from tui.probe.load_net import Address, keep_stamping, kind_of, resolve, tls_context, words_of
 from tui.probe.load_prompts import Refused, settle_fields, settle_lengths, settle_model
 from tui.probe.load_server import Gauges, metrics_lines
 from tui.probe.load_workers import Share, carry
@@ -93,7 +93,8 @@ def play(arguments: Dict[str, Any], link: Link) -> None:
         return
     except (OSError, ValueError) as error:
         kind = kind_of(error, True) if isinstance(error, OSError) else "bad_http"
-        link.send({"f": "refused", "kind": kind, "why": str(error) or kind})
+        where = target_of(plan["url"]).where if isinstance(error, OSError) else ""
+        link.send({"f": "refused", "kind": kind, "why": words_of(error, where) if where else str(error)})
         return
     _, lines = metrics_lines(caller)
     link.send(

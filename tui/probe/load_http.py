@@ -21,6 +21,11 @@ class Target(NamedTuple):
     prefix: str
 
     @property
+    def where(self) -> str:
+        """It in words."""
+        return self.unix or "%s:%d" % ("[%s]" % self.host if ":" in self.host else self.host, self.port)
+
+    @property
     def host_header(self) -> str:
         name = "[%s]" % self.host if ":" in self.host else self.host
         return name if self.port == (443 if self.tls else 80) else "%s:%d" % (name, self.port)

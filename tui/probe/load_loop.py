@@ -254,7 +254,7 @@ class Load:
         try:
             self._pool.connect(0, stream)
         except OSError as error:
-            self._count_failure(stream, kind_of(error, True), str(error))
+            self._count_failure(stream, kind_of(error, True), self._pool.words(error))
 
     def _send(self, stream: Stream) -> None:
         connection = stream.connection
@@ -286,7 +286,7 @@ class Load:
             self._pool.connect(slot)
         except OSError as error:
             if slot != SPARE:
-                self._count_failure(self._stream(*self._record()), kind_of(error, True), str(error), slot)
+                self._count_failure(self._stream(*self._record()), kind_of(error, True), self._pool.words(error), slot)
 
     def _connect_all(self) -> List[Opening]:
         """Waits until the connections of the beginning are open or failed; the open ones."""
@@ -384,7 +384,7 @@ class Load:
             self._finish(stream, stream.heard)
             return
         kind = kind_of(error, False)
-        self._fail(stream, "cut" if kind == "reset" and stream.record.chunks else kind, str(error) or kind)
+        self._fail(stream, "cut" if kind == "reset" and stream.record.chunks else kind, self._pool.words(error))
 
     def _try_again(self, stream: Stream) -> bool:
         """Sends a request again, once, whose reused connection closed before any byte came: the server had closed it while idle."""

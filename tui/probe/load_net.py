@@ -7,6 +7,7 @@ the wall clock (`time.time`). Where the kernel gives none (Unix sockets, other s
 
 import contextlib
 import errno
+import os
 import socket
 import ssl
 import struct
@@ -211,6 +212,36 @@ def has_kernel_stamps(connection: Connection) -> bool:
         return bool(connection.sock.getsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS)) and connection.sock.family != socket.AF_UNIX
     except OSError:
         return False
+
+
+def words_of(error: BaseException, where: str) -> str:
+    """What an error of a connection to `where` means."""
+    if isinstance(error, ssl.SSLError):
+        return "TLS with %s failed: %s" % (where, getattr(error, "verify_message", "") or error.reason or error)
+    if isinstance(error, socket.gaierror):
+        return "the name in %s can't be resolved: %s" % (where, error.strerror or error)
+    number = getattr(error, "errno", None) or 0
+    if number == errno.ECONNREFUSED:
+        return "nothing listens on %s" % where
+    if number == errno.ENOENT:
+        return "there is no socket %s" % where
+    if number in (errno.EHOSTUNREACH, errno.ENETUNREACH):
+        return "there is no way to %s: %s" % (where, os.strerror(number))
+    if isinstance(error, (TimeoutError, socket.timeout)) or number == errno.ETIMEDOUT:
+        return "%s does not answer" % where
+    if number in (errno.ECONNRESET, errno.EPIPE):
+        return "%s closed the connection" % where
+    if number in errno.errorcode:
+        return "%s: %s" % (where, os.strerror(number))
+    return "%s: %s" % (where, error)
+
+
+def where_of(address: Address) -> str:
+    """An address in words."""
+    family, where = address
+    if family == socket.AF_UNIX:
+        return str(where)
+    return "%s:%d" % ("[%s]" % where[0] if ":" in where[0] else where[0], where[1])
 
 
 def keep_stamping() -> Optional[socket.socket]:

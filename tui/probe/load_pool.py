@@ -6,7 +6,7 @@ import time
 from collections import deque
 from typing import Deque, Dict, List, NamedTuple, Optional, Tuple
 
-from tui.probe.load_net import Connection, kind_of
+from tui.probe.load_net import Connection, kind_of, where_of, words_of
 from tui.probe.load_order import Endpoint
 from tui.probe.load_stream import Stream
 
@@ -87,7 +87,7 @@ class Pool:
             connection.advance()
         except OSError as error:
             self._give_up(opening)
-            raise ConnectFailed(opening, kind_of(error, True), str(error)) from None
+            raise ConnectFailed(opening, kind_of(error, True), self.words(error)) from None
         self._poll.modify(fd, IN | OUT if connection.writing else IN)
         if not connection.open:
             return None
@@ -100,6 +100,10 @@ class Pool:
         for opening in found:
             self._give_up(opening)
         return [(opening, "no connection within %g s" % self._timeout_s) for opening in found]
+
+    def words(self, error: OSError) -> str:
+        """What an error of one of its connections means."""
+        return words_of(error, where_of(self._to.addresses[0]) if self._to.addresses else "the server")
 
     def _give_up(self, opening: Opening) -> None:
         self._opening.pop(opening.connection.fd, None)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from tui.core.address import socket_of
 from tui.services.found import Server, best_server
 from tui.settings import Deployment
 
@@ -38,6 +39,8 @@ class Wanted:
 
 def at_port(api: str, port: int) -> str:
     """The same address on another port: where a server that was named by its port is asked until it is found, or can't be seen."""
+    if socket_of(api) is not None:
+        return f"http://127.0.0.1:{port}"
     parts = urlsplit(api)
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or "127.0.0.1"
     return parts._replace(netloc=f"{host}:{port}").geturl()
@@ -64,7 +67,7 @@ def meant(servers: Sequence[Server], wanted: Wanted, current: Server | None = No
         for one in running:
             if one.pid == current.pid:
                 return one
-    return best_server(running, urlsplit(wanted.api).port, wanted.log)
+    return best_server(running, socket_of(wanted.api) or urlsplit(wanted.api).port, wanted.log)
 
 
 def undecided(servers: Sequence[Server], wanted: Wanted) -> tuple[Server, ...]:

@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 import platformdirs
 
+from tui.core.address import secrets_of
 from tui.core.benchmark import STOPPED_BY_USER, Plan, Point, Progress, Result, Vantage
 from tui.core.benchmark_plan import LONGEST, LONGEST_MARGIN, LONGEST_OUTPUT, Step, past_the_knee, steps_of
 from tui.core.benchmark_report import BASE_DEVIATIONS, heading, notes_of
@@ -31,6 +32,7 @@ from tui.host.base import Host, HostError, NotPermitted, ProbeFailed
 from tui.services.benchmark_gpus import Drawn, GpuWatch
 from tui.services.benchmark_probe import BenchmarkRefused, Generator, LoadSource, Measured, Server
 from tui.services.session import Session
+from tui.wire.headers import authorized
 
 __all__ = ["BenchmarkRefused", "BenchmarkRunning", "Benchmarks", "Server"]
 
@@ -77,10 +79,7 @@ class Benchmarks:
     def of_session(cls, session: Session, open_local: Callable[[], Host], version: str = "") -> "Benchmarks":
         """The benchmarks of a deployment: its API, its key, its GPUs."""
         deployment = session.deployment
-        headers = dict(deployment.headers)
-        # a configured header wins over the key, as it does where the API is asked
-        if session.api_key and not any(name.lower() == "authorization" for name in headers):
-            headers["Authorization"] = f"Bearer {session.api_key}"
+        headers = authorized(deployment.api, session.api_key, deployment.headers)
         return cls(
             session.name,
             Server(deployment.api, headers, deployment.ca_file, deployment.model),
@@ -153,7 +152,8 @@ class Benchmarks:
         return own if own is not None else self._gpus()
 
     def _secrets(self, plan: Plan) -> tuple[str, ...]:
-        return secrets_in({**self._server.headers, **{f"plan {name}": value for name, value in plan.headers.items()}})
+        values = (*self._server.headers.values(), *plan.headers.values(), *secrets_of(self._server.url))
+        return secrets_in({str(number): value for number, value in enumerate(values)})
 
     async def _points(self, run: "_Run", generator: LoadSource) -> AsyncGenerator[Progress | Point]:
         plan = run.plan

@@ -8,10 +8,12 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from tui.core.address import shown_url
 from tui.core.benchmark import Plan, Vantage
 from tui.core.benchmark_plan import Step
 from tui.core.text import clean
 from tui.host.base import Host, ProbeFailed, ProbeStream
+from tui.wire.headers import authorized, merged
 
 UNREACHED = ("connect", "connection_refused", "connect_timeout", "name_unknown", "tls", "closed", "reset")
 """Kinds of refusal that mean that no server answered at all."""
@@ -112,10 +114,10 @@ class Generator:
         Raises ProbeFailed or Unreachable where it can't run, BenchmarkRefused where the server doesn't take it.
         """
         arguments = {
-            "url": server.url,
+            "url": shown_url(server.url),
             "model": plan.model or server.model,
             "endpoint": plan.endpoint,
-            "headers": {**server.headers, **plan.headers},
+            "headers": authorized(server.url, None, merged(server.headers, plan.headers)),
             "verify": plan.verify_tls,
             "ca": _read_ca(server.ca_file),
             "extra_body": plan.extra_body,

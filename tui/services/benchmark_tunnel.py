@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 
+from tui.core.address import socket_of
 from tui.core.benchmark import Plan, Vantage
 from tui.core.benchmark_plan import Step
 from tui.core.text import clean
@@ -23,6 +24,7 @@ from tui.probe.load_prompts import PATHS, Prompts, Refused, settle_fields, settl
 from tui.probe.load_server import metrics_lines
 from tui.probe.load_stream import Failure, Stream
 from tui.services.benchmark_probe import BenchmarkRefused, LoadSource, Measured, Server
+from tui.wire.headers import authorized, merged
 from tui.wire.metrics import INCOMPLETE, Record, detail, summary
 
 MOST_STREAMS = 32
@@ -40,10 +42,10 @@ async def open_tunnel(
     """A load source behind the host's transport. Raises BenchmarkRefused; ValueError for a bad URL or header."""
     verify: Any = server.ca_file or plan.verify_tls
     own = {"User-Agent": f"readyroom/{version}", "Content-Type": "application/json", "Accept-Encoding": "identity"}
-    headers = {**server.headers, **plan.headers, **own}
+    headers = authorized(server.url, None, merged(server.headers, plan.headers, own))
     limits = httpx.Timeout(30.0, read=plan.stall_s)
     client = await stack.enter_async_context(
-        httpx.AsyncClient(transport=host.transport(verify=verify), headers=headers, timeout=limits)
+        httpx.AsyncClient(transport=host.transport(verify=verify, uds=socket_of(server.url)), headers=headers, timeout=limits)
     )
     made = _Tunnel(client, server, plan, prompts)
     await made.prepare()

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tui.core.address import of_socket
 from tui.core.text import clean
 
 SERVERS_LIMIT = 500
@@ -53,9 +54,9 @@ class Server:
 
     @property
     def api(self) -> str | None:
-        """The API's address as seen from the host; of a server on a Unix socket the one to ask through that."""
+        """The API's address as seen from the host."""
         if self.uds is not None:
-            return "http://localhost"
+            return of_socket(self.uds)
         if self.host is None or self.port is None:
             return None
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -95,10 +96,10 @@ def servers_from_frame(frame: Mapping[str, Any]) -> tuple[Server, ...]:
     return tuple(found)
 
 
-def best_server(servers: Sequence[Server], port: int | None, log: str = "auto") -> Server | None:
-    """The one that is meant: on the API's port, else the one that writes the configured log, else (`auto`) the youngest."""
+def best_server(servers: Sequence[Server], where: str | int | None, log: str = "auto") -> Server | None:
+    """The one that is meant: on the API's port or socket, else the one that writes the configured log, else (`auto`) youngest."""
     alive = [server for server in servers if not server.orphan]
-    chosen = [server for server in alive if server.port == port]
+    chosen = [server for server in alive if server.where == where]
     if not chosen:
         chosen = alive if log == "auto" else [server for server in alive if server.source in (log, f"file:{log}")]
     return max(chosen, key=lambda server: (server.started_at or 0.0, server.pid), default=None)

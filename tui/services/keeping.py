@@ -4,6 +4,7 @@ import os
 import re
 from pathlib import Path
 
+from tui.core.address import of_socket
 from tui.core.deployment_text import FoundDeployment, deployment_toml
 from tui.services.found import Server
 from tui.settings import SettingsError, parse_settings, settings_path
@@ -20,15 +21,13 @@ def name_for(server: Server, host: str) -> str:
 
 
 def found_deployment(server: Server, target: str, name: str) -> FoundDeployment:
-    """What the configuration says of it. Raises KeepFailed for a server that no address leads to."""
-    if server.uds is not None:
-        raise KeepFailed("it listens on a Unix socket, which the configuration can't name: open it by its host instead")
+    """What the configuration says of it."""
     address = "127.0.0.1" if server.host in (None, "0.0.0.0", "::", "localhost", "") else server.host
     address = f"[{address}]" if address and ":" in address else address
     return FoundDeployment(
         name=name,
         host=target,
-        api=f"http{'s' if server.tls else ''}://{address}:{server.port or 8000}",
+        api=of_socket(server.uds) if server.uds else f"http{'s' if server.tls else ''}://{address}:{server.port or 8000}",
         log=server.source,
         model=None,
         needs_key=bool(server.needs_key),
