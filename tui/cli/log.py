@@ -26,7 +26,8 @@ ROLES = {"title": "bold", "good": "green", "warn": "yellow", "bad": "bold red", 
 @click.command("log")
 @click.argument("file", metavar="FILE|-", type=click.Path(allow_dash=True, path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
-def log(file: Path, as_json: bool) -> None:
+@click.option("--service", metavar="NAME", help="The service to read in a log of docker compose that holds several servers.")
+def log(file: Path, as_json: bool, service: str | None) -> None:
     """Reads a saved log of vLLM or SGLang: phases with their durations, facts, and the root cause of a failure with advice.
 
     Exit code 0 when it is ready at the end, 3 on the way, 4 failed, 7 stopped in order.
@@ -39,12 +40,12 @@ def log(file: Path, as_json: bool) -> None:
     context: list[tuple[int, str]] = []
     if str(file) == "-":
         kept: deque[tuple[int, str]] = deque(maxlen=KEPT)
-        reader = _read(_lines(sys.stdin.buffer, kept), datetime.now(UTC).year)
+        reader = _read(_lines(sys.stdin.buffer, kept), datetime.now(UTC).year, service)
         line = reader.state.failure.line if reader.state.failure else None
         context = _around(kept, line)
     else:
         try:
-            reader = _read_file(file)
+            reader = _read_file(file, service)
             line = reader.state.failure.line if reader.state.failure else None
             if line is not None and not as_json:
                 with _opened(file) as stream:
@@ -53,6 +54,9 @@ def log(file: Path, as_json: bool) -> None:
             raise click.UsageError(
                 f"cannot read {file}: {error.strerror or error}. Name a saved log, or - for standard input."
             ) from None
+    if service is not None and service not in reader.services:
+        there = ", ".join(map(clean, reader.services)) or "none: it is no log of docker compose"
+        raise click.UsageError(f"no service {service} writes in that log. There are: {there}")
     load = reader.state
     if load.engine is None and load.failure is None and not load.phases:
         click.echo("readyroom: no line of it looks like a vLLM or SGLang server's log", err=True)
@@ -79,21 +83,21 @@ def _opened(file: Path) -> BinaryIO:
     return cast(BinaryIO, gzip.GzipFile(fileobj=stream))
 
 
-def _read_file(file: Path) -> "LogReader":
+def _read_file(file: Path, service: str | None) -> "LogReader":
     with _opened(file) as stream:
         year = datetime.fromtimestamp(file.stat().st_mtime, UTC).year
-        reader = _read(_lines(stream), year)
+        reader = _read(_lines(stream), year, service)
     if reader.rollovers:
         # A file's date is that of its end, and the log prints no year.
         with _opened(file) as stream:
-            reader = _read(_lines(stream), year - reader.rollovers)
+            reader = _read(_lines(stream), year - reader.rollovers, service)
     return reader
 
 
-def _read(numbered: Iterable[tuple[int, str]], year: int) -> "LogReader":
+def _read(numbered: Iterable[tuple[int, str]], year: int, service: str | None) -> "LogReader":
     from tui.core.logs.reader import LogReader
 
-    reader = LogReader(year)
+    reader = LogReader(year, service=service)
     for number, text in numbered:
         reader.feed(text, None, number)
     reader.finish()

@@ -15,6 +15,7 @@ from tui.core.logs.clock import Alignment, LogClock
 from tui.core.logs.course import SILENCE_S, Course
 from tui.core.logs.picture import Counts, moved, picture
 from tui.core.logs.records import Line, LineParser
+from tui.core.logs.services import Services
 from tui.core.logs.state import LoadState, Phase
 from tui.core.logs.troubles import Troubles
 from tui.core.logs.wrappers import hides_data
@@ -29,18 +30,23 @@ _SUCCESS = re.compile(r'"(?:POST|GET) /(?:v1|health|generate|invocations|score|r
 
 class LogReader:
     """Turns lines into `state`. `year` is the log's (a file's date); live, the lines' times of arrival tell it. `zone_s` is how far
-    the host's local time is ahead of UTC, where that is known.
+    the host's local time is ahead of UTC, where that is known. `service` is the one to read where a compose log holds several.
 
     Feed lines as they are split; pass the time of arrival (seconds since 1970) where it is known.
     """
 
-    def __init__(self, year: int | None = None, zone_s: float | None = None) -> None:
+    def __init__(self, year: int | None = None, zone_s: float | None = None, service: str | None = None) -> None:
         self._year = year
+        self._service = service
         self._zone_s = zone_s
         self.reset()
 
     def reset(self) -> None:
         """Forgets everything: the source is another one now."""
+        self._services = Services(self._service)
+        self._begin()
+
+    def _begin(self) -> None:
         self._clock = LogClock(self._year)
         self._parser = LineParser(self._clock)
         self._course = Course()
@@ -68,6 +74,11 @@ class LogReader:
         return self._clock.rollovers
 
     @property
+    def services(self) -> tuple[str, ...]:
+        """The services that write in this log, where it is a compose log."""
+        return tuple(self._services.seen)
+
+    @property
     def live(self) -> bool:
         """Are lines read as they are written?"""
         return self._alignment.live
@@ -87,6 +98,8 @@ class LogReader:
         place = number if number is not None else self._counts.lines
         # Cheaper than asking a pattern: what is left of an ASCII line without its printable characters.
         text = line if line.isascii() and not line.encode().translate(None, _PRINTABLE) else clean(line)
+        if not self._services.settled and not self._is_servers(text):
+            return LogLine(text, None, place, at)
         if self._calm and self._uneventful(text, at):
             return LogLine(text, "INFO", place, at)
         if self._unsettled_at is not None:
@@ -98,6 +111,16 @@ class LogReader:
             read = LogLine(text, self._read(text, at, place), place, at)
         self._calm = self._course.phase is Phase.READY and not self._troubles.busy and not self._course.stalls
         return read
+
+    def _is_servers(self, text: str) -> bool:
+        """Whether the line is the server's; another service's in the same log is none of its."""
+        before = self._services.chosen
+        mine = self._services.take(text)
+        if self._services.chosen != before and len(self._services.seen) > 1:
+            lines = self._counts.lines  # what other services wrote before has been read as the server's
+            self._begin()
+            self._counts.lines = lines
+        return mine
 
     def _uneventful(self, text: str, at: float | None) -> bool:
         """The short way for what a busy server writes most: answered requests, and records of no account. False for all else."""
@@ -387,6 +410,9 @@ class LogReader:
 
     def _picture(self) -> LoadState:
         load = picture(self._course, self._counts, self._troubles.failure(), self._last_at)
+        services = self._services
+        if services.note is not None:
+            load = replace(load, service=services.chosen, services=tuple(services.servers), notes=(services.note, *load.notes))
         offset = self._alignment.offset
         if offset:
             load = moved(load, offset)

@@ -96,6 +96,8 @@ def document(load: LoadState, outlook: Outlook) -> dict[str, Any]:
         ],
         "restarts": load.restarts,
         "lines": load.lines,
+        "service": load.service,
+        "services": list(load.services),
         "notes": list(load.notes),
     }
 

@@ -135,6 +135,10 @@ class LoadState(Struct, frozen=True):
     """The longest before it was ready, longest first."""
     notes: tuple[str, ...] = ()
     """Remarks worth showing: hints on what will end this start, streams that do not reach the log …"""
+    service: str | None = None
+    """The service that is read, where a compose log holds several; None where there is one log of one server."""
+    services: tuple[str, ...] = ()
+    """Those of them that hold a server."""
 
 
 class PastLoad(Struct, frozen=True):
