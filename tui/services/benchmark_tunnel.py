@@ -86,8 +86,6 @@ class _Tunnel:
 
     def __init__(self, client: httpx.AsyncClient, server: Server, plan: Plan, prompts: list[dict[str, Any]] | None) -> None:
         target = target_of(server.url)
-        if target.unix is not None:
-            raise ValueError("a Unix socket can't be reached through the connection")
         self._base = f"{'https' if target.tls else 'http'}://{target.host_header}{target.prefix}"
         self._client = client
         self._bridge = _Bridge(client, self._base)
