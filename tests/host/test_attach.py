@@ -202,6 +202,8 @@ def box(tmp_path: Path) -> Iterator[Box]:
         ("exec %s > 'a log.txt' 2>&1", "a log.txt"),
         ("exec nohup %s > nohup.out 2>&1", "nohup.out"),
         ("%s 2>&1 | tee -a tee.log > /dev/null", "tee.log"),
+        ("%s 2>&1 | tee -a tee.log > other.log", "tee.log"),
+        ("%s 2>&1 | sed -u s/a/a/ | tee 'a tee.log' > /dev/null", "a tee.log"),
         ("%s 2>&1 | cat > of-a-reader.log", "of-a-reader.log"),
         ("exec %s > /dev/null 2> errors.log", "errors.log"),
     ],
@@ -229,7 +231,9 @@ def test_its_log_is_found_in_a_pane_of_tmux(box: Box) -> None:
     assert (code, json.loads(out)["log"]["source"]) == (0, "tmux:%0")
 
 
-@pytest.mark.parametrize(("shell", "why"), [("exec %s > /dev/null 2>&1", "/dev/null"), ("%s 2>&1 | sleep 100", "a pipe")])
+@pytest.mark.parametrize(
+    ("shell", "why"), [("exec %s > /dev/null 2>&1", "/dev/null"), ("%s 2>&1 | sleep 100", "a pipe to sleep (pid ")]
+)
 def test_where_the_output_cannot_be_read_the_api_still_tells(box: Box, shell: str, why: str) -> None:
     port = free_port()
     box.serve("--port", str(port), shell=shell)

@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import subprocess
-from typing import Dict, List, NamedTuple, Optional
+from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from tui.probe.become import Become, environment
 from tui.probe.leash import Link
@@ -21,6 +21,8 @@ _UNIT = re.compile(r"/([^/\n]+\.service)")
 _USER_UNIT = re.compile(r"/user@\d+\.service/(?:[^\n]*/)?([^/\n]+\.service)")
 _CONTAINER = re.compile(r"(?:docker|libpod|containerd|crio)[^\n]*?([0-9a-f]{64})|/kubepods[^\n]*?([0-9a-f]{64})")
 _PIPE = re.compile(r"pipe:\[\d+\]")
+PIPES_IN_A_ROW = 4
+TMUX_SERVERS = 20
 
 
 class Outputs:
@@ -142,27 +144,54 @@ class Outputs:
         match = _UNIT.search(text)
         return "journal:" + match.group(1) if match and not match.group(1).startswith("user@") else None
 
-    def _reader(self, pipe: str) -> Optional[Output]:
-        """What reads a pipe: `tee FILE`, or a program whose own output is a file."""
-        for name in os.listdir("/proc"):
-            if not name.isdigit():
-                continue
+    def _reader(self, pipe: str, depth: int = 0) -> Optional[Output]:
+        """What reads a pipe, and the file that it writes: `tee FILE`, `rotatelogs FILE`, `cat > FILE`, also behind `| ts |`."""
+        seen: List[str] = []
+        for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
             try:
-                if os.readlink("/proc/%s/fd/0" % name) != pipe:
+                if os.readlink("/proc/%d/fd/0" % pid) != pipe:
                     continue
-                target = os.readlink("/proc/%s/fd/1" % name)
-                folder = os.readlink("/proc/%s/cwd" % name)
+                written = self._written(pid)
+                further = os.readlink("/proc/%d/fd/1" % pid)
             except OSError:
                 continue
-            argv = command_line(int(name))
-            if argv and os.path.basename(argv[0]) == "tee":
-                for word in argv[1:]:
-                    path = os.path.join(folder, word)
-                    if not word.startswith("-") and os.path.isfile(path):
-                        return Output("file:" + os.path.normpath(path), None)
-            if os.path.isfile(target):
-                return Output("file:" + target, None)
-        return None
+            for number, target in written:
+                output = self._file(pid, number, target)
+                if output.source is not None:
+                    return output
+            if _PIPE.match(further) and further != pipe and depth < PIPES_IN_A_ROW:
+                output_of_next = self._reader(further, depth + 1)
+                if output_of_next is not None:
+                    return output_of_next
+            argv = command_line(pid)
+            if argv:
+                seen.append("%s (pid %d)" % (os.path.basename(argv[0]), pid))
+        if not seen:
+            return None
+        return Output(
+            None, "its output goes into a pipe to %s, which writes no file: end it with `| tee FILE`" % ", ".join(seen[:3])
+        )
+
+    @staticmethod
+    def _written(pid: int) -> List[Tuple[int, str]]:
+        """The regular files that a process has open for writing: what it opened itself, then its stdout.
+
+        Of `tee LOG > OTHER` both hold the same, and the first was named for it. A deleted stdout is what somebody's own output went
+        to, and stderr is the reader's own.
+        """
+        found = []
+        for name in sorted(os.listdir("/proc/%d/fd" % pid), key=int):
+            number = int(name)
+            if number in (0, 2):
+                continue
+            path = "/proc/%d/fd/%d" % (pid, number)
+            info = read("/proc/%d/fdinfo/%d" % (pid, number), 4096) or b""
+            match = re.search(rb"^flags:\s*([0-7]+)", info, re.MULTILINE)
+            if match and int(match.group(1), 8) & os.O_ACCMODE != os.O_RDONLY and os.path.isfile(path):
+                target = os.readlink(path)
+                if number != 1 or not target.endswith(" (deleted)"):
+                    found.append((number, target))
+        return sorted(found, key=lambda one: one[0] == 1)
 
     def _ask(self, argv: List[str]) -> Optional[str]:
         try:
@@ -181,16 +210,16 @@ class Outputs:
 
 
 def others_tmux() -> List[str]:
-    """The sockets of other users' tmux servers that may be used."""
-    own = "/tmp/tmux-%d" % os.geteuid()
+    """The sockets of tmux servers that may be used, but the default one: `tmux -L NAME`, and other users'."""
+    default = "/tmp/tmux-%d/default" % os.geteuid()
     try:
-        folders = [entry.path for entry in os.scandir("/tmp") if entry.name.startswith("tmux-") and entry.path != own]
+        folders = [entry.path for entry in os.scandir("/tmp") if entry.name.startswith("tmux-")]
     except OSError:
         return []
     found = []
     for folder in sorted(folders):
         try:
-            found += [entry.path for entry in os.scandir(folder) if os.access(entry.path, os.W_OK)]
+            found += [entry.path for entry in os.scandir(folder) if entry.path != default and os.access(entry.path, os.W_OK)]
         except OSError:
             continue
-    return found
+    return found[:TMUX_SERVERS]

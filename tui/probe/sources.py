@@ -104,7 +104,9 @@ class Journal(Source):
         return [*self._journal(), "-f", "-n", str(JOURNAL_LINES)]
 
     def _journal(self) -> List[str]:
-        return ["journalctl", *self._user, "-u", self._unit, "-o", "json", "--all", "--no-pager"]
+        # Not `--user -u`: that reads the user's own journal files, and where journals are not kept on disk there are none.
+        unit = ["--quiet", "--user-unit"] if self._user else ["--unit"]
+        return ["journalctl", *unit, self._unit, "-o", "json", "--all", "--no-pager"]
 
     def _started(self) -> Optional[str]:
         since = self.output(["systemctl", *self._user, "show", "-p", "ExecMainStartTimestamp", "--value", self._unit])
