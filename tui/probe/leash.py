@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Set
+from typing import Any, Callable, Deque, Dict, Iterable, List, Optional, Sequence, Set
 
 from tui.wire.frames import SILENCE_S, decode, encode
 
@@ -39,7 +39,8 @@ class Link:
         self._arrived = threading.Condition()
         self._writing = threading.Lock()
         self._children: Set[int] = set()
-        self._die_with_parent = _parent_death_signal()
+        self._guard = _Guard()
+        self._parent_death = _parent_death_signal()
         self.output = os.dup(1)
         """The descriptor that leads to the client, for a process that takes this one's place."""
         # what prints by accident must not tear a frame apart
@@ -95,7 +96,14 @@ class Link:
     def spawn(self, argv: Sequence[str], **options: Any) -> "subprocess.Popen[bytes]":
         """Starts a child on the leash, in a session of its own; options as subprocess.Popen's. Call it from the main thread: the
         kernel kills the child when the thread that started it ends. Raises OSError where the program can't be started."""
-        child = subprocess.Popen(list(argv), start_new_session=True, preexec_fn=self._die_with_parent, **options)
+        self._guard.start(self._children)
+
+        def begin() -> None:
+            self._guard.watch(os.getpid())
+            if self._parent_death is not None:
+                self._parent_death()
+
+        child = subprocess.Popen(list(argv), start_new_session=True, preexec_fn=begin, **options)
         self._children.add(child.pid)
         return child
 
@@ -103,21 +111,25 @@ class Link:
         """Ends a child and all of its group, and collects it."""
         _kill_group(child.pid)
         child.wait()
-        self._children.discard(child.pid)
+        self._let_go(child.pid)
 
     def reaped(self, child: "subprocess.Popen[bytes]") -> None:
         """To be called when a child ended by itself: what it left in its group ends too."""
         _kill_group(child.pid)
-        self._children.discard(child.pid)
+        self._let_go(child.pid)
 
     def abandon(self, child: "subprocess.Popen[bytes]") -> None:
         """Ends a child that may belong to another user by now: what can't be killed is not waited for."""
         _kill_group(child.pid)
-        self._children.discard(child.pid)
+        self._let_go(child.pid)
         for pipe in (child.stdin, child.stdout, child.stderr):
             if pipe is not None:
                 pipe.close()
         child.poll()
+
+    def _let_go(self, pid: int) -> None:
+        self._children.discard(pid)
+        self._guard.forget(pid)
 
     # -- the end -------------------------------------------------------------------------------------------------------------------
 
@@ -164,6 +176,50 @@ class Link:
             silent += min(max(0.0, now - before), MOST_A_TICK_S)
             before = now
         self.end(0)
+
+
+class _Guard:
+    """A small shell beside this process that kills the children's groups when this process is gone, even if it was killed with -9:
+    the kernel's own death signal reaches the children only, not what they started. Begins with the first child."""
+
+    SCRIPT = (
+        "left=' '; while read -r sign pid; do case $sign in "
+        '+) left="$left$pid ";; '
+        '-) case $left in *" $pid "*) left="${left%% $pid *} ${left#* $pid }";; esac;; '
+        "esac; done; for pid in $left; do kill -9 -$pid; done"
+    )
+
+    def __init__(self) -> None:
+        self._pipe: Optional[int] = None
+        self._process: Optional["subprocess.Popen[bytes]"] = None
+
+    def start(self, children: Iterable[int]) -> None:
+        """Begins unless it runs. Where no shell can be started there is none: the leash itself still ends what it started."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        self._pipe = None
+        quiet = subprocess.DEVNULL
+        with contextlib.suppress(OSError):
+            self._process = subprocess.Popen(
+                ["/bin/sh", "-c", self.SCRIPT], stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, start_new_session=True
+            )
+            assert self._process.stdin is not None
+            self._pipe = self._process.stdin.fileno()
+        for pid in list(children):
+            self.watch(pid)
+
+    def watch(self, pid: int) -> None:
+        """For a child, before its program starts: there is no moment in which it runs unknown."""
+        self._tell(b"+ %d\n" % pid)
+
+    def forget(self, pid: int) -> None:
+        """Its number may be another process's from now on."""
+        self._tell(b"- %d\n" % pid)
+
+    def _tell(self, line: bytes) -> None:
+        if self._pipe is not None:
+            with contextlib.suppress(OSError):
+                os.write(self._pipe, line)
 
 
 def _kill_group(pid: int) -> None:
