@@ -3,6 +3,7 @@
 import gzip
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ PLACES = {
     "tensor": ("parallel", "tensor"),
     "pipeline": ("parallel", "pipeline"),
     "data": ("parallel", "data"),
+    "engines": ("engines",),
+    "restarts": ("restarts",),
 }
 
 
@@ -145,6 +148,53 @@ def test_cut_off_anywhere_and_in_any_chunks_it_reads_the_same_and_never_goes_bac
         for line in lines_of(data[:cut]):
             whole.feed(line)
         assert whole.state == read(data[:cut])
+
+
+def _stamp(second: int) -> str:
+    return f"2026-06-02T{second // 3600 % 24:02}:{second // 60 % 60:02}:{second % 60:02}.{second % 1000:03}456789Z"
+
+
+WRAPPERS: dict[str, Callable[[int, str], str]] = {
+    "docker --timestamps": lambda n, line: f"{_stamp(n)} {line}",
+    "compose": lambda n, line: f"vllm-server-1  | {line}",
+    "compose in colour": lambda n, line: f"\x1b[36mvllm-1  |\x1b[0m {line}",
+    "kubectl --prefix": lambda n, line: f"[pod/vllm-0/server] {line}",
+    "kubectl --prefix --timestamps": lambda n, line: f"[pod/vllm-0/server] {_stamp(n)} {line}",
+    "CRI": lambda n, line: f"{_stamp(n)} stdout F {line}",
+    "json-file": lambda n, line: json.dumps({"log": line + "\n", "stream": "stdout", "time": _stamp(n)}),
+    "journal -o json": lambda n, line: json.dumps(
+        {"MESSAGE": list(line.encode()) if set(line) & {"\r", "\x1b"} else line, "__REALTIME_TIMESTAMP": f"{1780000000 + n}000000"}
+    ),
+    "syslog": lambda n, line: f"Jun  2 14:{n // 60 % 60:02}:{n % 60:02} gpu7 vllm[2210]: {line}",
+    "srun --label": lambda n, line: f"0: {line}",
+    "a store with tabs": lambda n, line: f"{_stamp(n)}\t{line}",
+    "a terminal": lambda n, line: line + "\r",
+}
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_wrapped_in_anything_a_log_says_the_same(wrapper: str) -> None:
+    for name, _ in logs():
+        if "compose" in name or (DATA / name).suffix != ".log" or not (DATA / name).exists():
+            continue
+        data = content(name)
+        if len(data) > 16_000:
+            continue
+        lines = data.decode("utf-8", "replace").removesuffix("\n").split("\n")
+        wrapped = "".join(WRAPPERS[wrapper](n, line) + "\n" for n, line in enumerate(lines))
+        plain, same = facts(read(data)), facts(read(wrapped.encode()))
+        assert same == plain, name
+        assert "\x1b" not in repr(same), name
+
+
+def facts(load: LoadState) -> tuple[Any, ...]:
+    """What does not depend on the wrapper's own clock."""
+    failure = load.failure
+    return (
+        *(load.phase, load.ready, load.was_ready, load.kv_tokens, load.gib_per_gpu, load.version, load.tensor_parallel),
+        *(load.engines, load.restarts, load.shards and (load.shards.done, load.shards.total)),
+        failure and (failure.kind, failure.cause[:60], failure.process),
+    )
 
 
 def followed(before: LoadState | None, after: LoadState) -> LoadState:

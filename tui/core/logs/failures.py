@@ -265,7 +265,7 @@ def _wordless(trouble: Trouble) -> bool:
 
 _RAYLET_HEAD = re.compile(r"^\(raylet[^)]*\) (?:\[[^\]]*\] \(raylet\) [\w.]+:\d+: )?")
 _NCCL_HEAD = re.compile(r"^.*?(?=NCCL WARN)")
-_TORCH_HEAD = re.compile(r"^(?:\[rank(\d+)\]:)?\s?\[[EWF]\d{4} [^\]]*\]\s*(?:\[[^\]]*\]\s*)*")
+_TORCH_HEAD = re.compile(r"^(?:\[rank(\d+)\]:)?\s?\[[EWF]\d{3,4} [^\]]*\]\s*(?:\[[^\]]*\]\s*)*")
 
 
 def _cause(trouble: Trouble) -> str:

@@ -8,6 +8,7 @@ import re
 
 from tui.core.logs.clock import STEP, LogClock
 from tui.core.logs.wrappers import Unwrapped, strip_colour_remnants, unwrap
+from tui.core.text import clean
 
 LEVELS = frozenset(("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"))
 _UVICORN = {f"{level}:": level for level in LEVELS} | {"WARN:": "WARNING"}
@@ -109,6 +110,8 @@ class LineParser:
         if not self._head(text, line):
             inner, wrapper = self._unwrapped(text)
             if wrapper is not None:
+                if not inner.isprintable():
+                    inner = clean(inner)  # a JSON string may hold what the line around it only spells out
                 line.level = wrapper.level
                 line.head = wrapper.head
                 if wrapper.process:

@@ -159,6 +159,8 @@ class Troubles:
             return
         if message.lstrip().startswith("what():"):
             trouble.text = text.removeprefix("what():").strip()
+        elif "terminate called after" in message:
+            trouble.consequence = True  # it names only the type; its text follows, and often stands before as well
         if kind == "other" and not trouble.wrapper:
             return
         trouble.weak = plain is None
