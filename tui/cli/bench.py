@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tui import __version__
+from tui.cli.bench_prompts import read_prompts
 from tui.cli.context import (
     Exit,
     Fail,
@@ -30,7 +31,7 @@ from tui.cli.context import (
 from tui.cli.duration import Duration
 from tui.core.benchmark import STOPPED_BY_USER, Plan, Point, Progress, Result, Vantage
 from tui.core.benchmark_plan import estimate, powers, single_stream, steps_of
-from tui.core.benchmark_report import csv_of, document, saved_document, saved_name
+from tui.core.benchmark_report import csv_of, document, saved_document, saved_name, too_few
 from tui.settings import Deployment, Settings
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class Positive(click.FloatRange):
 @click.option("--output-tokens", type=positive, metavar="N", help="Tokens of each reply.")
 @click.option("--shared-prefix", type=click.IntRange(min=0), default=0, metavar="N", help="N tokens more that all prompts share.")
 @click.option("--token-ids", is_flag=True, help="Prompts are token ids (completions only) instead of natural text.")
-@click.option("--prompts", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="JSONL, or ShareGPT's JSON.")
+@click.option("--prompts", metavar="FILE", help="JSONL, or ShareGPT's JSON; - reads standard input.")
 @click.option("--model", metavar="M", help="The served model, when there are several.")
 @click.option("--endpoint", type=click.Choice(["chat", "completions"]), help="Default: chat.")
 @click.option("--extra-body", metavar="JSON", help="Fields added to each request.")
@@ -220,18 +221,6 @@ def _limits(words: Sequence[str]) -> dict[str, float]:
     return found
 
 
-def read_prompts(path: str | None, endpoint: str) -> list[dict[str, Any]] | None:
-    """The prompts of a file. Raises click.UsageError naming the file and the line."""
-    if path is None:
-        return None
-    from tui.core.benchmark_prompts import parse_prompts
-
-    try:
-        return parse_prompts(Path(path).read_text(encoding="utf-8"), endpoint)
-    except (OSError, ValueError) as error:
-        raise click.UsageError(f"{path}: {error}") from None
-
-
 # -- running -----------------------------------------------------------------------------------------------------------------------
 
 
@@ -255,6 +244,8 @@ async def _bench(
         try:
             if not options["yes"]:
                 await _ask_first(name, plan, api)
+            if (fewer := too_few(plan)) is not None:
+                click.echo(f"readyroom: {fewer}", err=True)
             result = await _show(benchmarks, plan, prompts, options["as_json"])
         except BenchmarkRunning as error:
             raise Fail(Exit.NEGATIVE, str(error)) from None

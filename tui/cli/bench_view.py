@@ -33,6 +33,11 @@ def duration(seconds: float) -> str:
     return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60:02d} s"
 
 
+WAITING_FIRST_S = 10.0
+WAITING_EVERY_S = 30.0
+"""Without a terminal, a server that does not answer is told of after the first time, and then so often."""
+
+
 class LiveView:
     """Progress on stderr: redrawn in place on a terminal, a line a point otherwise, nothing when quiet."""
 
@@ -41,6 +46,7 @@ class LiveView:
         self._console = Console(stderr=True)
         self._quiet = quiet and not live
         self._points: list[Point] = []
+        self._told_at = WAITING_FIRST_S
         self._live = Live(console=self._console, auto_refresh=False, transient=True) if live else None
 
     def __enter__(self) -> Self:
@@ -54,6 +60,9 @@ class LiveView:
 
     def progress(self, progress: Progress) -> None:
         if self._live is None:
+            if not self._quiet and progress.waiting_s is not None and progress.waiting_s >= self._told_at:
+                self._told_at = progress.waiting_s + WAITING_EVERY_S
+                print(status(progress), file=sys.stderr, flush=True)
             return
         line = Text(status(progress), style="cyan")
         parts = [table(self._points), line] if self._points else [line]
@@ -61,6 +70,7 @@ class LiveView:
 
     def point(self, point: Point) -> None:
         self._points.append(point)
+        self._told_at = WAITING_FIRST_S
         if self._live is None and not self._quiet:
             figures = point.figures
             print(
@@ -88,7 +98,9 @@ def status(progress: Progress) -> str:
     if progress.concurrency:
         words.append(streams(progress.concurrency))
     words.append(progress.stage)
-    if progress.stage != "preparing":
+    if progress.waiting_s is not None:
+        words.append(waiting(progress))
+    elif progress.stage != "preparing":
         done = f"{progress.done}/{progress.planned}" if progress.planned else f"{progress.done}"
         words.append(f"{progress.in_flight} in flight, {done} done" + (f", {progress.failed} failed" if progress.failed else ""))
         words.append(f"{rate(progress.tokens_s)} tok/s")
@@ -96,6 +108,12 @@ def status(progress: Progress) -> str:
         if progress.left_s:
             words.append(f"about {duration(progress.left_s)} left")
     return " · ".join(words)
+
+
+def waiting(progress: Progress) -> str:
+    """`waiting for the first reply, 12 s`."""
+    failed = f"{progress.failed} failed, " if progress.failed else ""
+    return f"{failed}waiting for the first reply, {duration(progress.waiting_s or 0.0)}"
 
 
 def table(points: list[Point] | tuple[Point, ...]) -> Table:

@@ -78,6 +78,8 @@ class Progress:
     tokens_s: float | None = None
     elapsed_s: float = 0.0
     left_s: float | None = None
+    waiting_s: float | None = None
+    """For how long nothing of a reply has come, from the beginning of the stage; None once something did."""
 
 
 @dataclass(frozen=True, slots=True)

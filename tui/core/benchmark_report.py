@@ -27,9 +27,20 @@ BASE_DEVIATIONS = (
 )
 
 
+def too_few(plan: Plan) -> str | None:
+    """Says that there are fewer requests than streams, where it is so."""
+    most = max(plan.concurrency, default=1)
+    if plan.request_rate is not None or plan.requests is None or plan.requests >= most:
+        return None
+    requests = "1 request" if plan.requests == 1 else f"{plan.requests} requests"
+    return f"{most} streams but {requests}: at most {plan.requests} run at once"
+
+
 def notes_of(plan: Plan) -> list[str]:
     """What must be known of the figures of such a plan."""
     notes = []
+    if (fewer := too_few(plan)) is not None:
+        notes.append(fewer)
     if plan.request_rate is None and max(plan.concurrency, default=1) > 1 and not plan.stagger_s:
         notes.append("all streams begin at once, as vLLM's do: TTFT holds that burst (median_ttft_after_burst_ms is without it)")
     if plan.duration_s is not None:
@@ -41,6 +52,16 @@ def notes_of(plan: Plan) -> list[str]:
     if plan.shared_prefix_tokens:
         notes.append(f"all prompts share {plan.shared_prefix_tokens} tokens, as asked: the prefix cache helps")
     return notes
+
+
+def against(expected_tokens_s: float, point: Point) -> dict[str, Any]:
+    """The figures of a single stream that say how it stands to what is expected of one."""
+    found: dict[str, Any] = {"expected_tokens_per_s": expected_tokens_s}
+    measured = point.get("output_throughput")
+    if measured is not None and measured < expected_tokens_s:
+        words = f"slower than expected: {measured:.1f} tok/s in a single stream, {expected_tokens_s:g} are expected"
+        found["warnings"] = [*(point.figures.get("warnings") or ()), words]
+    return found
 
 
 def backend_of(endpoint: str) -> str:

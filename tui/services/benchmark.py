@@ -23,7 +23,7 @@ import platformdirs
 from tui.core.address import secrets_of
 from tui.core.benchmark import STOPPED_BY_USER, Plan, Point, Progress, Result, Vantage
 from tui.core.benchmark_plan import LONGEST, LONGEST_MARGIN, LONGEST_OUTPUT, Step, past_the_knee, steps_of
-from tui.core.benchmark_report import BASE_DEVIATIONS, heading, notes_of
+from tui.core.benchmark_report import BASE_DEVIATIONS, against, heading, notes_of
 from tui.core.benchmark_server import series, server_figures
 from tui.core.benchmark_soak import engine_gpus
 from tui.core.gpu import GpuSample
@@ -35,6 +35,10 @@ from tui.services.session import Session
 from tui.wire.headers import authorized
 
 __all__ = ["BenchmarkRefused", "BenchmarkRunning", "Benchmarks", "Server"]
+
+
+WAITING_S = 1.0
+"""How often it is said that the server has yet to answer at all."""
 
 
 class BenchmarkRunning(Exception):
@@ -54,13 +58,14 @@ class Benchmarks:
         direct: bool = False,
         gpus: Callable[[], GpuSample | None] = lambda: None,
         wanted_gpus: str = "all",
+        expected_tokens_s: float | None = None,
         state: Path | None = None,
         version: str = "",
     ) -> None:
         """`server.url` is as seen from `host`; with `direct`, or without a host, as seen from here. `open_local` makes this machine
         as a host, disconnected. `gpus` gives a sample of the engine's GPUs where the host's can't be sampled for the benchmark
-        itself; `wanted_gpus` are the engine's, as configured. Results are kept below `state`, by default the
-        state directory of XDG."""
+        itself; `wanted_gpus` are the engine's, as configured. A single stream below `expected_tokens_s` is warned
+        of. Results are kept below `state`, by default the state directory of XDG."""
         self._name = name
         self._server = server
         self._host = host
@@ -68,6 +73,7 @@ class Benchmarks:
         self._direct = direct or host is None
         self._gpus = gpus
         self._wanted_gpus = wanted_gpus
+        self._expected_tokens_s = expected_tokens_s
         self._watch: GpuWatch | None = None
         self._state = state if state is not None else platformdirs.user_state_path("readyroom") / "benchmarks"
         self._version = version
@@ -88,6 +94,7 @@ class Benchmarks:
             direct=deployment.direct,
             gpus=lambda: _of_engine(session),
             wanted_gpus=deployment.engines[0].gpus,
+            expected_tokens_s=deployment.expect.tokens_per_s,
             version=version,
         )
 
@@ -123,10 +130,18 @@ class Benchmarks:
                 yield Progress(0, len(steps), steps[0].concurrency, "preparing")
                 if self._host is not None:
                     self._watch = await stack.enter_async_context(GpuWatch(self._host, self._wanted_gpus))
+                starting = asyncio.create_task(self._start(plan, list(prompts) if prompts is not None else None, stack))
                 try:
-                    generator = await self._start(plan, list(prompts) if prompts is not None else None, stack)
+                    while not (await asyncio.wait([starting], timeout=WAITING_S))[0]:
+                        waited = time.time() - run.at
+                        yield Progress(0, len(steps), steps[0].concurrency, "preparing", elapsed_s=waited, waiting_s=waited)
+                    generator = starting.result()
                 except BenchmarkRefused as error:
                     raise BenchmarkRefused(error.kind, hide(error.cause, self._secrets(plan)), error.advice) from None
+                finally:
+                    if not starting.done():
+                        starting.cancel()
+                        await asyncio.wait([starting])
                 self._generator = generator
                 run.begin(generator)
                 try:
@@ -197,6 +212,8 @@ class Benchmarks:
             point = _point(plan, generator.model, step, measured, drawn.end(), self._secrets(plan))
             if measured.stopped:
                 point.figures["cut"] = True  # whole-run figures of a point that was cut hold time without its tokens
+            elif self._expected_tokens_s is not None and step.concurrency == 1 and step.label != LONGEST:
+                point.figures.update(against(self._expected_tokens_s, point))
             run.points.append(point)
             yield point
             if measured.stopped:
@@ -288,7 +305,7 @@ class _Run:
         self.notes: list[str] = []
         self.stopped: str | None = None
         self.kept = False
-        self._at = at
+        self.at = at
         self._model = plan.model or ""
         self._vantage = plan.vantage or Vantage.HOST
 
@@ -312,7 +329,7 @@ class _Run:
             points=tuple(self.points),
             deviations=(*BASE_DEVIATIONS, *self.notes),
             stopped=self.stopped,
-            started_at=self._at,
+            started_at=self.at,
         )
 
 
@@ -372,6 +389,7 @@ def _progress(frame: dict[str, Any], number: int, points: int, step: Step) -> Pr
         tokens_s=frame.get("chunks_s"),
         elapsed_s=elapsed,
         left_s=left,
+        waiting_s=elapsed if frame.get("chunks") == 0 and not done else None,
     )
 
 

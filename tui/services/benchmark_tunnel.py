@@ -320,5 +320,6 @@ class _Run:
             "done": len(self.records) - len(self._streams) - sum(bool(record.kind) for record in self.records),
             "failed": sum(bool(record.kind) for record in self.records),
             "elapsed_s": elapsed,
+            "chunks": chunks,
             "chunks_s": chunks / elapsed if elapsed > 0 else None,
         }

@@ -101,7 +101,9 @@ class BenchPane(Figure, can_focus=True):
             kept[-1] = line(kept[-1].truncate(max(1, width - more.cell_length), ellipsis=True), more)
         above: list[Content] = []
         if height >= 14:
-            above += [Content("")] * airy + hero(points, self.previous, self.running, width) + [Content("")] * airy
+            several = self.plan is None or len(self.plan.concurrency) > 1 or self.plan.concurrency != (1,)
+            figures = hero(points, self.previous, self.running, width, several=several)
+            above += [Content("")] * airy + figures + [Content("")] * airy
         if self.running:
             now = progress_line(self.progress, width) if self.progress else line(("◐ ", BP), label("preparing"))
             above += [now, *[Content("")] * airy]

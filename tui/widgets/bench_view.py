@@ -14,6 +14,9 @@ from tui.widgets.numbers import change, clock, three, whole
 from tui.widgets.sweep import TTFT_LIMIT_MS
 
 VANTAGES = {Vantage.HOST: "on the host", Vantage.DIRECT: "from here", Vantage.TUNNEL: "from here, through the link"}
+WAITING_S = 2.0
+"""A first reply that takes longer is waited for in words."""
+
 SPREAD = (
     ("TTFT ms", "ttft_ms"),
     ("TPOT ms", "tpot_ms"),
@@ -46,11 +49,11 @@ def single_of(points: Sequence[Point]) -> Point | None:
     return next((point for point in measured(points) if point.concurrency == 1), None)
 
 
-def hero(points: Sequence[Point], previous: Result | None, running: bool, width: int) -> list[Content]:
-    """Five lines: peak, single stream with its change, the most streams within the TTFT limit."""
+def hero(points: Sequence[Point], previous: Result | None, running: bool, width: int, *, several: bool = True) -> list[Content]:
+    """Five lines: peak, single stream with its change, the most streams within the TTFT limit. `several`: points are planned."""
     known = [(rate, point) for point in measured(points) if (rate := point.get("output_throughput")) is not None]
     cells: list[tuple[str, str, Content, str]] = []
-    if len(known) > 1 or (running and not (known and known[0][1].concurrency == 1)):
+    if len(known) > 1 or (running and several and not (known and known[0][1].concurrency == 1)):
         most, at = max(known, key=lambda one: one[0]) if known else (None, None)
         foot = line(label("tok/s at "), (str(at.concurrency), B), label(" streams")) if at is not None else line(label("tok/s"))
         cells.append(("peak so far" if running else "peak", _figure(most), foot, BP))
@@ -95,6 +98,11 @@ def progress_line(progress: Progress, width: int) -> Content:
     left: list[Part] = [("◐ ", BP), (f"{progress.concurrency:,} stream{'s' if progress.concurrency != 1 else ''}", B)]
     if progress.stage and progress.stage != "measuring":
         left.append(label(f"  {progress.stage}"))
+    if progress.waiting_s is not None and progress.waiting_s >= WAITING_S:
+        if progress.failed:
+            left.append((f"  ✗ {progress.failed:,} failed", BE))
+        told = line(*left, label(f"  waiting for the first reply, {clock(progress.waiting_s)}"))
+        return told if told.cell_length <= width else line(*left, label(f"  no reply, {clock(progress.waiting_s)}"))
     done = f"{progress.done:,} of {progress.planned:,} requests" if progress.planned else f"{progress.done:,} requests"
     left.append(label(f"  {done}"))
     if progress.failed:

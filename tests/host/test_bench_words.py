@@ -1,0 +1,158 @@
+"""What `readyroom bench` says of itself: prompts it can't take, fewer requests than streams, a server that keeps it waiting."""
+
+import json
+import os
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+from scripted_server import Exchange, scripted
+from test_bench_command import COMMAND, bench, environment, good
+
+from tui.cli.bench_prompts import PROMPTS_LIMIT
+from tui.cli.bench_view import status
+from tui.core.benchmark import Plan, Point, Progress, Result, Vantage
+from tui.core.benchmark_report import against, notes_of
+from tui.host.local import LocalHost
+from tui.services.benchmark import Benchmarks, Server
+from tui.widgets.bench_view import hero, progress_line, remarks
+
+SHORT = ("--requests", "2", "--input-tokens", "16", "--output-tokens", "3")
+
+
+def large(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(PROMPTS_LIMIT + 1)
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda path: path.symlink_to("/dev/zero"), "is no regular file; - reads standard input"),
+        (os.mkfifo, "is no regular file"),
+        (Path.mkdir, "is no regular file"),
+        (lambda path: None, "No such file"),
+        (large, "is larger than 64 MiB"),
+        (lambda path: path.write_bytes(b"\xff\xfe{"), "is no UTF-8 text (byte 0)"),
+        (lambda path: path.write_text('{"prompt": "a"}\n{]\n'), "line 2 is no JSON"),
+    ],
+    ids=["device", "pipe", "directory", "missing", "large", "binary", "broken"],
+)
+def test_prompts_that_can_not_be_taken(tmp_path: Path, make: object, why: str) -> None:
+    path = tmp_path / "prompts"
+    make(path)  # type: ignore[operator]
+    done = bench(tmp_path, "--base-url", "http://127.0.0.1:9", "--prompts", str(path))
+    assert done.returncode == 2
+    assert why in " ".join(done.stderr.split())
+
+
+def test_prompts_of_standard_input(tmp_path: Path) -> None:
+    seen: set[str] = set()
+
+    def script(exchange: Exchange) -> None:
+        seen.add(exchange.body["messages"][0]["content"])
+        exchange.reply()
+
+    with scripted(script) as server:
+        words = [*COMMAND, "--base-url", server.url, "--prompts", "-", *SHORT, "--json"]
+        given = '{"prompt": "one"}\n{"prompt": "two"}\n'
+        done = subprocess.run(words, input=given, env=environment(tmp_path), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert seen == {"one", "two"}
+
+
+@pytest.mark.parametrize(
+    ("plan", "said"),
+    [
+        (Plan(concurrency=(1, 64), requests=8), "64 streams but 8 requests: at most 8 run at once"),
+        (Plan(concurrency=(2,), requests=1), "2 streams but 1 request: at most 1 run at once"),
+        (Plan(concurrency=(8,), requests=8), None),
+        (Plan(concurrency=(8,)), None),
+        (Plan(kind="rate", request_rate=1.0, requests=4, concurrency=(8,)), None),
+    ],
+)
+def test_fewer_requests_than_streams(plan: Plan, said: str | None) -> None:
+    assert [note for note in notes_of(plan) if "streams but" in note] == ([said] if said else [])
+
+
+def test_fewer_requests_than_streams_are_told_before_and_after(tmp_path: Path) -> None:
+    with scripted(good) as server:
+        done = bench(tmp_path, "--base-url", server.url, "--concurrency", "4", *SHORT, "--json")
+    said = "4 streams but 2 requests: at most 2 run at once"
+    assert said in done.stderr
+    assert said in json.loads(done.stdout)["deviations"]
+
+
+async def test_a_server_that_keeps_it_waiting_is_told_of(tmp_path: Path) -> None:
+    """At every stage in which nothing came yet: while it gets to know the server, in the warm-up, in the measured run."""
+    go = threading.Event()
+
+    def slow(exchange: Exchange) -> None:
+        go.wait(20)
+        exchange.reply()
+
+    waited: dict[str, float] = {}
+    with scripted(slow) as server:
+
+        def late(exchange: Exchange) -> None:
+            go.wait(20)
+            server.single(exchange)
+
+        server.answer = late
+        benchmarks = Benchmarks("box", Server(server.url), host=None, open_local=LocalHost, state=tmp_path)
+        async for item in benchmarks.run(Plan(concurrency=(1,), requests=1, input_tokens=16, output_tokens=3)):
+            if isinstance(item, Progress) and item.waiting_s is not None:
+                waited[item.stage] = item.waiting_s
+                if item.stage == "preparing" or item.waiting_s > 0.5:
+                    go.set()
+            elif isinstance(item, Progress) and item.stage == "preparing":
+                continue
+            elif isinstance(item, Result):
+                assert item.points[0].figures["completed"] == 1
+    assert waited["preparing"] >= 1.0
+
+
+def test_the_words_of_waiting() -> None:
+    progress = Progress(0, 1, 4, "warm-up", 4, waiting_s=12.4)
+    assert "waiting for the first reply, 12 s" in status(progress)
+    assert "tok/s" not in status(progress)
+    assert "waiting for the first reply, 0:12" in progress_line(progress, 100).plain
+    failed = Progress(0, 1, 4, "measuring", 4, failed=3, waiting_s=2.0)
+    assert "3 failed, waiting for the first reply, 2 s" in status(failed)
+
+
+def point(rate: float | None, concurrency: int = 1) -> Point:
+    return Point(concurrency, {"output_throughput": rate, "warnings": ["too short for its p99"], "request_rate": "inf"})
+
+
+def test_a_single_stream_below_what_is_expected() -> None:
+    found = against(80.0, point(61.23))
+    assert found["expected_tokens_per_s"] == 80.0
+    words = "slower than expected: 61.2 tok/s in a single stream, 80 are expected"
+    assert found["warnings"] == ["too short for its p99", words]
+    assert "warnings" not in against(80.0, point(80.0))
+    assert "warnings" not in against(80.0, point(None))
+    slow = Point(1, {"output_throughput": 61.23, **found})
+    result = Result("x", "m", Vantage.HOST, Plan(), (slow,))
+    assert any(words in line.plain for line in remarks(result, (slow,), None))
+
+
+def test_the_command_says_that_a_stream_is_slower_than_configured(tmp_path: Path) -> None:
+    with scripted(good) as server:
+        config = tmp_path / "config.toml"
+        config.write_text(
+            f'[deployments.box]\napi = "{server.url}"\n[[deployments.box.engines]]\nhost = "local"\nlog = "none"\n'
+            "[deployments.box.expect]\ntokens_per_s = 1e9\n"
+        )
+        done = bench(tmp_path, "box", "--config", str(config), *SHORT)
+        both = bench(tmp_path, "box", "--config", str(config), *SHORT, "--concurrency", "2", "--json")
+    assert "slower than expected" in done.stdout
+    assert "slower than expected" not in both.stdout
+
+
+def test_a_single_stream_shows_no_peak_while_it_runs() -> None:
+    shown = "\n".join(line.plain for line in hero((), None, True, 120, several=False))
+    assert "single stream" in shown
+    assert "peak" not in shown
+    assert "peak so far" in "\n".join(line.plain for line in hero((), None, True, 120))
