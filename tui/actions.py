@@ -65,6 +65,17 @@ ACTIONS: tuple[Action, ...] = (
         needs="typing",
     ),
     Action(
+        "type",
+        "enter",
+        "enter",
+        "type",
+        "Into the prompt, where keys are commands; esc leaves it",
+        "Chat",
+        frozenset({"chat"}),
+        palette=False,
+        needs="prompt",
+    ),
+    Action(
         "leave",
         "escape",
         "esc",
@@ -109,7 +120,7 @@ ACTIONS: tuple[Action, ...] = (
         "retry", "r", "r", "try now", "Try to connect now, not at the end of the wait", "Connection", EVERYWHERE, needs="offline"
     ),
     Action("find", "slash", "/", "find", "Filter the log by a text; esc clears", "Log", frozenset({"load", "log"})),
-    Action("follow", "f", "f", "follow", "Follow the log's end, or hold it still", "Log", frozenset({"log"})),
+    Action("follow", "f", "f", "follow", "Follow the log's end, or hold it still", "Log", frozenset({"log"}), needs="log"),
     Action(
         "smoke", "f5", "f5", "smoke", "Send the smoke prompts and judge the replies", "Tests", frozenset({"chat"}), needs="ready"
     ),
@@ -235,6 +246,8 @@ ACTIONS: tuple[Action, ...] = (
     Action("quit", "q", "q", "quit", "Leave; nothing on the host changes", "Screen", EVERYWHERE),
 )
 BY_ID = {action.id: action for action in ACTIONS}
+BY_CALL = {action.action: action for action in ACTIONS if action.bound}
+"""By what a key or the palette calls."""
 PRINTABLE = frozenset({"slash", "question_mark"})
 
 

@@ -3,17 +3,18 @@
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import on, work
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
-from textual.events import Event, Key
+from textual.dom import DOMNode
+from textual.events import Event, InputEvent, Key
 from textual.screen import Screen
 
 from tui import themes
-from tui.actions import ACTIONS, Action
+from tui.actions import ACTIONS, BY_CALL, Action
 from tui.core.deployment import DeploymentState
 from tui.core.gpu import Gpu
 from tui.fleet_work import FleetWork
@@ -22,15 +23,19 @@ from tui.model_work import ModelWork
 from tui.record_work import RecordWork
 from tui.screens.asking import Asked, ScreenAsker
 from tui.screens.main import MainScreen
+from tui.screens.obstacles import obstacle
 from tui.settings import Settings
 from tui.widgets.failure import title
 
 if TYPE_CHECKING:
+    from textual.actions import ActionParseResult
+
     from tui.record.store import Record
     from tui.services.fleet import Fleet
     from tui.services.session import Session
 
 QUIT_AGAIN_S = 3.0
+WORD_S = 4.0
 REWRITE_S = 0.4
 
 
@@ -102,6 +107,8 @@ class ControlRoom(ModelWork, RecordWork, FleetWork, inherit_bindings=False):
             self.install_screen(self.overview, "overview")
 
     async def on_event(self, event: Event) -> None:
+        if isinstance(event, InputEvent) and (self._exit or not self.screen_stack):
+            return  # typed on the way out: there is no screen any more that it could be meant for
         if isinstance(event, Key):
             self.last_key_at = time.monotonic()
         await super().on_event(event)
@@ -132,6 +139,41 @@ class ControlRoom(ModelWork, RecordWork, FleetWork, inherit_bindings=False):
 
     # -- actions -------------------------------------------------------------------------------------------------------------------
 
+    async def run_action(
+        self,
+        action: "str | ActionParseResult",
+        default_namespace: DOMNode | None = None,
+        namespaces: Mapping[str, DOMNode] | None = None,
+    ) -> bool:
+        """Does what a key asks for, or says why it can't be done now."""
+        one = BY_CALL.get(action) if isinstance(action, str) and default_namespace is self.main else None
+        why = obstacle(self.main, one) if one is not None and self.main.furnished else None
+        if why is None:
+            return await super().run_action(action, default_namespace, namespaces)
+        if why:
+            self.say(why)
+        return True
+
+    def say(self, what: str) -> None:
+        """A word on a key that was pressed; the next one takes its place."""
+        self.clear_notifications()
+        self.notify(what, markup=False, timeout=WORD_S)
+
+    async def action_quit(self) -> None:
+        """Leaves; where a benchmark would be lost, after a question."""
+        running = next((one for one in self.mains.values() if one.benching), None)
+        if running is None:
+            self.exit()
+        elif not self.screen.is_modal:
+            self._ask_to_quit(running)
+
+    @work(group="ask")
+    async def _ask_to_quit(self, main: MainScreen) -> None:
+        from tui.screens.dialogs import ConfirmDialog
+
+        if await self.push_screen_wait(ConfirmDialog("A benchmark is running", main.lost_by_leaving(), "leave, and lose it")):
+            self.exit()
+
     def action_retry(self) -> None:
         self.session.retry()
 
@@ -156,6 +198,13 @@ class ControlRoom(ModelWork, RecordWork, FleetWork, inherit_bindings=False):
 
     def action_commands(self) -> None:
         self.action_command_palette()
+
+    def action_command_palette(self) -> None:
+        """Opens the palette; not over a dialog, which is answered first, nor on the way out."""
+        if not self.screen.is_modal and not self._exit:
+            from tui.screens.palette import Palette
+
+            self.push_screen(Palette())
 
     async def action_interrupt(self) -> None:
         """The first ctrl+c says how to leave, the second leaves."""

@@ -12,6 +12,7 @@ from textual.app import App
 from textual.worker import Worker
 
 from tui import __version__
+from tui.core.counted import counted
 from tui.messages import (
     BenchmarkRequested,
     BenchmarkStopped,
@@ -197,7 +198,7 @@ class ModelWork(App[str | None], inherit_bindings=False):
         from tui.screens.dialogs import ConfirmDialog
 
         cost = estimate(plan)
-        whose = "1 request of others" if others == 1 else f"{others:.0f} requests of others"
+        whose = f"{counted(others, 'request')} of others"
         question = (
             f"The server works on {whose} now. A benchmark slows them down, and they distort it. "
             f"It takes about {clock(cost.seconds)} and {cost.tokens:,} tokens."

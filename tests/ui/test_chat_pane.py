@@ -20,9 +20,10 @@ from tui.messages import (
     SystemPromptChanged,
     TextCopied,
 )
-from tui.widgets.chat_pane import ChatPane, Turns, why_not
+from tui.widgets.chat_pane import ChatPane, Turns
 from tui.widgets.prompt import Prompt
 from tui.widgets.turn_view import TurnView
+from tui.widgets.why_not import why_not
 
 DONE = Turn(
     "Which is larger?",
@@ -238,7 +239,7 @@ async def test_errors_and_notes_stand_in_the_pane() -> None:
     ("state", "words"),
     [
         ({"load": LoadState(lines=5, phase=Phase.LOADING, shards=Loader("model", 14, 64))}, "shard 14 of 64"),
-        ({"load": LoadState(lines=5, phase=Phase.KV_CACHE)}, "kv cache"),
+        ({"load": LoadState(lines=5, phase=Phase.KV_CACHE)}, "KV cache"),
         ({"load": LoadState(lines=5, phase=Phase.STOPPED)}, "stopped"),
         ({"connection": ConnectionState(Link.LOST, cause="no answer to 3 keepalives")}, "keepalives"),
         ({"api": ApiStatus(reach=Reach.ERROR, error="502 Bad Gateway")}, "502"),

@@ -117,7 +117,10 @@ async def test_a_lost_link_keeps_the_figures_and_counts_down() -> None:
 async def test_keys_typed_into_the_prompt_are_text() -> None:
     app, _ = room(scene("ready"))
     async with app.run_test(size=(120, 35)) as pilot:
-        await until(pilot, lambda: app.main.tab == "chat" and app.main.typing)
+        await until(pilot, lambda: app.main.tab == "chat")
+        await shows(pilot, "enter: type here")
+        await pilot.press("enter")
+        await until(pilot, lambda: app.main.typing)
         await pilot.press("q", "1", "question_mark", "slash")
         assert app.main.query_one("#prompt").text == "q1?/"  # type: ignore[attr-defined]
         await pilot.press("escape", "1")

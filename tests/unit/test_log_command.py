@@ -146,7 +146,7 @@ def test_the_report_says_the_verdict_first_and_what_took_how_long() -> None:
     first, *rest = text.splitlines()
     assert first == "✓ ready after 11 min 44 s"
     assert any("loading" in row and "8 min 10 s" in row and "64 of 64 shards" in row for row in rest)
-    assert any("longest silences" in row and "61 s in post loading" in row for row in rest)
+    assert any("longest silences" in row and "61 s in post-load" in row for row in rest)
     assert any("vLLM 0.32.0 · moonshotai/Kimi-K2.5" in row for row in rest)
 
 

@@ -13,6 +13,7 @@ from rich.text import Text
 from tui.core.benchmark import Plan, Point, Progress, Result
 from tui.core.benchmark_report import MEANINGS, drift
 from tui.core.benchmark_soak import soak_words
+from tui.core.counted import counted
 from tui.wire.metrics import P99_SAMPLES
 
 DASH = "—"
@@ -82,7 +83,7 @@ class LiveView:
 
 
 def streams(count: int) -> str:
-    return f"{count} stream" if count == 1 else f"{count} streams"
+    return counted(count, "stream")
 
 
 def who(point: Point) -> str:

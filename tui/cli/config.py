@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from tui.cli.context import Exit, Fail, config_path_option, settings_of
+from tui.core.counted import counted
 from tui.settings import redacted, settings_path
 
 
@@ -31,11 +32,11 @@ def check(named: Path | None, file: Path | None) -> None:
     settings = settings_of(file)
     problems = [f"{path}: {one}" for one in key_problems(settings.keys)]
     if problems:
-        raise Fail(Exit.USAGE, "\n".join([f"the configuration has {len(problems)} problem(s):", *problems]))
+        raise Fail(Exit.USAGE, "\n".join([f"the configuration has {counted(len(problems), 'problem')}:", *problems]))
     if not path.exists():
         click.echo(f"{path}: not there; the defaults are in use")
     else:
-        click.echo(f"{path}: ok, {len(settings.deployments)} deployment(s): {', '.join(settings.deployments) or 'none'}")
+        click.echo(f"{path}: ok, {counted(len(settings.deployments), 'deployment')}: {', '.join(settings.deployments) or 'none'}")
 
 
 @config.command()

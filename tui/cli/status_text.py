@@ -3,9 +3,11 @@
 from collections.abc import Collection, Iterator
 
 from tui.core.deployment import DeploymentState, HostSeen, Status, status_of
+from tui.core.durations import clock
 from tui.core.gpu import Gpu, GpuSample
 from tui.core.gpu_health import headroom, health, uniformity
 from tui.core.gpu_others import leftovers
+from tui.core.logs.phase_names import name_of
 from tui.core.text import clean
 
 UNKNOWN = "—"
@@ -60,7 +62,7 @@ def _headline(state: DeploymentState, word: str) -> str:
     if word == Status.LOADING and load is not None:
         share = f" {load.shards.done:g}/{load.shards.total:g} shards" if load.shards else ""
         eta = f", ready in about {duration(outlook.ready_eta_s)}" if outlook.ready_eta_s is not None else ""
-        return f": {load.phase.value}{share}{eta}"
+        return f": {name_of(load.phase)}{share}{eta}"
     if word == Status.READY and state.api.models:
         return ": " + ", ".join(model.id for model in state.api.models)
     return ""
@@ -71,9 +73,8 @@ def _load_lines(state: DeploymentState) -> Iterator[str]:
     if load is None or not load.lines:
         return
     what = " ".join(part for part in (load.engine, load.version, load.model) if part)
-    yield _row(
-        "load", f"{what or UNKNOWN}  {load.phase.value}  {outlook.verdict.value}{f': {outlook.reason}' if outlook.reason else ''}"
-    )
+    why = f": {outlook.reason}" if outlook.reason else ""
+    yield _row("load", f"{what or UNKNOWN}  {name_of(load.phase)}  {outlook.verdict.value}{why}")
     if load.shards is not None and not load.ready:
         eta = f", {duration(outlook.shards_eta_s)} left" if outlook.shards_eta_s is not None else ""
         rate = f" at {outlook.s_per_shard:.1f} s each" if outlook.s_per_shard is not None else ""
@@ -146,8 +147,4 @@ def duration(seconds: float | None) -> str:
     if seconds is None:
         return UNKNOWN
     whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    return f"{whole} s" if whole < 60 else clock(seconds)

@@ -12,6 +12,7 @@ import click
 from tui.cli.status_text import duration
 from tui.core.connection import Link
 from tui.core.deployment import DeploymentState, Status, status_of
+from tui.core.logs.phase_names import name_of
 from tui.core.text import clean
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def where(state: DeploymentState) -> str:
         return f"{state.connection.link.value}{f' ({state.connection.cause})' if state.connection.cause else ''}"
     if word in (Status.LOADING, Status.FAILED) and load is not None and load.lines:
         shards = f" {load.shards.done:g}/{load.shards.total:g}" if load.shards and load.shards.done < load.shards.total else ""
-        return f"{load.phase.value.replace('_', ' ')}{shards}"
+        return f"{name_of(load.phase)}{shards}"
     if word == Status.WAITING:
         return "waiting for a server to start"
     return word

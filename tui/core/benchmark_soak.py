@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from tui.core.benchmark import Point, Result
+from tui.core.counted import counted
 from tui.core.gpu import Gpu, GpuSample
 
 SLICE_S = 120.0
@@ -54,7 +55,7 @@ def soak_words(result: Result) -> str:
     length = f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
     failed = _sum(points, "failed")
     words = [
-        f"observed for {length}: {_sum(points, 'completed'):,.0f} requests completed, "
+        f"observed for {length}: {counted(_sum(points, 'completed'), 'request')} completed, "
         + (f"{failed:,.0f} failed" if failed else "none failed")
     ]
     longest = [point for point in points if point.figures.get("repeat") == "longest prompt"]
@@ -62,7 +63,7 @@ def soak_words(result: Result) -> str:
         tokens = longest[0].get("total_input_tokens")
         done = longest[0].get("completed") or 0
         if done:
-            words.append(f"{done:.0f} prompts of about {(tokens or 0) / done:,.0f} tokens among them")
+            words.append(f"{counted(done, 'prompt')} of about {(tokens or 0) / done:,.0f} tokens among them")
         else:
             words.append("no prompt near the longest length was answered")
     kv = _peak(points, "server_peak_kv_cache")

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from tui.core.counted import counted
+
 
 class Grade(StrEnum):
     OK = "ok"
@@ -29,7 +31,10 @@ def shm_check(total_mib: float | None, gpus: int) -> Check:
     size = f"{total_mib / 1024:.1f} GiB" if total_mib >= 1024 else f"{total_mib:.0f} MiB"
     if total_mib < 1024 and gpus > 1:
         return Check(
-            "/dev/shm", Grade.FAIL, f"{size} for {gpus} GPUs: NCCL fails for want of it", "docker run --ipc=host or --shm-size=16g"
+            "/dev/shm",
+            Grade.FAIL,
+            f"{size} for {counted(gpus, 'GPU')}: NCCL fails for want of it",
+            "docker run --ipc=host or --shm-size=16g",
         )
     if total_mib < 1024:
         return Check("/dev/shm", Grade.WARN, f"{size}: enough for one GPU only", "docker run --ipc=host or --shm-size=16g")

@@ -2,6 +2,8 @@
 
 from msgspec import Struct
 
+from tui.core.counted import counted
+
 
 class Expected(Struct, frozen=True):
     """None is "nothing is expected". `headroom_mib` is the least free memory on any GPU while it serves."""
@@ -17,7 +19,7 @@ class Expected(Struct, frozen=True):
         """In one line; empty where nothing is expected."""
         parts = []
         if self.gpus is not None:
-            parts.append(f"{self.gpus} GPUs")
+            parts.append(counted(self.gpus, "GPU"))
         if self.load_minutes is not None:
             parts.append(f"ready in {self.load_minutes:g} min")
         if self.seconds_per_shard is not None:

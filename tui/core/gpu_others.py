@@ -7,6 +7,7 @@ any more, but then whatever is still held is not its: other people's processes, 
 from collections.abc import Sequence
 from typing import Final
 
+from tui.core.counted import counted
 from tui.core.deployment import DeploymentState
 from tui.core.gpu import Gpu, GpuProcess
 from tui.core.gpu_health import IN_USE_SHARE
@@ -102,5 +103,5 @@ def what_to_do(state: DeploymentState) -> list[str]:
     if len(free) >= needed:
         steps.append(f"or start on free ones: CUDA_VISIBLE_DEVICES={','.join(map(str, free[:needed]))}")
     elif load is not None and load.tensor_parallel is not None:
-        steps.append(f"or start on another host: {needed} GPUs needed, {len(free)} free here")
+        steps.append(f"or start on another host: {counted(needed, 'GPU')} needed, {len(free)} free here")
     return steps

@@ -7,6 +7,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from tui.core.durations import clock
+from tui.core.logs.phase_names import name_of
 from tui.core.text import clean
 from tui.record.store import Run, benchmark_of
 
@@ -93,12 +95,12 @@ def _load(run: Run) -> Iterator[str]:
         yield f"- {name}: {_escaped(str(value)) if value else '—'}"
     yield from ("", "| phase | took |", "| --- | --: |")
     for name, seconds in document.get("phases", ()):
-        yield f"| {_escaped(str(name).replace('_', ' '))} | {_seconds(seconds)} |"
+        yield f"| {_escaped(name_of(str(name)))} | {_seconds(seconds)} |"
     failure = document.get("failure")
     if failure:
         yield from (
             "",
-            f"**Failed in {failure['phase']} ({failure['kind']}):** {_escaped(failure['cause'])}",
+            f"**Failed in {name_of(failure['phase'])} ({failure['kind']}):** {_escaped(failure['cause'])}",
             "",
             _escaped(failure["advice"]),
         )
@@ -119,7 +121,7 @@ def _number(value: Any, form: str) -> str:
 def _seconds(value: Any) -> str:
     if not isinstance(value, int | float):
         return "—"
-    return str(datetime.timedelta(seconds=round(value)))
+    return clock(value)
 
 
 def _escaped(text: str) -> str:

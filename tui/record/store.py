@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
+from tui.core.durations import clock
 from tui.core.logs.state import LoadState, PastLoad, Phase
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class Record:
         title = (
             f"failed: {load.failure.kind}"
             if load.failure
-            else f"ready after {_clock(total) if isinstance(total, float | int) else '—'}"
+            else f"ready after {clock(total) if isinstance(total, float | int) else '—'}"
         )
         with self._one_at_a_time:
             for run in self.runs(kind="load", deployment=deployment):
@@ -262,8 +263,3 @@ def benchmark_of(run: Run) -> "Result":
         )
     except (KeyError, TypeError, ValueError) as error:
         raise RecordError(f"run {run.id} can't be read: {error}") from error
-
-
-def _clock(seconds: float) -> str:
-    whole = int(seconds)
-    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}" if whole >= 3600 else f"{whole // 60}:{whole % 60:02}"

@@ -7,12 +7,12 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.reactive import var
-from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
 from tui.actions import Action, groups, shown_key
 from tui.core.deployment import ServerSeen
 from tui.core.gpu import Gpu
+from tui.screens.modal import Modal
 from tui.widgets.figures import BP, B, E, W, label, line, rows, short
 from tui.widgets.gpu_facts import gpu_facts
 
@@ -34,9 +34,10 @@ STYLE = """
 """
 
 
-class HostKeyDialog(ModalScreen[bool]):
+class HostKeyDialog(Modal[bool]):
     """An unknown host key: the user compares the fingerprint, and accepts or refuses. Refusing is the default."""
 
+    AUTO_FOCUS = "#refuse"
     DEFAULT_CSS = STYLE.format(name="HostKeyDialog")
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "refuse", "refuse"),
@@ -64,9 +65,6 @@ class HostKeyDialog(ModalScreen[bool]):
                 yield Button(Content("r refuse"), id="refuse")
                 yield Button(Content("a accept"), id="accept")
 
-    def on_mount(self) -> None:
-        self.query_one("#refuse").focus()
-
     def on_button_pressed(self, event: Button.Pressed) -> None:
         self.dismiss(event.button.id == "accept")
 
@@ -77,7 +75,7 @@ class HostKeyDialog(ModalScreen[bool]):
         self.dismiss(False)
 
 
-class SecretDialog(ModalScreen[str | None]):
+class SecretDialog(Modal[str | None]):
     """A passphrase, password or one-time code; the answer goes to the login and is kept nowhere."""
 
     DEFAULT_CSS = STYLE.format(name="SecretDialog")
@@ -101,9 +99,10 @@ class SecretDialog(ModalScreen[str | None]):
         self.dismiss(None)
 
 
-class ConfirmDialog(ModalScreen[bool]):
+class ConfirmDialog(Modal[bool]):
     """A question with a consequence; no is the default."""
 
+    AUTO_FOCUS = "#no"
     DEFAULT_CSS = STYLE.format(name="ConfirmDialog")
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,n", "answer(False)", "no"), Binding("y", "answer(True)", "yes")]
 
@@ -119,9 +118,6 @@ class ConfirmDialog(ModalScreen[bool]):
                 yield Button(Content("n cancel"), id="no")
                 yield Button(Content(f"y {self.yes}"), id="yes")
 
-    def on_mount(self) -> None:
-        self.query_one("#no").focus()
-
     def on_button_pressed(self, event: Button.Pressed) -> None:
         self.dismiss(event.button.id == "yes")
 
@@ -129,7 +125,7 @@ class ConfirmDialog(ModalScreen[bool]):
         self.dismiss(answer)
 
 
-class ServerDialog(ModalScreen[int | None]):
+class ServerDialog(Modal[int | None]):
     """Which of the servers of a host is meant; answers with its pid."""
 
     DEFAULT_CSS = (
@@ -156,9 +152,6 @@ class ServerDialog(ModalScreen[int | None]):
                 options.append(line(here, (f"{one.engine} {short(one.model or 'model unknown', 36)}", B), told))
             yield OptionList(*options)
 
-    def on_mount(self) -> None:
-        self.query_one("OptionList").focus()
-
     def on_option_list_option_selected(self, event: "OptionList.OptionSelected") -> None:
         self.dismiss(self.servers[event.option_index].pid)
 
@@ -166,7 +159,7 @@ class ServerDialog(ModalScreen[int | None]):
         self.dismiss(None)
 
 
-class NameDialog(ModalScreen[str | None]):
+class NameDialog(Modal[str | None]):
     """Under which name something is kept; the proposed one is there already."""
 
     DEFAULT_CSS = STYLE.format(name="NameDialog")
@@ -191,7 +184,7 @@ class NameDialog(ModalScreen[str | None]):
         self.dismiss(None)
 
 
-class GpuDialog(ModalScreen[None]):
+class GpuDialog(Modal[None]):
     """One GPU in full, as it is now."""
 
     DEFAULT_CSS = STYLE.format(name="GpuDialog") + "GpuDialog VerticalScroll { height: auto; max-height: 80vh; }"
@@ -211,20 +204,18 @@ class GpuDialog(ModalScreen[None]):
             with VerticalScroll():
                 yield Static(self._told())
 
-    def on_mount(self) -> None:
-        self.query_one(VerticalScroll).focus()
-
     def _told(self) -> Content:
         return rows(*gpu_facts(self.gpu, 68))
 
     def watch_gpu(self) -> None:
-        self.query_one(Static).update(self._told())
+        for shown in self.query(Static):
+            shown.update(self._told())
 
     def action_close(self) -> None:
         self.dismiss()
 
 
-class HelpDialog(ModalScreen[None]):
+class HelpDialog(Modal[None]):
     """Every key, from the one table of actions."""
 
     DEFAULT_CSS = (
@@ -265,9 +256,6 @@ class HelpDialog(ModalScreen[None]):
             box.border_subtitle = "esc closes"
             with VerticalScroll():
                 yield Static(self.told())
-
-    def on_mount(self) -> None:
-        self.query_one(VerticalScroll).focus()
 
     def action_close(self) -> None:
         self.dismiss()

@@ -10,13 +10,13 @@ from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.events import Resize
 from textual.reactive import var
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from tui.core.deployment import DeploymentState
 from tui.core.logs.report_text import Row, lines
 from tui.core.logs.report_text import plain as as_text
 from tui.messages import ReportRequested, TextCopied
+from tui.screens.modal import Modal
 from tui.widgets.figure import NOTHING
 from tui.widgets.figures import BE, BG, BP, BW, QUIET, label, line, rows
 from tui.widgets.ink import plain, sixteen
@@ -65,7 +65,7 @@ def drawn(report: tuple[Row, ...], width: int) -> Content:
     return rows(*out)
 
 
-class LoadReport(ModalScreen[None]):
+class LoadReport(Modal[None]):
     """Over the whole screen; it goes on with the load while it is open."""
 
     DEFAULT_CSS = """
@@ -99,11 +99,9 @@ class LoadReport(ModalScreen[None]):
                 yield Static()
 
     def on_mount(self) -> None:
-        if self.app.has_class("-ascii"):
-            box = self.query_one(Vertical)
+        for box in self.query(Vertical) if self.app.has_class("-ascii") else ():
             box.styles.border = ("ascii", "gray")
             box.border_subtitle = "y copy, e export, esc close"
-        self.query_one(VerticalScroll).focus()
         self.call_after_refresh(self._draw)
 
     def on_resize(self, event: Resize) -> None:
@@ -113,7 +111,7 @@ class LoadReport(ModalScreen[None]):
         self._draw()
 
     def _draw(self) -> None:
-        if not self.is_attached or self.size.width < 8:
+        if not self.is_attached or self.size.width < 8 or not self.query(VerticalScroll):
             return
         width = max(8, self.query_one(VerticalScroll).size.width - 1)
         report = report_rows(self.state)

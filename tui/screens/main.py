@@ -16,9 +16,9 @@ from textual.widgets import ContentSwitcher
 from tui.actions import ACTIONS, TABS, Action, bindings, in_footer, types_text
 from tui.core.connection import Link
 from tui.core.deployment import DeploymentState
-from tui.core.logs.state import Phase
 from tui.messages import RunsShown, ScreenFurnished
 from tui.screens.news import News
+from tui.screens.obstacles import obstacle
 from tui.screens.painting import SparingCompositor
 from tui.screens.work import WorkScreen
 from tui.widgets.figure import NOTHING, Moment
@@ -30,6 +30,7 @@ from tui.widgets.load_panel import LoadPanel
 from tui.widgets.numbers import age
 from tui.widgets.phases import Phases, total_words
 from tui.widgets.status import FAILED, LOADING, READY, StatusLine, word
+from tui.widgets.why_not import why_not
 
 if TYPE_CHECKING:
     from tui.core.benchmark import Plan
@@ -139,8 +140,6 @@ class MainScreen(WorkScreen):
         if now != self._was:
             self._became(self._was, now)
             self._was = now
-        from tui.widgets.chat_pane import why_not
-
         self.api_ready = self.shown.api.ready
         self.why_not_ready = why_not(self.shown)
         self._arrange()
@@ -172,12 +171,14 @@ class MainScreen(WorkScreen):
         offline = self.shown.connection.link in (Link.LOST, Link.UNREACHABLE, Link.REFUSED)
         known = self.shown.gpus is not None or self.shown.load is not None
         self.update_classes({"-offline": offline, "-stale": offline and known})
+        if now == READY and not self.benching:
+            self.bench_problem = None  # it told of the server that was there before
         if self._chose:
             return
         if now == READY:
-            # a key that is pressed just then is meant for what was there before, not for the prompt
+            # who is at the keys means what is there now
             if time.monotonic() - self.app.last_key_at > HANDS_OFF_S:  # type: ignore[attr-defined]
-                self.open_tab("chat")
+                self.open_tab("chat", focus=False)
             else:
                 self._news.add("chat")
         elif now in (LOADING, FAILED):
@@ -307,35 +308,7 @@ class MainScreen(WorkScreen):
 
     def can(self, action: Action) -> bool:
         """Whether the action would do anything now."""
-        state = self.shown
-        match action.needs:
-            case "typing":
-                return self.typing
-            case "leave":
-                return self.typing or bool(self.activity) or (self.furnished and self.log_pane.sought != "")
-            case "failed":
-                return state.load is not None and state.load.failure is not None
-            case "servers":
-                return len(state.servers) > 1
-            case "unkept":
-                return state.server_pid is not None and state.name not in getattr(self.app, "kept", {state.name})
-            case "gpus":
-                return self.tab == "gpus" and state.gpus is not None and len(state.gpus.gpus) > 1 and not state.others
-            case "several":
-                return bool(getattr(self.app, "several", False))
-            case "load":
-                return state.load is not None and state.load.lines > 0
-            case "offline":
-                return not state.connection.online
-            case "ready":
-                return state.api.ready
-            case "bench":
-                return state.api.ready and not self.activity
-            case "busy":
-                return bool(self.activity)
-            case "settled":
-                return state.load is not None and state.load.phase in (Phase.READY, Phase.FAILED, Phase.STOPPED)
-        return True
+        return obstacle(self, action) is None
 
     def set_keys(self) -> None:
         """The footer: what does something now."""
@@ -366,15 +339,12 @@ class MainScreen(WorkScreen):
 
     # -- tabs ----------------------------------------------------------------------------------------------------------------------
 
-    def open_tab(self, tab: str) -> None:
-        """Show a tab; focus goes to what it is for."""
+    def open_tab(self, tab: str, *, focus: bool = True) -> None:
+        """Show a tab; `focus` goes to what it is for, but not where the tab opens by itself: keys stay commands then."""
         self.tab = tab
-
-    def watch_tab(self, tab: str) -> None:
-        switcher = self.query_one(ContentSwitcher)
-        if tab != "log":
-            switcher.current = f"tab-{tab}" if self.query(f"#tab-{tab}") else None
-        self._arrange()
+        if not focus:
+            self.set_focus(None)
+            return
         # at once, not as `focus()` does it: a key that follows must not be typed into a prompt that is hidden again
         home = {
             "gpus": "#tab-gpus",
@@ -384,6 +354,17 @@ class MainScreen(WorkScreen):
             "runs": "#tab-runs DataTable",
         }.get(tab)
         self.set_focus(self.query_one(home) if home else None)
+
+    def watch_tab(self, tab: str) -> None:
+        switcher = self.query_one(ContentSwitcher)
+        if tab != "log":
+            switcher.current = f"tab-{tab}" if self.query(f"#tab-{tab}") else None
+        self._arrange()
+
+    def action_type(self) -> None:
+        """Into the prompt, where a tab that opened by itself left the keys to be commands."""
+        if self.tab == "chat":
+            self.chat.focus_prompt()
 
     def action_show(self, tab: str) -> None:
         self._chose = True

@@ -12,6 +12,7 @@ from textual.screen import Screen
 from textual.widgets import Input
 
 from tui.actions import BY_ID
+from tui.core.counted import counted
 from tui.core.deployment import DeploymentState
 from tui.core.fleet import ORDERS
 from tui.messages import DeploymentChosen, OverviewLeft, OverviewShown, RetryRequested
@@ -44,9 +45,9 @@ class FleetStatus(Figure):
         left = line(
             (" READYROOM     ", "bold reverse $primary"),
             "  ",
-            (f"{len(states)} deployments", B),
+            (counted(len(states), "deployment"), B),
             label(" on "),
-            f"{hosts} host{'' if hosts == 1 else 's'}",
+            counted(hosts, "host"),
         )
         links = [one.connection for one in states if one.connection.online]
         slowest = max((one.round_trip_ms for one in links if one.round_trip_ms is not None), default=None)

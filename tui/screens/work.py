@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from textual.reactive import var
 from textual.screen import Screen
 
+from tui.core.counted import counted
 from tui.messages import (
     BenchmarkRequested,
     BenchmarkStopped,
@@ -67,6 +68,15 @@ class WorkScreen(Screen[None]):
     def end_benchmark(self) -> None:
         """It is over, whatever came of it."""
         self.benching, self.progress = False, None
+
+    def lost_by_leaving(self) -> str:
+        """What becomes of the benchmark that runs when the app is left."""
+        progress, plan = self.progress, self.plan
+        several = progress is not None and progress.points > 1
+        how_far = f", point {progress.point + 1} of {progress.points}" if progress is not None and several else ""
+        name = {"single": "single-stream benchmark"}.get(plan.kind, plan.kind) if plan is not None else "benchmark"
+        done = f" {counted(len(self.points), 'point')} measured so far would be lost." if self.points else " Nothing of it is kept."
+        return f"The {name} is under way{how_far}. Leaving ends it.{done} f8 stops it instead, and keeps what was measured."
 
     def _name_activity(self) -> None:
         doing = []

@@ -26,6 +26,7 @@ from tui.core.benchmark_plan import LONGEST, LONGEST_MARGIN, LONGEST_OUTPUT, Ste
 from tui.core.benchmark_report import BASE_DEVIATIONS, against, heading, notes_of
 from tui.core.benchmark_server import series, server_figures
 from tui.core.benchmark_soak import engine_gpus
+from tui.core.counted import counted
 from tui.core.gpu import GpuSample
 from tui.core.text import clean, hide, secrets_in
 from tui.host.base import Host, HostError, NotPermitted, ProbeFailed
@@ -317,7 +318,8 @@ class _Run:
         metrics = series(generator.server)
         busy = sum(value for (family, _), value in metrics.items() if family in ("num_requests_running", "num_requests_waiting"))
         if busy:
-            self.notes.append(f"{busy:.0f} requests of others were running or waiting when it began")
+            whose = counted(busy, "request of others was", "requests of others were")
+            self.notes.append(f"{whose} running or waiting when it began")
 
     def result(self) -> Result:
         return Result(
@@ -348,7 +350,8 @@ def _point(
     figures.update(server_figures(measured.before, measured.after, measured.peaks, completed, others))
     figures.update(measured.client)
     if figures["foreign_requests"]:
-        figures["warnings"] = [*figures["warnings"], f"{figures['foreign_requests']} requests of others were served meanwhile"]
+        whose = counted(figures["foreign_requests"], "request of others was", "requests of others were")
+        figures["warnings"] = [*figures["warnings"], f"{whose} served meanwhile"]
     if figures.get("client_limited"):
         figures["warnings"] = [*figures["warnings"], "the client itself was the bottleneck: the server may do more"]
     if abs(figures.get("clock_step_ms") or 0.0) > 5.0:

@@ -8,6 +8,7 @@ from textual.content import Content
 from tui.core.benchmark import Plan, Point, Progress, Result, Vantage
 from tui.core.benchmark_report import drift
 from tui.core.comparison import NOISE
+from tui.core.counted import counted
 from tui.core.text import clean
 from tui.widgets.figures import BE, BP, B, E, G, Part, W, big, fit, label, line, meter, spread
 from tui.widgets.numbers import change, clock, three, whole
@@ -55,7 +56,8 @@ def hero(points: Sequence[Point], previous: Result | None, running: bool, width:
     cells: list[tuple[str, str, Content, str]] = []
     if len(known) > 1 or (running and several and not (known and known[0][1].concurrency == 1)):
         most, at = max(known, key=lambda one: one[0]) if known else (None, None)
-        foot = line(label("tok/s at "), (str(at.concurrency), B), label(" streams")) if at is not None else line(label("tok/s"))
+        streams = " stream" if at is not None and at.concurrency == 1 else " streams"
+        foot = line(label("tok/s at "), (str(at.concurrency), B), label(streams)) if at is not None else line(label("tok/s"))
         cells.append(("peak so far" if running else "peak", _figure(most), foot, BP))
     single = single_of(points)
     rate = single.get("output_throughput") if single else None
@@ -95,7 +97,7 @@ def _single_foot(single: Point | None, previous: Result | None, room: int) -> Co
 
 def progress_line(progress: Progress, width: int) -> Content:
     """`◐ 128 streams  312 of 512 requests  3,598 tok/s   ▊▊▊▌▏▏  1:10 left`."""
-    left: list[Part] = [("◐ ", BP), (f"{progress.concurrency:,} stream{'s' if progress.concurrency != 1 else ''}", B)]
+    left: list[Part] = [("◐ ", BP), (counted(progress.concurrency, "stream"), B)]
     if progress.stage and progress.stage != "measuring":
         left.append(label(f"  {progress.stage}"))
     if progress.waiting_s is not None and progress.waiting_s >= WAITING_S:
@@ -103,7 +105,7 @@ def progress_line(progress: Progress, width: int) -> Content:
             left.append((f"  ✗ {progress.failed:,} failed", BE))
         told = line(*left, label(f"  waiting for the first reply, {clock(progress.waiting_s)}"))
         return told if told.cell_length <= width else line(*left, label(f"  no reply, {clock(progress.waiting_s)}"))
-    done = f"{progress.done:,} of {progress.planned:,} requests" if progress.planned else f"{progress.done:,} requests"
+    done = f"{progress.done:,} of {counted(progress.planned, 'request')}" if progress.planned else counted(progress.done, "request")
     left.append(label(f"  {done}"))
     if progress.failed:
         left.append((f"  ✗ {progress.failed:,} failed", BE))

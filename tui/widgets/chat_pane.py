@@ -12,12 +12,10 @@ from textual.reactive import var
 from textual.widgets import Static
 
 from tui.core.chat import Conversation
-from tui.core.deployment import DeploymentState
-from tui.core.logs.state import Phase
+from tui.core.counted import counted
 from tui.core.smoke import SmokeRun
 from tui.messages import ConversationCleared, GenerationStopped, PromptSubmitted, SystemPromptChanged, TextCopied
 from tui.widgets.figures import B, W, label, line, middle
-from tui.widgets.numbers import whole
 from tui.widgets.prompt import Prompt
 from tui.widgets.smoke_panel import SmokeStrip
 
@@ -32,26 +30,6 @@ BROAD = 110
 """Columns of the screen from which the smoke run has a panel of its own beside the chat."""
 NEAR = 2
 """Rows from the end within which the reader follows the text as it grows."""
-
-
-def why_not(state: DeploymentState) -> str:
-    """Why the model can't be asked now, in a few words; "" when it can."""
-    if state.api.ready:
-        return ""
-    load = state.load
-    if not state.connection.online and state.api.reach != "up":
-        return "no connection to the host" + (f": {state.connection.cause}" if state.connection.cause else "")
-    if load is not None and load.failure is not None:
-        return "the server failed to start"
-    if load is not None and load.phase is Phase.STOPPED:
-        return "the server has been stopped"
-    if load is not None and load.phase is Phase.LOADING and load.shards and load.shards.total:
-        return f"the model is not up yet: shard {load.shards.done:.0f} of {load.shards.total:.0f}"
-    if load is not None and load.lines and not load.ready:
-        return f"the model is not up yet: {load.phase.value.replace('_', ' ')}"
-    if state.api.error:
-        return f"the server does not answer properly: {state.api.error}"
-    return "the model is not up yet"
 
 
 class Turns(VerticalScroll):
@@ -179,6 +157,12 @@ class ChatPane(Vertical):
     def watch_reason(self) -> None:
         self._tell()
 
+    def on_descendant_focus(self) -> None:
+        self._tell()
+
+    def on_descendant_blur(self) -> None:
+        self._tell()
+
     def watch_folded(self) -> None:
         for view in self._views():
             view.folded = self.folded
@@ -220,7 +204,8 @@ class ChatPane(Vertical):
             prompt.border_title = None
             words = middle(f"not sent: {why}" if self._refused and why else why, room)
             prompt.border_subtitle = line((words, W) if self._refused or not self.streaming else label(words)) if why else None
-            prompt.placeholder = Content(f"Ask {middle(self.model, 40)}" if self.model else "Ask the model")
+            ask = f"Ask {middle(self.model, 40)}" if self.model else "Ask the model"
+            prompt.placeholder = Content(ask if prompt.has_focus else f"{ask} (enter: type here)")
         self.query_one("#chat-empty", Static).update(self._welcome())
 
     def _welcome(self) -> Content:
@@ -299,7 +284,7 @@ class ChatPane(Vertical):
         if reply is None:
             self.notify("There is no reply to copy yet.", markup=False)
             return
-        self.post_message(TextCopied(reply, f"the reply, {whole(len(reply))} characters"))
+        self.post_message(TextCopied(reply, f"the reply, {counted(len(reply), 'character')}"))
 
     def edit_system(self) -> None:
         """The prompt becomes the editor of the system prompt."""

@@ -5,6 +5,7 @@ from statistics import median
 
 from textual.content import Content
 
+from tui.core.counted import counted
 from tui.core.deployment import DeploymentState
 from tui.core.logs.state import LoadState, PastLoad
 from tui.widgets.figure import Figure
@@ -28,7 +29,7 @@ def _weights(load: LoadState) -> str:
     if load.checkpoint_gib is not None:
         parts.append(f"{load.checkpoint_gib * GIB**3 / 1e9:.0f} GB")
     if load.shards is not None and load.shards.total:
-        parts.append(f"{load.shards.total:.0f} shards")
+        parts.append(counted(load.shards.total, "shard"))
     if load.quantization:
         parts.append(load.quantization)
     return ", ".join(parts) or DASH

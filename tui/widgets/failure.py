@@ -5,12 +5,13 @@ import time
 
 from textual.content import Content
 
+from tui.core.counted import counted
 from tui.core.deployment import DeploymentState
 from tui.core.gpu_others import held_by_others, left_behind, what_to_do
+from tui.core.logs.phase_names import NAMES
 from tui.core.logs.state import Failure, LoadState, Phase
 from tui.widgets.figures import BE, BP, BW, B, E, label, line, meter, rows, short
 from tui.widgets.numbers import clock, gib, whole
-from tui.widgets.phases import NAMES
 
 ABOUT_MEMORY = ("cuda_oom", "gpu_memory_in_use", "kv_cache_too_small")
 TITLES = {
@@ -116,7 +117,7 @@ def _because(state: DeploymentState, failure: Failure) -> list[Content]:
             idle = label("  left behind") if left_behind(one, state) else ""
             out.append(line((f"pid {one.pid}", B), f" {one.name}", label(f"  {one.user}" if one.user else ""), idle))
     if len(held) > 2:
-        out.append(line(label(f"and so do {len(held) - 2} more GPUs")))
+        out.append(line(label(f"and so {'does' if len(held) == 3 else 'do'} {counted(len(held) - 2, 'more GPU')}")))
     return out
 
 
@@ -148,7 +149,8 @@ def failure_body(state: DeploymentState, width: int, height: int) -> list[Conten
     if steps := _steps(state, failure, width):
         blocks.append(steps)
     if load.errors > 1:
-        blocks.append([line(label(f"{'follows':<12}{load.errors - 1:,} more error lines; press l for the line in the log"))])
+        more = counted(load.errors - 1, "more error line")
+        blocks.append([line(label(f"{'follows':<12}{more}; press l for the line in the log"))])
     if load.restarts:
         blocks.append([line(label(f"{'restarts':<12}{whole(load.restarts)} before this one in the log"))])
     flat = [one for block in blocks for one in block]

@@ -9,6 +9,7 @@ from tui.core.connection import Link
 from tui.core.deployment import DeploymentState
 from tui.core.fleet import arranged
 from tui.core.gpu_health import headroom, uniformity
+from tui.core.logs.phase_names import name_of
 from tui.core.logs.state import Verdict
 from tui.widgets.doing import past_loading
 from tui.widgets.failure import title
@@ -18,7 +19,6 @@ from tui.widgets.gpu_panel import LOW_SHARE
 from tui.widgets.host_clock import host_now
 from tui.widgets.load_panel import bar_of
 from tui.widgets.numbers import DASH, age, clock, percent, three, whole
-from tui.widgets.phases import NAMES
 from tui.widgets.status import CONNECTING, FAILED, LINK_LOST, LOADING, LOOKS, READY, STOPPED, UNREACHABLE, WAITING, word
 
 STATE_W, GPUS_W = 14, 18
@@ -59,7 +59,7 @@ def now_lines(state: DeploymentState, width: int, moment: Moment) -> tuple[Conte
             bar = bar_of(load)
             if past_loading(load) or bar is None or not bar.total:
                 silent = f"silent for {clock(state.outlook.silent_s)}" if (state.outlook.silent_s or 0) > 8 else ""
-                return line((NAMES.get(load.phase, str(load.phase)), BP)), line(label(silent))
+                return line((name_of(load.phase), BP)), line(label(silent))
             pace = f", {three(state.outlook.s_per_shard)} s/{bar.unit.rstrip('s')}" if state.outlook.s_per_shard else ""
             bad = state.outlook.verdict in (Verdict.SLOW, Verdict.STALLED, Verdict.HUNG)
             said = state.outlook.verdict.value.replace("_", " ")

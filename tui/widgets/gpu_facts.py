@@ -14,6 +14,7 @@ def gpu_facts(gpu: Gpu, width: int) -> list[Content]:
     def pair(now: float | None, most: float | None, unit: str) -> str:
         return f"{whole(now)} of {whole(most)} {unit}".rstrip()
 
+    errors = "1 error" if gpu.nvlink_errors == 1 else f"{whole(gpu.nvlink_errors)} errors"
     told: list[tuple[str, Part]] = [
         ("memory", f"{pair(gpu.memory_used_mib, gpu.memory_total_mib, 'MiB')}, {percent(gpu.memory_share)}"),
         (
@@ -38,7 +39,7 @@ def gpu_facts(gpu: Gpu, width: int) -> list[Content]:
             f"gen {pair(gpu.pcie_generation, gpu.pcie_generation_max, '')}, {pair(gpu.pcie_width, gpu.pcie_width_max, 'lanes')}",
         ),
         ("traffic", f"in {three(gpu.pcie_rx_mb_s)}, out {three(gpu.pcie_tx_mb_s)} MB/s over PCIe"),
-        ("NVLink", f"{whole(gpu.nvlinks_up)} of {whole(gpu.nvlinks_total)} up, {whole(gpu.nvlink_errors)} errors"),
+        ("NVLink", f"{whole(gpu.nvlinks_up)} of {whole(gpu.nvlinks_total)} up, {errors}"),
         (
             "ECC",
             f"{whole(gpu.ecc_uncorrected)} uncorrected, {whole(gpu.ecc_corrected)} corrected, {whole(gpu.remapped_rows)} remapped"

@@ -2,6 +2,7 @@
 
 from textual.content import Content
 
+from tui.core.counted import counted
 from tui.core.deployment import DeploymentState
 from tui.core.gpu import GpuSample
 from tui.core.gpu_health import headroom, uniformity
@@ -28,7 +29,7 @@ def unmet_of_gpus(state: DeploymentState) -> list[str]:
     samples = [sample, *(other.gpus for other in state.others if other.gpus is not None)]
     there = [gpu for one in samples for gpu in one.gpus if gpu.error is None]
     if expected.gpus is not None and len(there) != expected.gpus:
-        out.append(f"{len(there)} GPUs, {expected.gpus} expected")
+        out.append(f"{counted(len(there), 'GPU')}, {expected.gpus} expected")
     fullest = headroom(sample)
     least = expected.headroom_mib
     if least is not None and fullest is not None and serving(state) and fullest.free_mib < least:

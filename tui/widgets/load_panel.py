@@ -6,6 +6,7 @@ from statistics import median
 from textual.content import Content
 
 from tui.core.deployment import DeploymentState
+from tui.core.logs.phase_names import name_of
 from tui.core.logs.state import Loader, LoadState, Phase, Verdict
 from tui.widgets.before import before
 from tui.widgets.doing import doing, past_loading, phase_seconds
@@ -31,7 +32,7 @@ from tui.widgets.figures import (
 )
 from tui.widgets.host_clock import host_now
 from tui.widgets.numbers import DASH, GIB, change, clock, three, whole
-from tui.widgets.phases import NAMES, last_time, phase_line, phase_rows
+from tui.widgets.phases import last_time, phase_line, phase_rows
 
 VERDICTS = {
     Verdict.PROGRESSING: ("◐ progressing", "bold"),
@@ -117,7 +118,7 @@ def hero_facts(state: DeploymentState, width: int) -> list[Content]:
         out.append(
             spread(
                 width,
-                line(label("now      "), (NAMES.get(load.phase, str(load.phase)), B), "  ", (clock(phase_seconds(state)), BP)),
+                line(label("now      "), (name_of(load.phase), B), "  ", (clock(phase_seconds(state)), BP)),
                 line(label("last time "), clock(before)) if before is not None else Content(""),
             )
         )
@@ -132,7 +133,7 @@ def hero_facts(state: DeploymentState, width: int) -> list[Content]:
         title = current.what if current.what not in ("model", "main") and current.unit != "shards" else unit
         out.append(spread(width, line(label(f"{title[:8]:<9}"), (done, BP), (f" of {total}", B)), line((share, BP))))
     else:
-        out.append(spread(width, line(label("phase    "), (NAMES.get(load.phase, str(load.phase)), B))))
+        out.append(spread(width, line(label("phase    "), (name_of(load.phase), B))))
     usual_step = median(past.step_seconds) if past and past.step_seconds else None
     pace = line(label("pace     "), (three(look.s_per_shard), B), label(" s/shard"))
     out.append(spread(width, pace, line(label("last time "), three(usual_step)) if usual_step else Content("")))
@@ -168,7 +169,7 @@ def numbers(state: DeploymentState, width: int, wall: float) -> list[Content]:
     cells: list[tuple[str, str, Content, str]] = [(name, figure, foot, BP)]
     current = bar_of(load) if load else None
     if load is not None and past_loading(load) and (current is None or current is load.shards or current.done >= current.total):
-        cells.append(("now", clock(phase_seconds(state)), line(label("in "), (NAMES.get(load.phase, str(load.phase)), B)), B))
+        cells.append(("now", clock(phase_seconds(state)), line(label("in "), (name_of(load.phase), B)), B))
     elif current is not None and current.total and current.unit != "bytes":
         share = f"{100 * current.done / current.total:.1f} %"
         cells.append((current.unit, f"{current.done:.0f}", line(label("of "), (f"{current.total:.0f}", B), label(", " + share)), B))

@@ -6,6 +6,7 @@ from textual.content import Content
 from textual.reactive import var
 from textual.widgets import Input
 
+from tui.core.counted import counted
 from tui.core.deployment import LOG_LINES, DeploymentState, LogLine
 from tui.widgets.figure import NOTHING, Figure
 from tui.widgets.figures import BW, QUIET, B, W, label, line, rows
@@ -124,9 +125,9 @@ class LogPane(Vertical):
         elif tail.note and tail.lines:
             parts.append(line(label(tail.note)))
         if tail.skipped:
-            parts.append(line((whole(tail.skipped), BW), label(" lines skipped")))
+            parts.append(line((whole(tail.skipped), BW), label(" line skipped" if tail.skipped == 1 else " lines skipped")))
         if self._polls and not self.sought:
-            parts.append(line(label(f"{self._polls:,} health checks not shown")))
+            parts.append(line(label(f"{counted(self._polls, 'health check')} not shown")))
         if self.sought:
             parts.append(line(label("only "), (self.sought, B)))
         if not self.follow:

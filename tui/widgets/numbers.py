@@ -2,6 +2,8 @@
 
 import math
 
+from tui.core import durations
+
 DASH = "—"
 GIB = 1024.0
 """MiB in a GiB."""
@@ -11,11 +13,7 @@ def clock(seconds: float | None, tilde: bool = False) -> str:
     """A duration: `m:ss`, from an hour on `h:mm:ss`; `tilde` marks an expected one."""
     if seconds is None or not math.isfinite(seconds):
         return DASH
-    whole = max(0, round(seconds))
-    hours, rest = divmod(whole, 3600)
-    minutes, left = divmod(rest, 60)
-    text = f"{hours}:{minutes:02}:{left:02}" if hours else f"{minutes}:{left:02}"
-    return f"~{text}" if tilde else text
+    return f"~{durations.clock(seconds)}" if tilde else durations.clock(seconds)
 
 
 def three(value: float | None) -> str:

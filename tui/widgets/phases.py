@@ -4,34 +4,15 @@ from msgspec import Struct
 from textual.content import Content
 
 from tui.core.deployment import DeploymentState
+from tui.core.logs.phase_names import NAMES
 from tui.core.logs.state import LoadState, PastLoad, Phase
 from tui.widgets.figure import Figure
 from tui.widgets.figures import BE, BP, QUIET, B, G, W, fit, label, line, rows
 from tui.widgets.host_clock import host_now
 from tui.widgets.numbers import clock
 
-NAMES = {
-    Phase.STARTING: "starting",
-    Phase.DOWNLOADING: "download",
-    Phase.LOADING: "loading",
-    Phase.POST_LOADING: "post-load",
-    Phase.COMPILING: "compile",
-    Phase.PROFILING: "profile",
-    Phase.KV_CACHE: "KV cache",
-    Phase.CAPTURING: "capture",
-    Phase.WARMING_UP: "warm-up",
-}
-USUAL = (
-    Phase.STARTING,
-    Phase.LOADING,
-    Phase.POST_LOADING,
-    Phase.COMPILING,
-    Phase.PROFILING,
-    Phase.KV_CACHE,
-    Phase.CAPTURING,
-    Phase.WARMING_UP,
-)
-"""The order that most versions have; what a log shows in another order is drawn in the log's."""
+USUAL = tuple(phase for phase in NAMES if phase is not Phase.DOWNLOADING)
+"""What a log shows in another order is drawn in the log's."""
 
 
 class Row(Struct, frozen=True):

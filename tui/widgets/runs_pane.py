@@ -166,4 +166,4 @@ class RunsPane(Vertical):
         if not self.runs:
             return None
         marked = line(label(", compare with "), (str(self.marked), B)) if self.marked is not None else Content("")
-        return line((f"{len(self.runs):,}", B), label(" runs"), marked)
+        return line((f"{len(self.runs):,}", B), label(" run" if len(self.runs) == 1 else " runs"), marked)

@@ -9,6 +9,7 @@ from textual.content import Content
 
 from tui.core.benchmark import Result
 from tui.core.comparison import Change, compare, differences
+from tui.core.logs.phase_names import name_of
 from tui.core.smoke import Outcome, SmokeResult, SmokeRun
 from tui.core.text import clean
 from tui.widgets.bench_view import how, remarks
@@ -117,7 +118,7 @@ def _load(document: Mapping[str, Any], width: int) -> list[Content]:
     if isinstance(failure, Mapping):
         out += [
             Content(""),
-            line(("✗ ", BE), (_told(failure.get("kind")), B), label(f" in {_told(failure.get('phase'))}")),
+            line(("✗ ", BE), (_told(failure.get("kind")), B), label(f" in {_told(name_of(str(failure.get('phase'))))}")),
             *[line("  ", one) for one in Content(_told(failure.get("cause"))).wrap(max(8, width - 2))],
         ]
     phases = [one for one in document.get("phases") or () if isinstance(one, list | tuple) and len(one) == 2]
@@ -127,7 +128,7 @@ def _load(document: Mapping[str, Any], width: int) -> list[Content]:
         for name, seconds in phases:
             value = _number(seconds)
             bar = "▆" * round((value or 0.0) / most * max(0, min(40, width - 24)))
-            out.append(line(label(fit(_told(name).replace("_", " "), 14)), f"{clock(value):>8}  ", (bar, "$primary 70%")))
+            out.append(line(label(fit(_told(name_of(str(name))), 14)), f"{clock(value):>8}  ", (bar, "$primary 70%")))
     return out
 
 

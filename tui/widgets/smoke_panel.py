@@ -5,6 +5,7 @@ import time
 from textual.content import Content
 from textual.reactive import var
 
+from tui.core.counted import counted
 from tui.core.smoke import Outcome, SmokeResult, SmokeRun
 from tui.widgets.figure import Figure
 from tui.widgets.figures import BG, BP, BW, QUIET, B, E, G, Part, W, fit, label, line, rows, short
@@ -64,7 +65,7 @@ def smoke_report(run: SmokeRun, width: int) -> Content:
                 told = Content(text[:1200]).wrap(max(8, width - 10))
                 out += [line(label(f"  {name if i == 0 else '':<8}"), part) for i, part in enumerate(told[:8])]
                 if len(told) > 8:
-                    out.append(line(label(f"  {'':<8}… {len(told) - 8} more lines")))
+                    out.append(line(label(f"  {'':<8}… {counted(len(told) - 8, 'more line')}")))
         out.append("")
     return rows(*out)
 

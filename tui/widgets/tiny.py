@@ -4,6 +4,7 @@ from textual.content import Content
 
 from tui.core.deployment import DeploymentState
 from tui.core.gpu_health import headroom, uniformity
+from tui.core.logs.phase_names import name_of
 from tui.widgets.doing import past_loading, phase_seconds
 from tui.widgets.failure import title
 from tui.widgets.figure import Figure
@@ -11,7 +12,6 @@ from tui.widgets.figures import BE, BP, QUIET, B, E, G, label, line, meter, rows
 from tui.widgets.gpu_strip import strip
 from tui.widgets.load_panel import bar_of, countdown, verdict
 from tui.widgets.numbers import GIB, clock, percent, three
-from tui.widgets.phases import NAMES
 from tui.widgets.status import FAILED, LOADING, LOOKS, READY, word
 
 
@@ -27,7 +27,7 @@ class Tiny(Figure):
         right = now.lower()
         loaded = load is not None and past_loading(load) and (current is None or current is load.shards)
         if now == LOADING and load is not None and loaded:
-            right = NAMES.get(load.phase, right)
+            right = name_of(load.phase)
         elif now == LOADING and current and current.total:
             right = f"{100 * current.done / current.total:.1f} %"
         name = short(state.name or state.target, max(4, width - len(right) - 4))
@@ -35,10 +35,10 @@ class Tiny(Figure):
         first = spread(width, line((f"{glyph} ", ink), (name, B)), line((right, ink)))
         body: list[Content] = []
         if now == LOADING and current and current.total:
-            name_of, figure, _ = countdown(state, self.moment.wall)
+            title_of, figure, _ = countdown(state, self.moment.wall)
             body = [
                 meter(min(width, int(current.done * width / current.total)), width, width),
-                spread(width, line(label(name_of.replace(" about", ""))), line((figure, BP))),
+                spread(width, line(label(title_of.replace(" about", ""))), line((figure, BP))),
                 spread(
                     width,
                     line(label("now"), " ", (clock(phase_seconds(state)), B))

@@ -11,6 +11,8 @@ from statistics import median
 
 from msgspec.structs import replace
 
+from tui.core.counted import counted
+from tui.core.logs.phase_names import name_of
 from tui.core.logs.phrases import against, pace, steadiness, unit, words, words_of
 from tui.core.logs.state import Loader, LoadState, Outlook, PastLoad, Phase, SignsOfLife, Verdict
 
@@ -119,7 +121,7 @@ def _elapsed(load: LoadState, now: float) -> float | None:
 def _serving(outlook: Outlook, load: LoadState, signs: SignsOfLife) -> Outlook:
     running = signs.requests_running
     if running and signs.tokens_s is not None and signs.tokens_s >= HUNG_S:
-        reason = f"{running:.0f} requests are running and no token has come for {words(signs.tokens_s)}"
+        reason = f"{counted(running, 'request is', 'requests are')} running and no token has come for {words(signs.tokens_s)}"
         return replace(outlook, verdict=Verdict.HUNG, reason=reason)
     if load.failure is not None and load.failure.kind == "hang" and not (signs.tokens_s is not None and signs.tokens_s < HUNG_S):
         return replace(outlook, verdict=Verdict.HUNG, reason=load.failure.cause)
@@ -352,9 +354,7 @@ def _stalled(
         limit = max(SILENCE_S.get(load.phase, 900.0), 3 * usual if usual is not None else 0.0)
     if still < limit or _lives(signs, limit):
         return None
-    what = (
-        f"shard {int(bar.done) + 1} of {int(bar.total)}" if steps_known and bar is not None else load.phase.value.replace("_", " ")
-    )
+    what = f"shard {int(bar.done) + 1} of {int(bar.total)}" if steps_known and bar is not None else name_of(load.phase)
     usual_words = f"; a step takes {pace(outlook.s_per_shard)}" if steps_known and outlook.s_per_shard is not None else ""
     return f"no sign of life for {words(still)} in {what}{usual_words}{_looked_at(signs)}"
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 
+from tui.core.counted import counted
+from tui.core.logs.phase_names import name_of
 from tui.core.logs.state import Loader, LoadState, Outlook, Phase, PhaseSpan, Verdict
 
 BAR_CELLS = 20
@@ -74,12 +76,12 @@ def plain(rows: Sequence[Row]) -> str:
 
 
 def _headline(load: LoadState, outlook: Outlook, source: str) -> Row:
-    mark, role, word = _HEADS.get(load.phase, ("●", "warn", load.phase.value.replace("_", " ")))
+    mark, role, word = _HEADS.get(load.phase, ("●", "warn", name_of(load.phase)))
     if load.phase is Phase.READY and outlook.verdict is Verdict.HUNG:
         mark, role, word = "▲", "bad", "ready, but hung"
     spans = [Span(f"{mark} {word}", role)]
     if load.phase is Phase.FAILED and load.failure is not None:
-        while_ = _WHILE.get(load.failure.phase, f"in {load.failure.phase.value}")
+        while_ = _WHILE.get(load.failure.phase, f"in {name_of(load.failure.phase)}")
         spans.append(Span(f" {while_}: {load.failure.kind.replace('_', ' ')}", role))
     elif load.phase is Phase.READY and outlook.ready_s is not None:
         spans.append(Span(f" after {duration(outlook.ready_s)}"))
@@ -144,16 +146,14 @@ def _timeline(load: LoadState, outlook: Outlook, ascii_bars: bool, zone: tzinfo)
         took = duration(seconds) if seconds is not None else "—" if running else ""
         rows.append(
             (
-                Span(f"  {span.name.value.replace('_', ' '):<13}", "label"),
+                Span(f"  {name_of(span.name):<13}", "label"),
                 Span(f"{took:>11}{'…' if running else ' '} "),
                 Span(f"{_bar(min(share, 1.0), ascii_bars):<{BAR_CELLS}} ", "good"),
                 Span(_detail(load, outlook, span), "dim"),
             )
         )
     if load.silences:
-        words = ", ".join(
-            f"{duration(one.seconds)} in {one.phase.value.replace('_', ' ')} (to line {one.line:,})" for one in load.silences[:3]
-        )
+        words = ", ".join(f"{duration(one.seconds)} in {name_of(one.phase)} (to line {one.line:,})" for one in load.silences[:3])
         rows.append((Span("  longest silences: ", "label"), Span(words, "dim")))
     return rows
 
@@ -175,7 +175,7 @@ def _detail(load: LoadState, outlook: Outlook, span: PhaseSpan) -> str:
                 parts.append(f"{duration(outlook.shards_eta_s)} to go")
             return ", ".join(parts)
         case Phase.CAPTURING if load.capture is not None:
-            return f"{load.capture.done:.0f} of {load.capture.total:.0f} graphs"
+            return f"{load.capture.done:.0f} of {counted(load.capture.total, 'graph')}"
         case Phase.WARMING_UP if (span.seconds or 0.0) > 30:
             return "kernel warm-up, silent"
         case Phase.READY if load.serving is not None and load.serving.generation_tokens_s is not None:
@@ -254,9 +254,9 @@ def _facts(load: LoadState, outlook: Outlook) -> list[Row]:
         facts.append(("also loaded", " · ".join(others)))
     if load.init_engine_s is not None:
         facts.append(("engine", f"initialised in {duration(load.init_engine_s)}"))
-    counts = [f"{load.lines:,} lines", f"{load.errors:,} errors", f"{load.warnings:,} warnings"]
+    counts = [counted(load.lines, "line"), counted(load.errors, "error"), counted(load.warnings, "warning")]
     if load.restarts:
-        counts.append(f"{load.restarts} restart{'s' if load.restarts > 1 else ''}")
+        counts.append(counted(load.restarts, "restart"))
     facts.append(("log", " · ".join(counts)))
     width = max(len(name) for name, _ in facts) + 2
     return [(), (Span("Facts", "title"),), *[(Span(f"  {name:<{width}}", "label"), Span(text)) for name, text in facts]]

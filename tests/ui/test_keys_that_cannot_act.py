@@ -1,0 +1,153 @@
+"""Keys that can't act say why and what to do; keys pressed faster than the screen follows close nothing twice."""
+
+import time
+
+import pytest
+import scenes
+from room import room, screen, shows, until
+from textual.events import Key
+
+from tui.actions import BY_ID
+from tui.core.benchmark import Plan, Progress
+from tui.core.deployment import DeploymentState
+from tui.messages import SmokeRequested
+from tui.screens.dialogs import ConfirmDialog, HelpDialog
+from tui.screens.obstacles import obstacle
+from tui.screens.palette import Palette
+
+
+def scene(name: str) -> DeploymentState:
+    return scenes.SCENES[name](time.monotonic())
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "words"),
+    [
+        ("ready", "l", "No start has failed here"),
+        ("ready", "y", "No start has failed here"),
+        ("ready", "r", "The connection is up"),
+        ("ready", "f8", "Nothing runs"),
+        ("ready", "s", "4 shows the GPUs"),
+        ("failed", "f5", "Not yet: the server failed to start: CUDA out of memory"),
+        ("failed", "f7", "1 shows why"),
+        ("loading", "f5", "shard 14 of 64"),
+        ("loading", "f6", "1 shows how far it is"),
+        ("loading", "e", "i shows it as it is now"),
+        ("loading", "v", "No server has been found"),
+        ("loading", "d", "no other deployment"),
+        ("connecting", "i", "No line of a start has been read yet"),
+    ],
+)
+async def test_a_key_that_cannot_act_says_why(name: str, key: str, words: str) -> None:
+    app, _ = room(scene(name))
+    posted: list[object] = []
+    async with app.run_test(size=(200, 60), message_hook=posted.append, notifications=True) as pilot:
+        await until(pilot, lambda: app.main.furnished and app.main.shown.name != "")
+        await pilot.press("1", key)
+        await until(pilot, lambda: any(words in one.message for one in app._notifications))
+        await pilot.press(key)
+        assert len(app._notifications) == 1  # the next word takes the place of the one before
+        assert not any(isinstance(one, SmokeRequested) for one in posted)
+
+
+async def test_every_key_acts_or_says_why() -> None:
+    """What has a need in the table has an obstacle where the need is not met, in words unless nobody expects it to act."""
+    app, _ = room(scene("connecting"))
+    async with app.run_test(size=(120, 35)) as pilot:
+        await until(pilot, lambda: app.main.furnished)
+        silent = {one.id for one in BY_ID.values() if one.needs and obstacle(app.main, one) == ""}
+        assert silent == {"send", "type", "leave"}
+
+
+async def test_keys_faster_than_the_screen_close_nothing_twice() -> None:
+    app, _ = room(scene("loading"))
+    async with app.run_test(size=(120, 35)) as pilot:
+        await shows(pilot, "LOADING")
+        for keys in (
+            ["ctrl+p", "escape", "escape", "escape"] * 3,
+            ["ctrl+p", "enter", "enter", "escape", "escape"] * 3,
+            ["question_mark", "escape", "escape", "question_mark"] * 3,
+            ["i", "escape", "escape", "question_mark", "escape", "ctrl+p", "ctrl+p", "escape"] * 3,
+        ):
+            for key in keys:
+                app.post_message(Key(key, None))
+            await pilot.pause()
+            while app.screen is not app.main:
+                await pilot.press("escape")
+            await until(pilot, lambda: app.screen is app.main)
+
+
+async def test_a_dialog_closed_twice_leaves_the_one_below() -> None:
+    app, _ = room(scene("loading"))
+    async with app.run_test(size=(120, 35)) as pilot:
+        await shows(pilot, "LOADING")
+        for dialog in (HelpDialog({}), Palette(), ConfirmDialog("a", "b", "c")):
+            await app.push_screen(dialog)
+            dialog.dismiss()
+            dialog.dismiss()
+            await until(pilot, lambda: app.screen is app.main)
+
+
+async def test_the_palette_finds_words_of_the_descriptions() -> None:
+    app, _ = room(scene("failed"))
+    async with app.run_test(size=(120, 35)) as pilot:
+        await shows(pilot, "FAILED")
+        await pilot.press("ctrl+p")
+        await until(pilot, lambda: isinstance(app.screen, Palette))
+        await pilot.press(*"clipboard")
+        await shows(pilot, "Copy cause", "Copy reply")
+        assert "Go to Load" not in screen(pilot)
+
+
+async def test_leaving_a_benchmark_asks_first() -> None:
+    app, _ = room(scene("ready"))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await shows(pilot, "READY")
+        app.main.begin_benchmark(Plan(kind="sweep", concurrency=(1, 2, 4)))
+        app.main.progress = Progress(point=1, points=3, concurrency=2, stage="measuring")
+        await pilot.press("q")
+        await until(pilot, lambda: isinstance(app.screen, ConfirmDialog))
+        await shows(pilot, "point 2 of 3", "f8 stops it")
+        await pilot.press("n")
+        await until(pilot, lambda: app.screen is app.main)
+        assert app.main.benching
+        await pilot.press("q")
+        await until(pilot, lambda: isinstance(app.screen, ConfirmDialog))
+        await pilot.press("y")
+        await until(pilot, lambda: not app.is_running or app._exit)
+
+
+async def test_a_chat_that_opens_by_itself_leaves_the_keys_to_be_commands() -> None:
+    app, session = room(scene("loading"))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await shows(pilot, "LOADING")
+        session.set(scene("ready"))
+        await until(pilot, lambda: app.main.tab == "chat")
+        assert not app.main.typing
+        await shows(pilot, "enter: type here", "enter type")
+        await pilot.press("question_mark")
+        await until(pilot, lambda: isinstance(app.screen, HelpDialog))
+        await pilot.press("escape", "2")
+        await until(pilot, lambda: app.main.typing)
+
+
+async def test_what_a_benchmark_said_of_a_closed_port_goes_when_the_server_is_up() -> None:
+    app, session = room(scene("loading"))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await shows(pilot, "LOADING")
+        app.main.bench_problem = "Connection refused"
+        await pilot.press("3")
+        await shows(pilot, "Connection refused")
+        session.set(scene("ready"))
+        await shows(pilot, "READY")
+        await until(pilot, lambda: "Connection refused" not in screen(pilot))
+
+
+async def test_keys_typed_on_the_way_out_are_nobodys() -> None:
+    app, _ = room(scene("loading"))
+    async with app.run_test(size=(120, 35)) as pilot:
+        await shows(pilot, "LOADING")
+        app.exit()
+        for key in ("ctrl+p", "question_mark", "escape", "enter", "i", "7"):
+            app.post_message(Key(key, None))
+    assert app.bug is None
