@@ -40,6 +40,8 @@ class MachineSample(Struct, frozen=True):
     engine_read_mb_s: float | None = None
     """Bytes that the engine's processes read (/proc/PID/io), where permitted."""
     engine_read_bytes: int | None = None
+    storage_bound: bool | None = None
+    """Whether reads of the storage have set the pace of late (`core.storage`); None where that can't be told."""
     wall: float | None = None
     received_at: float | None = None
     counters: MachineCounters = MachineCounters()

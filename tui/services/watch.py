@@ -16,6 +16,7 @@ from tui.core.gpu_choice import only, together
 from tui.core.gpu_frames import gpus_from_frame, machine_from_frame
 from tui.core.logs.state import LoadState, Phase
 from tui.core.machine import MachineSample
+from tui.core.storage import StorageTracker
 from tui.host.base import HostError, ProbeFailed, ProbeStream, Unreachable
 from tui.record.store import RecordError
 from tui.services.attach import alive, meant, undecided
@@ -63,6 +64,7 @@ class Watch:
         self._wanted_gpus = together(here)
         self._intake: LogIntake | None = None
         self._machine: MachineSample | None = None
+        self._storage = StorageTracker()
         self._clock: tuple[float, float] | None = None
         self._saved: set[tuple[float | None, int]] = set()
         self.server: Server | None = None
@@ -134,7 +136,8 @@ class Watch:
                     case "gpus":
                         self._sampled(gpus_from_frame(frame, now))
                     case "machine":
-                        self._machine = machine_from_frame(frame, self._machine, now)
+                        machine = machine_from_frame(frame, self._machine, now)
+                        self._machine = replace(machine, storage_bound=self._storage.see(machine))
                         self._session.signs.see_machine(self._machine, now)
                         self._session.publish(MachineSampled(self._machine))
                         if self._attributed() != told:

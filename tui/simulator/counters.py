@@ -17,10 +17,13 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 _SECTOR = 512
 _MEMORY_KIB = 1_584_000_000
 _BASE_USED_KIB = 41_000_000
+_STEP_S = 2.0
+"""The engine tells of its progress more often than this while it loads."""
 
 
 class Counters:
-    """`update` is told how much of the checkpoint was read; `engine` which processes read it."""
+    """`update` is told how much of the checkpoint was read, `engine` which processes read it. A checkpoint of 0 bytes is one that
+    comes from the page cache."""
 
     def __init__(self, folder: Path, checkpoint_bytes: int) -> None:
         self._folder = folder
@@ -31,6 +34,7 @@ class Counters:
         self._busy_ms = 0.0
         self._ticks = [0.0] * 8
         self._share = 0.0
+        self._grew_at = -_STEP_S
         self._real_disks: list[list[str]] = []
         self._counted: set[str] = set()
 
@@ -70,7 +74,11 @@ class Counters:
             return
         now = time.monotonic()
         elapsed, self._then = now - self._then, now
-        reading = share > self._share
+        if share > self._share:
+            self._grew_at = now
+        loading = now - self._grew_at < _STEP_S
+        reading = loading and self._checkpoint > 0
+        working = working or loading
         self._share = share
         self._busy_ms += 930 * elapsed if reading else 0.0
         # user, nice, system, idle, iowait, of 128 processors

@@ -55,7 +55,7 @@ class SimulatedHost:
         self._home = directory / "home"
         self.log_path = directory / "var" / "log" / "vllm" / "kimi.log"
         self._machinery = Machinery(directory, self._scenario)
-        self._counters = Counters(directory / "proc", self._scenario.model.size_bytes)
+        self._counters = Counters(directory / "proc", 0 if self._scenario.cached else self._scenario.model.size_bytes)
         self._gpus = Gpus(self._scenario.machine)
         self._load = Load()
         self._engine = 0

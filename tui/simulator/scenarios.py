@@ -111,6 +111,8 @@ class Scenario:
     """Where the start fails or stalls."""
     crashes: int = 0
     """Starts that die before one succeeds; the supervisor starts the server again each time."""
+    cached: bool = False
+    """The checkpoint lies in the page cache: nothing is read from the disk, and processors set the pace."""
     already_up: bool = False
     """The server became ready before anybody came: the log holds a whole start, and no time is spent on it."""
     under_way_s: float = 0.0
@@ -163,6 +165,7 @@ SCENARIOS: dict[str, Scenario] = _table(
     Scenario("start", "a 36-minute start: 547 GB in 64 shards on 8 GPUs, then ready"),
     Scenario("midway", "the same start, under way for eight minutes: best watched at speed 1", under_way_s=470.0),
     Scenario("fast", "the same start in about 40 s", times=_FAST),
+    Scenario("cached", "the same again, with all weights in the page cache: the disk rests", times=_FAST, cached=True),
     Scenario("ready", "a server that is already up", already_up=True),
     Scenario(
         "oom",

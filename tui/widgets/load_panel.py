@@ -157,9 +157,19 @@ def _reads(state: DeploymentState, load: LoadState, width: int) -> Content:
     size = f"{load.checkpoint_gib * GIB**3 / 1e9:.0f} GB" if load.checkpoint_gib else None
     read = machine.engine_read_bytes if machine else None
     shown = line((three(rate), ""), label(" MB/s"))
+    bound = ("storage-bound", W) if storage_bound(state) else ""
     if read and size:
-        return spread(width, line(label("read     "), (f"{read / 1e9:,.0f}", B), label(f" of {size}")), shown)
-    return spread(width, line(label("read     "), (three(rate), B), label(" MB/s")), line(label(size or "")))
+        left = line(label("read     "), (f"{read / 1e9:,.0f}", B), label(f" of {size}"))
+        if bound and left.cell_length + 27 > width:  # what it waits for is worth more than how far it is, which the shards tell
+            return spread(width, line(label("read     "), (three(rate), B), label(" MB/s")), line(bound))
+        return spread(width, left, line(bound, "  " if bound else "", shown), shown)
+    left = line(label("read     "), (three(rate), B), label(" MB/s"))
+    return spread(width, left, line(bound, label("  " + size if size else "")), line(bound or label(size or "")))
+
+
+def storage_bound(state: DeploymentState) -> bool:
+    """Whether the weights are being read as fast as the storage gives them."""
+    return bool(state.machine and state.machine.storage_bound and state.load is not None and state.load.phase is Phase.LOADING)
 
 
 def numbers(state: DeploymentState, width: int, wall: float) -> list[Content]:
@@ -178,7 +188,7 @@ def numbers(state: DeploymentState, width: int, wall: float) -> list[Content]:
     cells.append(("pace", three(look.s_per_shard), compare, B))
     machine = state.machine
     rate = machine.disk_read_mb_s if machine else None
-    cells.append(("disk read", three(rate), line(label("MB/s")), B))
+    cells.append(("disk read", three(rate), line(label("MB/s"), (", storage-bound" if storage_bound(state) else "", W)), B))
     if past is not None:
         cells.append(("last time", clock(past.total_s), verdict(state), B))
     else:
@@ -269,7 +279,7 @@ def disk(state: DeploymentState, width: int, height: int) -> list[Content]:
     if height < 2 or not known:
         return []
     machine = state.machine
-    more: list[str] = []
+    more: list[str] = ["storage-bound"] if storage_bound(state) else []
     if machine is not None:
         if machine.page_cache_mib is not None:
             more.append(f"page cache {machine.page_cache_mib / GIB:,.0f} GiB")
@@ -279,7 +289,7 @@ def disk(state: DeploymentState, width: int, height: int) -> list[Content]:
     head = line(label("disk read   "), (three(values[-1]), B), label(" MB/s"))
     padded: list[float | None] = [*(None for _ in range(width - len(values))), *values]
     return [
-        spread(width, head, line(label("   ".join(more))), line(label(more[-1]))),
+        spread(width, head, line(label("   ".join(more))), line(label("   ".join((more[0], more[-1])))), line(label(more[-1]))),
         *area(padded, height - 1, P, max(known) * 1.05),
     ]
 
