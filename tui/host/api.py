@@ -7,8 +7,10 @@ import asyncio
 import json
 import re
 import ssl
+import sys
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping
+from importlib.util import find_spec
 from typing import Any
 
 import httpx
@@ -21,6 +23,10 @@ from tui.host.base import HostError, NotPermitted, PortClosed
 from tui.host.metrics import MetricsReader, samples_of
 from tui.wire.headers import authorized, merged
 from tui.wire.stream import DONE, EventDecoder, error_of
+
+if find_spec("sniffio") is None:
+    # httpcore tries to import it several times a request; what is known to be missing is not sought on the whole path each time
+    sys.modules["sniffio"] = None  # type: ignore[assignment]
 
 POLL_TIMEOUT_S = 5.0
 MODELS_EVERY_S = 15.0

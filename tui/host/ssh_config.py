@@ -46,6 +46,7 @@ class Login:
     identities_only: bool
     agent: str | None
     host_key_algorithms: str | None
+    ciphers: str | None
     canonicalize: bool
     connect_timeout: float | None
     files: tuple[Path, ...]
@@ -167,6 +168,7 @@ def _login(alias: str, get: Callable[..., Any], local_user: str, files: tuple[Pa
         identities_only=bool(get("IdentitiesOnly", False)),
         agent=os.path.expanduser(os.path.expandvars(agent)) if agent else None,
         host_key_algorithms=get("HostKeyAlgorithms"),
+        ciphers=get("Ciphers"),
         canonicalize=bool(get("CanonicalizeHostname", False)),
         connect_timeout=get("ConnectTimeout"),
         files=files,

@@ -25,6 +25,8 @@ KEEPALIVE_S = 3.0
 KEEPALIVE_MISSED = 2
 """asyncssh gives up at the keepalive after this many unanswered ones: 3 × 3 s without a byte."""
 JUMP_LIMIT = 8
+CHEAP_CIPHERS = "^aes256-gcm@openssh.com,aes128-gcm@openssh.com"
+"""First of those that asyncssh offers: a packet takes it 8 µs with them, 54 µs with its own first choice, ChaCha20."""
 
 
 @dataclass(slots=True)
@@ -227,4 +229,6 @@ def _options(login: Login, known: Known, make: Callable[[], LoginClient]) -> dic
         certified = [name.decode("ascii") for name in get_default_certificate_algs()] if known.authorities else []
         plain = [name.decode("ascii") for name in get_default_public_key_algs()]
         options["server_host_key_algs"] = list(dict.fromkeys([*certified, *known.algorithms(), *plain]))
+    if not login.ciphers and not login.canonicalize:
+        options["encryption_algs"] = CHEAP_CIPHERS
     return options

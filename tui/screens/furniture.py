@@ -40,32 +40,32 @@ async def furnish(screen: MainScreen) -> None:
     screen.record = RunsPane(id="tab-runs").data_bind(
         runs=mine.runs, opened=mine.opened, result=mine.opened_result, compared=mine.compared
     )
-    screen.log_pane = LogPane().data_bind(state=mine.state)
-    gpus = GpuPanel(full=True, id="tab-gpus").data_bind(state=mine.shown, moment=mine.moment)
+    screen.log_pane = LogPane()
+    gpus = screen.showing(GpuPanel(full=True, id="tab-gpus"))
     tabs: list[Widget] = [screen.chat, screen.bench, screen.record, gpus]
     for tab in tabs:
         tab.display = False
     await screen.mount(
-        Banner(id="banner").data_bind(state=mine.shown, moment=mine.moment),
-        Tiny(id="tiny").data_bind(state=mine.shown, moment=mine.moment),
+        screen.showing(Banner(id="banner")),
+        screen.showing(Tiny(id="tiny")),
         after="#status",
     )
     await screen.query_one("#log").mount(screen.log_pane)
     await screen.query_one("#stage").mount(
-        GpuStrip(id="strip").data_bind(state=mine.shown),
-        ServingStrip(id="serving-strip").data_bind(state=mine.shown),
+        screen.showing(GpuStrip(id="strip")),
+        screen.showing(ServingStrip(id="serving-strip")),
         before=screen.query_one(ContentSwitcher),
     )
     await screen.query_one(ContentSwitcher).mount(*tabs)
     await screen.query_one("#machine").mount(
-        Pane(Serving().data_bind(state=mine.shown), id="serving"),
+        Pane(screen.showing(Serving()), id="serving"),
         Pane(SmokePanel().data_bind(run=mine.smoke, running=mine.smoking), id="smoke"),
-        Pane(HostPane().data_bind(state=mine.shown), id="host"),
+        Pane(screen.showing(HostPane()), id="host"),
     )
     await screen.query_one("#right").mount(
         Horizontal(
-            Pane(DeploymentPane().data_bind(state=mine.shown), id="deployment"),
-            Pane(PastLoadsPane().data_bind(state=mine.shown), id="past"),
+            Pane(screen.showing(DeploymentPane()), id="deployment"),
+            Pane(screen.showing(PastLoadsPane()), id="past"),
             id="more",
         )
     )

@@ -1,7 +1,7 @@
 """The main screen: the machine on the left, what happens on the right, the log below. It holds the values that its widgets show."""
 
 import time
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
@@ -21,7 +21,7 @@ from tui.screens.news import News
 from tui.screens.obstacles import obstacle
 from tui.screens.painting import SparingCompositor
 from tui.screens.work import WorkScreen
-from tui.widgets.figure import NOTHING, Moment
+from tui.widgets.figure import NOTHING, Figure, Moment
 from tui.widgets.figures import BP, BW, QUIET, P, label, line
 from tui.widgets.gpu_panel import GpuPanel
 from tui.widgets.ink import plain
@@ -35,6 +35,8 @@ from tui.widgets.why_not import why_not
 if TYPE_CHECKING:
     from tui.core.benchmark import Plan
     from tui.widgets.log_pane import LogPane
+
+F = TypeVar("F", bound=Figure)
 
 TITLES = {"load": "Load", "chat": "Chat", "bench": "Bench", "gpus": "GPUs", "log": "Log", "runs": "Runs"}
 NARROW, SHORT, WIDE, HIGH = 110, 32, 180, 50
@@ -76,25 +78,31 @@ class MainScreen(WorkScreen):
         self._compositor = SparingCompositor()
         self.own_keys = own_keys or {}
         self.system_prompt = system_prompt
+        self._figures: list[Figure] = []
         self.furnished = False
         """Whether all parts are there: what the first paint did not need comes right after it."""
 
     def compose(self) -> ComposeResult:
         mine = MainScreen
         self._classify()  # before there are parts whose styles would have to follow
-        yield StatusLine(id="status").data_bind(state=mine.shown, moment=mine.moment, activity=mine.activity, tab=mine.tab)
+        yield self.showing(StatusLine(id="status")).data_bind(activity=mine.activity, tab=mine.tab)
         with Horizontal(id="body"):
             with Vertical(id="machine"):
                 with Pane(id="gpus"):
-                    yield GpuPanel(id="gpu-bars").data_bind(state=mine.shown, moment=mine.moment)
+                    yield self.showing(GpuPanel(id="gpu-bars"))
                 with Pane(id="phases"):
-                    yield Phases().data_bind(state=mine.shown, moment=mine.moment)
+                    yield self.showing(Phases())
             with Vertical(id="right"), Pane(id="stage"), ContentSwitcher(initial="tab-load"):
-                yield LoadPanel(id="tab-load").data_bind(state=mine.shown, moment=mine.moment)
+                yield self.showing(LoadPanel(id="tab-load"))
         yield Pane(id="log")
         keys = KeyBar(id="keys")
         keys.own = self.own_keys
         yield keys
+
+    def showing(self, figure: F) -> F:
+        """The figure, which from now on is given what is shown, and when."""
+        self._figures.append(figure)
+        return figure
 
     def on_mount(self) -> None:
         self._chose = False
@@ -117,7 +125,7 @@ class MainScreen(WorkScreen):
         if not self.log_pane.children:
             return  # the app is leaving
         self.furnished = True
-        self.shown = self.state
+        self.log_pane.state = self.shown = self.state
         self._arrange()
         self._tick()
         self.set_interval(TICK_S, self._tick)
@@ -131,9 +139,12 @@ class MainScreen(WorkScreen):
     def watch_state(self, before: DeploymentState, after: DeploymentState) -> None:
         if not self.furnished:
             return
+        if before.log is not after.log or before.load is not after.load:
+            self.log_pane.state = after
         # a change of state is shown at once, figures wait for the next tick
         if word(before) != word(after) or before.gpus is None or before.connection.link is not after.connection.link:
             self.shown = after
+            self._draw()
 
     def watch_shown(self) -> None:
         now = word(self.shown)
@@ -150,7 +161,12 @@ class MainScreen(WorkScreen):
             return  # another deployment is on the screen
         self.moment = Moment(time.time(), time.monotonic(), not self.moment.beat)
         self.shown = self.state
+        self._draw()
         self._stamp_ages()
+
+    def _draw(self) -> None:
+        for figure in self._figures:
+            figure.show(self.shown, self.moment)
 
     def _mark_news(self) -> None:
         """Tabs say how much came since they were looked at."""

@@ -67,14 +67,14 @@ def deployment_facts(state: DeploymentState, width: int) -> list[Content]:
 
 
 class DeploymentPane(Figure):
-    def draw(self, width: int, height: int) -> Content:
-        return rows(*deployment_facts(self.state, width)[:height])
+    def draw(self, width: int, height: int) -> Content | list[Content]:
+        return deployment_facts(self.state, width)[:height]
 
 
 class HostPane(Figure):
     """Processor, memory, disk and network of the host."""
 
-    def draw(self, width: int, height: int) -> Content:
+    def draw(self, width: int, height: int) -> Content | list[Content]:
         machine = self.state.machine
         if machine is None:
             return rows(line(label("no sample yet")))
@@ -110,7 +110,7 @@ class HostPane(Figure):
                 sparks(self.state.trends.disk_read_mb_s, room) if i == 0 and room >= 8 and self.state.trends.disk_read_mb_s else ""
             )
             out.append(line(row, " " * max(1, 42 - row.cell_length), trend) if trend else row)
-        return rows(*out)
+        return out
 
 
 def past_loads(history: tuple[PastLoad, ...], width: int, height: int) -> Content:
@@ -123,7 +123,7 @@ def past_loads(history: tuple[PastLoad, ...], width: int, height: int) -> Conten
 
 
 class PastLoadsPane(Figure):
-    def draw(self, width: int, height: int) -> Content:
+    def draw(self, width: int, height: int) -> Content | list[Content]:
         if not self.state.history:
             return rows(line(label("no earlier load in the record")))
         return past_loads(self.state.history, width, height)

@@ -1,5 +1,7 @@
 """A widget that is drawn by a pure function of its size and of the values that it was given."""
 
+from collections.abc import Iterable
+
 from msgspec import Struct
 from rich.cells import cell_len
 from textual.app import RenderResult
@@ -7,13 +9,15 @@ from textual.content import Content
 from textual.geometry import Region, Size
 from textual.reactive import var
 from textual.strip import Strip
-from textual.visual import Visual
 from textual.widget import Widget
 
 from tui.core.deployment import DeploymentState
 from tui.widgets.ink import plain, sixteen
+from tui.widgets.paint import Painter, Styles, runs
 
 NOTHING = DeploymentState(name="", target="")
+NOT_ANY = Content("")
+"""The line below the last."""
 
 
 class Moment(Struct, frozen=True):
@@ -41,14 +45,15 @@ class Figure(Widget):
         super().__init__(id=id, classes=classes)
         self.auto_links = False  # there are none; to look for them costs as much as to draw
         self._lines: list[Content] = []
+        self._painter = Painter(self)
         self._strips: dict[int, Strip] = {}
         """What of `_lines` has been painted."""
         self._drawn: Size | None = None
         """The size that `_lines` were drawn for; None when they are no longer what `draw` would give."""
         self._asked = False
 
-    def draw(self, width: int, height: int) -> Content:
-        """The content for that many columns and rows; both may be 0 or anything above."""
+    def draw(self, width: int, height: int) -> Content | list[Content]:
+        """The content for that many columns and rows, whole or as its lines; both may be 0 or anything above."""
         raise NotImplementedError
 
     def watch_state(self) -> None:
@@ -56,6 +61,12 @@ class Figure(Widget):
 
     def watch_moment(self) -> None:
         self.redraw_soon()
+
+    def show(self, state: DeploymentState, moment: Moment) -> None:
+        """Draws these values: the same as to assign them, for a tenth of the time."""
+        self.set_reactive(Figure.state, state)
+        self.set_reactive(Figure.moment, moment)
+        self.redraw()
 
     def redraw_soon(self) -> None:
         """Draws once for all values that are assigned together."""
@@ -89,28 +100,36 @@ class Figure(Widget):
         self._draw_lines()
         return Content("\n").join(self._lines)
 
-    def render_line(self, y: int) -> Strip:
+    def render_lines(self, crop: Region) -> list[Strip]:
         """A line is painted once, until it changes; Textual would paint all of them again for one."""
+        if self.text_selection is not None or self.opacity != 1.0 or self.styles.gutter:
+            return super().render_lines(crop)  # something lies over the lines, or around them
+        strips = [self._painted(y) for y in crop.line_range]
+        if crop.column_span == (0, self.size.width):
+            return strips
+        return [strip.crop(crop.x, crop.right) for strip in strips]
+
+    def render_line(self, y: int) -> Strip:
+        """A line of which each piece says where it stands: what the mouse selects is found by it."""
         if self.text_selection is not None:
             return super().render_line(y)
+        return self._painted(y).apply_offsets(0, y)
+
+    def _painted(self, y: int) -> Strip:
         if self._drawn != self.size:
             self._draw_lines()
             self._strips.clear()
         strip = self._strips.get(y)
         if strip is None:
-            strip = self._strip(self._lines[y] if y < len(self._lines) else Content(""), y)
+            strip = self._painter.strip(self._lines[y] if y < len(self._lines) else NOT_ANY, self.size.width)
             self._strips[y] = strip
             self._dirty_regions.clear()
         return strip
 
-    def _strip(self, shown: Content, y: int) -> Strip:
-        if not shown:
-            return Strip.blank(self.size.width, self.visual_style.rich_style)
-        return Visual.to_strips(self, shown, self.size.width, 1, self.visual_style)[0].apply_offsets(0, y)
-
     def notify_style_update(self) -> None:
         self._drawn = None
         self._strips.clear()
+        self._painter.forget()
         super().notify_style_update()
 
     def _draw_lines(self) -> None:
@@ -119,32 +138,34 @@ class Figure(Widget):
         if width <= 0 or height <= 0:
             self._lines = []
             return
-        content = self.draw(width, height)
+        drawn = self.draw(width, height)
+        whole = [drawn] if isinstance(drawn, Content) else drawn
+        lines = [part for one in whole for part in (one.split("\n", allow_blank=True) if "\n" in one.plain else (one,))]
+        self._lines = [one.truncate(width, ellipsis=True) if one.cell_length > width else one for one in lines[:height]]
         if self.app.current_theme.ansi:
-            content = sixteen(content)
-        lines = content.split("\n", allow_blank=True)[:height]
-        self._lines = [one.truncate(width, ellipsis=True) if one.cell_length > width else one for one in lines]
+            self._lines = [sixteen(one) for one in self._lines]
         if self.app.has_class("-ascii"):
             self._lines = [plain(one) for one in self._lines]  # the ellipsis of a cut line, too
 
 
 def difference(before: Content, after: Content) -> tuple[int, int]:
     """The first column in which two lines differ, and the one after the last."""
-    old, new = _cells(before), _cells(after)
-    common = min(len(old), len(new))
-    first = next((i for i in range(common) if old[i] != new[i]), common)
+    old, new = list(runs(before)), list(runs(after))
+    common = next((i for i, (one, other) in enumerate(zip(old, new, strict=False)) if one != other), min(len(old), len(new)))
+    at = sum(cell_len(text) for text, _ in old[:common])
+    mine, other = _cells(old[common:]), _cells(new[common:])
+    shared = min(len(mine), len(other))
+    first = next((i for i in range(shared) if mine[i] != other[i]), shared)
     last = 0
-    if len(old) == len(new):
-        last = next((i for i in range(common - first) if old[-1 - i] != new[-1 - i]), common - first)
-    return first, max(len(old), len(new)) - last
+    if len(mine) == len(other):
+        last = next((i for i in range(shared - first) if mine[-1 - i] != other[-1 - i]), shared - first)
+    return at + first, at + max(len(mine), len(other)) - last
 
 
-def _cells(content: Content) -> list[tuple[str, ...]]:
+def _cells(pieces: Iterable[tuple[str, Styles]]) -> list[tuple[str, Styles]]:
     """Each column's character and styles; the second column of a wide character has the same as the first."""
-    cells: list[tuple[str, ...]] = [(char,) for char in content.plain]
-    for start, end, style in content.spans:
-        mark = str(style)
-        cells[start:end] = [(*cell, mark) for cell in cells[start:end]]
-    if content.cell_length == len(cells):
-        return cells
-    return [cell for cell in cells for _ in range(cell_len(cell[0]))]
+    cells: list[tuple[str, Styles]] = []
+    for text, styles in pieces:
+        narrow = cell_len(text) == len(text)
+        cells += [(char, styles) for char in text for _ in range(1 if narrow else cell_len(char))]
+    return cells

@@ -5,10 +5,10 @@ terminal pay for.
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import groupby, pairwise
+from itertools import pairwise
 
 from rich.cells import cell_len, set_cell_size
-from textual.content import Content
+from textual.content import Content, Span
 from textual.renderables.digits import DIGITS, DIGITS3X3_BOLD
 
 Part = str | Content | tuple[str, str]
@@ -20,18 +20,38 @@ LEVELS = " ▁▂▃▄▅▆▇█"
 
 def line(*parts: Part) -> Content:
     """Parts side by side."""
-    joined: list[Part] = []
-    for style, run in groupby(parts, lambda part: part[1] if isinstance(part, tuple) else ""):
-        if style:
-            joined.append(("".join(part[0] for part in run if isinstance(part, tuple)), style))
+    text: list[str] = []
+    spans: list[Span] = []
+    at = 0
+    for part in parts:
+        if isinstance(part, tuple):
+            said, style = part
+            end = at + len(said)
+            if style and said:
+                if spans and spans[-1].style == style and spans[-1].end == at:
+                    spans[-1] = Span(spans[-1].start, end, style)
+                else:
+                    spans.append(Span(at, end, style))
+        elif isinstance(part, str):
+            said = part
+            end = at + len(said)
         else:
-            joined.extend(part[0] if isinstance(part, tuple) else part for part in run)
-    return Content.assemble(*joined)
+            said = part.plain
+            end = at + len(said)
+            spans += [Span(start + at, stop + at, style) for start, stop, style in part.spans] if at else part.spans
+        text.append(said)
+        at = end
+    return Content("".join(text), spans, strip_control_codes=False)  # the painter sees to those
 
 
-def rows(*lines: Content | str) -> Content:
-    """Lines below each other."""
-    return Content("\n").join(Content(one) if isinstance(one, str) else one for one in lines)
+def lines(parts: Iterable[Content | str]) -> list[Content]:
+    """Lines below each other, each for itself."""
+    return [line(one) if isinstance(one, str) else one for one in parts]
+
+
+def rows(*parts: Content | str) -> Content:
+    """The same in one piece."""
+    return Content("\n").join(lines(parts))
 
 
 def warning(text: str, width: int) -> list[Content]:
@@ -196,20 +216,23 @@ def area(values: Sequence[float | None], height: int, style: str | Sequence[str]
     not measured."""
     if height <= 0:
         return []
-    styles = [style] * len(values) if isinstance(style, str) else list(style)
     highest = top if top and top > 0 else max((value for value in values if value is not None), default=0) or 1.0
     levels = [0 if value is None else max(1 if value > 0 else 0, round(value / highest * height * 8)) for value in values]
     out: list[Content] = []
     for row in range(height - 1, -1, -1):
         share = (row + 1) / height
         strength = 14 + round(60 * share)
-        parts: list[Part] = []
-        for level, tint in zip(levels, styles, strict=False):
-            here = min(8, max(0, level - row * 8))
-            plain = tint == TRACK or height == 1
-            parts.append((LEVELS[here], "" if here == 0 else tint if plain else f"{tint} {strength}%"))
-        out.append(line(*parts))
+        chars = [LEVELS[min(8, max(0, level - row * 8))] for level in levels]
+        if isinstance(style, str):
+            out.append(line(("".join(chars), _strong(style, strength, height))))
+        else:
+            tints = {tint: _strong(tint, strength, height) for tint in set(style)}
+            out.append(line(*((char, tints[tint]) for char, tint in zip(chars, style, strict=False))))
     return out
+
+
+def _strong(tint: str, strength: int, height: int) -> str:
+    return tint if tint == TRACK or height == 1 else f"{tint} {strength}%"
 
 
 def sparks(values: Sequence[float | None], width: int, top: float | None = None, style: str = f"{P} 70%") -> Content:

@@ -33,6 +33,7 @@ from tui.widgets.figures import (
     bar,
     label,
     line,
+    lines,
     rows,
     short,
     sparks,
@@ -226,9 +227,9 @@ class GpuPanel(Figure):
         if not self.state.others and 0 < event.y <= len(shown):
             self.post_message(GpuOpened(shown[event.y - 1][1].index))
 
-    def draw(self, width: int, height: int) -> Content:
+    def draw(self, width: int, height: int) -> Content | list[Content]:
         if self.state.others:
-            return rows(*_hosts(self.state, width, height, self.selected if self.full else None)[:height])
+            return _hosts(self.state, width, height, self.selected if self.full else None)[:height]
         sample = self.state.gpus
         if sample is None:
             return rows(line(label("no sample yet")))
@@ -264,7 +265,7 @@ class GpuPanel(Figure):
             about = [line((f"GPU {chosen.index}", BP), label("   up and down choose, enter shows it alone"))]
             about += [*gpu_trends(self.state, sample.gpus.index(chosen), width), *gpu_facts(chosen, width)]
             out += ["", *about[: room - 1]]
-        return rows(*out)
+        return lines(out)
 
     def _body(self, sample: GpuSample, width: int, room: int, said: int) -> list[Content]:
         odd = odd_ones(sample)

@@ -349,7 +349,7 @@ class LoadPanel(Figure):
     narrow = False
     """Whether phases and GPUs have no panes of their own beside it."""
 
-    def draw(self, width: int, height: int) -> Content:
+    def draw(self, width: int, height: int) -> Content | list[Content]:
         state = self.state
         load = state.load
         if load is not None and load.failure is not None and not state.api.ready:
@@ -403,4 +403,4 @@ class LoadPanel(Figure):
         left = height - len(out)
         if left >= 4 and not over:
             out += ["", *disk(state, inner, min(left - 1, 14))]
-        return rows(*(line(" " * inset, one) for one in out[:height]))
+        return [line(" " * inset, one) for one in out[:height]]

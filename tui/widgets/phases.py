@@ -7,7 +7,7 @@ from tui.core.deployment import DeploymentState
 from tui.core.logs.phase_names import NAMES
 from tui.core.logs.state import LoadState, PastLoad, Phase
 from tui.widgets.figure import Figure
-from tui.widgets.figures import BE, BP, QUIET, B, G, W, fit, label, line, rows
+from tui.widgets.figures import BE, BP, QUIET, B, G, W, fit, label, line
 from tui.widgets.host_clock import host_now
 from tui.widgets.numbers import clock
 
@@ -109,8 +109,8 @@ def phase_rows(state: DeploymentState, width: int, height: int) -> list[Content]
 class Phases(Figure):
     """The pane at the left: one row a phase."""
 
-    def draw(self, width: int, height: int) -> Content:
-        return rows(*phase_rows(self.state, width, height))
+    def draw(self, width: int, height: int) -> Content | list[Content]:
+        return phase_rows(self.state, width, height)
 
 
 def phase_line(state: DeploymentState, width: int) -> list[Content]:

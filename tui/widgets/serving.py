@@ -4,7 +4,7 @@ from textual.content import Content
 
 from tui.core.deployment import DeploymentState
 from tui.widgets.figure import Figure
-from tui.widgets.figures import BP, BW, B, P, W, area, label, line, rows, sparks, spread
+from tui.widgets.figures import BP, BW, B, P, W, area, label, line, lines, rows, sparks, spread
 from tui.widgets.numbers import percent, three, whole
 
 
@@ -33,7 +33,7 @@ def _pad(values: tuple[float | None, ...], width: int) -> list[float | None]:
 class Serving(Figure):
     """The pane at the left of a server that is up."""
 
-    def draw(self, width: int, height: int) -> Content:
+    def draw(self, width: int, height: int) -> Content | list[Content]:
         state = self.state
         rate, running, waiting, kv, hits, ttft = _figures(state)
         tokens = line((three(rate), BP), label(" tok/s"))
@@ -59,7 +59,7 @@ class Serving(Figure):
         out += [""] * (height >= 9) + [second]
         out += area(_pad(state.trends.kv_cache_share, width), lower, P, max(0.02, max(known_kv, default=0.0) * 1.1))
         out += [""] * (height >= 9) + [third]
-        return rows(*out)
+        return lines(out)
 
 
 class ServingStrip(Figure):
@@ -67,7 +67,7 @@ class ServingStrip(Figure):
 
     DEFAULT_CSS = "ServingStrip { height: 1; }"
 
-    def draw(self, width: int, height: int) -> Content:
+    def draw(self, width: int, height: int) -> Content | list[Content]:
         rate, running, waiting, kv, _, _ = _figures(self.state)
         left = line(
             label("serves "),
