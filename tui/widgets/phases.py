@@ -29,9 +29,16 @@ def last_time(state: DeploymentState) -> PastLoad | None:
 
 
 def _current(load: LoadState) -> Phase | None:
-    if load.failure is not None:
-        return load.failure.phase
-    return load.phase if load.phase in NAMES else None
+    phase = load.failure.phase if load.failure is not None else load.phase
+    return phase if phase in NAMES else None
+
+
+def _served(load: LoadState) -> Row | None:
+    """The row of a server that failed while it served."""
+    if load.failure is None or load.failure.phase is not Phase.READY:
+        return None
+    span = next((span for span in reversed(load.phases) if span.name is Phase.READY), None)
+    return Row("serving", ("✗", BE), span.seconds if span is not None else None, None, B)
 
 
 def time_line(state: DeploymentState) -> list[Row]:
@@ -60,9 +67,12 @@ def time_line(state: DeploymentState) -> list[Row]:
         else:
             mark, style = ("✓", G), ""
         out.append(Row(NAMES[phase], mark, took, usual.get(phase), style))
-    if not (over and load is not None and load.phase is not Phase.FAILED):
+    if not (over and load is not None and (load.phase is not Phase.FAILED or load.was_ready)):
         rest = [phase for phase in (usual or USUAL) if phase in NAMES and phase not in seen]
         out += [Row(NAMES[phase], ("·", QUIET), None, usual.get(phase), QUIET) for phase in rest]
+    served = _served(load) if load is not None else None
+    if served is not None:
+        out.append(served)
     return out
 
 
