@@ -159,11 +159,11 @@ def settle_fields(caller: Caller, plan: Dict[str, Any]) -> Tuple[Dict[str, Any],
 
     A first request of four tokens tries them; one that the server rejects is left out. Raises Refused when none of the forms works.
     """
-    stopless = {"ignore_eos": True, "min_tokens": "$asked"}
+    # not both: ignore_eos alone holds a reply to its length, and min_tokens makes vLLM mask logits at every step, which is not free
     usage = {"stream_options": {"include_usage": True}}
     forms: List[Tuple[Dict[str, Any], str]] = [
-        ({"max_tokens": "$asked", "stream": True, **usage, **stopless}, ""),
-        ({"max_tokens": "$asked", "stream": True, **usage, "ignore_eos": True}, "min_tokens is not taken"),
+        ({"max_tokens": "$asked", "stream": True, **usage, "ignore_eos": True}, ""),
+        ({"max_tokens": "$asked", "stream": True, **usage, "min_tokens": "$asked"}, "ignore_eos is not taken, min_tokens is"),
         ({"max_tokens": "$asked", "stream": True, **usage}, "ignore_eos is not taken: replies may end before the asked length"),
         (
             {"max_completion_tokens": "$asked", "stream": True, **usage},
