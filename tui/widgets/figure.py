@@ -1,6 +1,6 @@
 """A widget that is drawn by a pure function of its size and of the values that it was given."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 from rich.cells import cell_len
@@ -151,15 +151,19 @@ class Figure(Widget):
 def difference(before: Content, after: Content) -> tuple[int, int]:
     """The first column in which two lines differ, and the one after the last."""
     old, new = list(runs(before)), list(runs(after))
-    common = next((i for i, (one, other) in enumerate(zip(old, new, strict=False)) if one != other), min(len(old), len(new)))
-    at = sum(cell_len(text) for text, _ in old[:common])
-    mine, other = _cells(old[common:]), _cells(new[common:])
-    shared = min(len(mine), len(other))
-    first = next((i for i in range(shared) if mine[i] != other[i]), shared)
-    last = 0
-    if len(mine) == len(other):
-        last = next((i for i in range(shared - first) if mine[-1 - i] != other[-1 - i]), shared - first)
-    return at + first, at + max(len(mine), len(other)) - last
+    head = _alike(old, new)
+    tail = _alike(old[:head:-1], new[:head:-1]) if before.cell_length == after.cell_length else 0
+    mine, other = _cells(old[head : len(old) - tail]), _cells(new[head : len(new) - tail])
+    at = sum(cell_len(text) for text, _ in old[:head])
+    first = _alike(mine, other)
+    if before.cell_length != after.cell_length:
+        return at + first, max(before.cell_length, after.cell_length)
+    return at + first, at + len(mine) - _alike(mine[:first:-1], other[:first:-1])
+
+
+def _alike(some: Sequence[object], others: Sequence[object]) -> int:
+    """How many they have in common at the beginning."""
+    return next((i for i, (one, other) in enumerate(zip(some, others, strict=False)) if one != other), min(len(some), len(others)))
 
 
 def _cells(pieces: Iterable[tuple[str, Styles]]) -> list[tuple[str, Styles]]:

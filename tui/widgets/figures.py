@@ -5,6 +5,7 @@ terminal pay for.
 """
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import pairwise
 
 from rich.cells import cell_len, set_cell_size
@@ -130,6 +131,7 @@ def table(width: int, columns: Sequence[Sequence[str]], records: Iterable[Sequen
 # -- bars and meters ---------------------------------------------------------------------------------------------------------------
 
 
+@lru_cache(256)
 def bar(share: float | None, width: int, other: float = 0.0, style: str = P) -> Content:
     """A share of the whole; ▒ is the part of it that is not the engine's.
 
@@ -158,6 +160,7 @@ def edges(total: int, width: int) -> list[int]:
     return [width * i // total for i in range(total + 1)]
 
 
+@lru_cache(32)
 def meter(
     done: float,
     total: float,
@@ -216,6 +219,11 @@ def area(values: Sequence[float | None], height: int, style: str | Sequence[str]
     not measured."""
     if height <= 0:
         return []
+    return list(_area(tuple(values), height, style if isinstance(style, str) else tuple(style), top))
+
+
+@lru_cache(64)
+def _area(values: tuple[float | None, ...], height: int, style: str | tuple[str, ...], top: float | None) -> tuple[Content, ...]:
     highest = top if top and top > 0 else max((value for value in values if value is not None), default=0) or 1.0
     levels = [0 if value is None else max(1 if value > 0 else 0, round(value / highest * height * 8)) for value in values]
     out: list[Content] = []
@@ -228,7 +236,7 @@ def area(values: Sequence[float | None], height: int, style: str | Sequence[str]
         else:
             tints = {tint: _strong(tint, strength, height) for tint in set(style)}
             out.append(line(*((char, tints[tint]) for char, tint in zip(chars, style, strict=False))))
-    return out
+    return tuple(out)
 
 
 def _strong(tint: str, strength: int, height: int) -> str:
@@ -314,7 +322,8 @@ _BIG = {
 """Textual's own shapes, three cells wide; points and colons take one."""
 
 
-def big(text: str, style: str = B) -> list[Content]:
+@lru_cache(64)
+def big(text: str, style: str = B) -> tuple[Content, ...]:
     """The text in figures three rows high (digits, `:` `.` `,` `%` and the dash)."""
     drawn = [_BIG.get(char, (" ", char, " ")) for char in text]
-    return [line(("".join(glyph[row] for glyph in drawn), style)) for row in range(3)]
+    return tuple(line(("".join(glyph[row] for glyph in drawn), style)) for row in range(3))
