@@ -4,7 +4,6 @@ import asyncio
 import json
 import math
 import os
-import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -29,9 +28,11 @@ from tui.cli.context import (
     run,
 )
 from tui.cli.duration import Duration
+from tui.cli.interrupts import first_signal
 from tui.core.benchmark import STOPPED_BY_USER, Plan, Point, Progress, Result, Vantage
 from tui.core.benchmark_plan import estimate, powers, single_stream, steps_of
 from tui.core.benchmark_report import csv_of, document, saved_document, saved_name, too_few
+from tui.core.counted import counted
 from tui.settings import Deployment, Settings
 
 if TYPE_CHECKING:
@@ -334,7 +335,7 @@ async def _ask_first(name: str, plan: Plan, api: "ApiClient") -> None:
         return
     forecast = estimate(plan)
     words = (
-        f"{name} is serving {busy:.0f} requests of others. The benchmark will send about {forecast.requests:,} requests "
+        f"{name} is serving {counted(busy, 'request')} of others. The benchmark will send about {forecast.requests:,} requests "
         f"({forecast.tokens:,} tokens) in about {forecast.seconds / 60:.0f} min."
     )
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -344,20 +345,16 @@ async def _ask_first(name: str, plan: Plan, api: "ApiClient") -> None:
 
 
 async def _show(benchmarks: "Benchmarks", plan: Plan, prompts: list[dict[str, Any]] | None, as_json: bool) -> Result:
-    """Runs it with live progress on stderr's terminal; the first ctrl+c ends it in order, with what there is."""
+    """Runs it with live progress on stderr's terminal; the first ctrl+c or SIGTERM ends it in order, with what there is."""
     from tui.cli.bench_view import LiveView
 
-    loop = asyncio.get_running_loop()
     stops: list[asyncio.Task[None]] = []
-
-    def interrupted() -> None:
-        loop.remove_signal_handler(signal.SIGINT)  # the second one ends at once
-        stops.append(loop.create_task(benchmarks.stop()))
-
-    loop.add_signal_handler(signal.SIGINT, interrupted)
     result: Result | None = None
     try:
-        with LiveView(plan, live=sys.stderr.isatty(), quiet=as_json) as view:
+        with (
+            first_signal(lambda: stops.append(asyncio.create_task(benchmarks.stop()))),
+            LiveView(plan, live=sys.stderr.isatty(), quiet=as_json) as view,
+        ):
             async with aclosing(benchmarks.run(plan, prompts)) as news:
                 async for item in news:
                     match item:
@@ -368,7 +365,6 @@ async def _show(benchmarks: "Benchmarks", plan: Plan, prompts: list[dict[str, An
                         case Result():
                             result = item
     finally:
-        loop.remove_signal_handler(signal.SIGINT)
         for task in stops:
             await task
     assert result is not None

@@ -1,11 +1,10 @@
 """What the commands share: settings, TARGET, the API key, a session on a host."""
 
-import asyncio
 import os
 import shlex
 import subprocess
-from collections.abc import Callable, Coroutine
-from contextlib import closing
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -13,6 +12,8 @@ import click
 
 from tui.cli.exits import Exit, Fail
 from tui.cli.failures import state_directory
+from tui.cli.interrupts import play
+from tui.core.counted import counted
 from tui.settings import Deployment, Engine, Settings, SettingsError, load_settings
 
 if TYPE_CHECKING:
@@ -42,9 +43,25 @@ def config_option(function: Any) -> Any:
     """Adds `--config FILE` to a command; the command receives `settings`."""
 
     def read(ctx: click.Context, param: click.Parameter, value: str | None) -> Settings:
+        if value:
+            ctx.with_resource(_used_by_all(value))
         return settings_of(Path(value).expanduser() if value else None)
 
     return click.option("--config", "settings", metavar="FILE", callback=read, help=CONFIG_HELP)(function)
+
+
+@contextmanager
+def _used_by_all(file: str) -> Iterator[None]:
+    """Has everything of this command read and write this configuration: what a key of the screen keeps belongs there, too."""
+    before = os.environ.get("READYROOM_CONFIG")
+    os.environ["READYROOM_CONFIG"] = file
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop("READYROOM_CONFIG", None)
+        else:
+            os.environ["READYROOM_CONFIG"] = before
 
 
 def config_path_option(function: Any) -> Any:
@@ -61,7 +78,7 @@ def settings_of(file: Path | None) -> Settings:
     try:
         return load_settings(file)
     except SettingsError as error:
-        raise Fail(Exit.USAGE, f"the configuration has {len(error.problems)} problem(s):\n{error}") from None
+        raise Fail(Exit.USAGE, f"the configuration has {counted(len(error.problems), 'problem')}:\n{error}") from None
 
 
 def port_option(function: Any) -> Any:
@@ -217,6 +234,5 @@ def _other_hosts(settings: Settings, deployment: Deployment, asker: "Asker | Non
 
 
 def run(main: Coroutine[Any, Any, int]) -> NoReturn:
-    """Runs a command's coroutine and leaves with its exit code; ctrl+c ends it in order."""
-    code = asyncio.run(main)
-    raise SystemExit(int(code))
+    """Runs a command's coroutine and leaves with its exit code; ctrl+c, SIGTERM and SIGHUP end it in order."""
+    raise SystemExit(int(play(main)))

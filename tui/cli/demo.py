@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from tui.cli.context import Exit, Fail, config_option, run
-from tui.cli.room import require_terminal
+from tui.cli.room import require_terminal, until_left
 from tui.settings import THEMES, Settings
 
 SPEED = 120.0
@@ -77,9 +77,7 @@ async def _demo(name: str, speed: float, settings: Settings) -> int:
                 host = SshHost(sim.target, asker=asker, config_files=[sim.ssh_config])
                 async with Session(sim.target, sim.target, sim.deployment, own, host, record) as session:
                     app = ControlRoom(session, own, asker=asker, record=record)
-                    await app.run_async()
-                    if app.bug is not None:
-                        raise app.bug
+                    await until_left(app)
         except (SimulatorFailed, TimeoutError) as error:
             raise Fail(Exit.BUG, f"the simulated host did not start: {error}") from None
     return Exit.OK

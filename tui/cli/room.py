@@ -1,6 +1,5 @@
 """`readyroom [TARGET]`: the control room."""
 
-import asyncio
 import difflib
 import sys
 from typing import TYPE_CHECKING, cast
@@ -9,9 +8,12 @@ import click
 import msgspec
 
 from tui.cli.context import Exit, Fail, accept_new_option, config_option, open_record, open_session, port_option, resolve
+from tui.cli.interrupts import Interrupted, first_signal, play
+from tui.core.counted import counted
 from tui.settings import THEMES, Settings
 
 if TYPE_CHECKING:
+    from tui.app import ControlRoom
     from tui.services.session import Session
 
 
@@ -61,14 +63,14 @@ def _require_keys(settings: Settings) -> None:
 
     problems = key_problems(settings.keys)
     if problems:
-        raise Fail(Exit.USAGE, "\n".join([f"the configuration has {len(problems)} problem(s):", *problems]))
+        raise Fail(Exit.USAGE, "\n".join([f"the configuration has {counted(len(problems), 'problem')}:", *problems]))
 
 
 def open_room(
     settings: Settings, target: str | None, *, accept_new: bool = False, port: int | None = None, resembles: str | None = None
 ) -> int:
     """Runs the control room on a target, or on all configured deployments at once (None); returns the exit code."""
-    return asyncio.run(_watch(settings, target, accept_new, port, resembles))
+    return play(_watch(settings, target, accept_new, port, resembles))
 
 
 async def _watch(settings: Settings, chosen: str | None, accept_new: bool, port: int | None, resembles: str | None) -> int:
@@ -103,9 +105,26 @@ async def _watch(settings: Settings, chosen: str | None, accept_new: bool, port:
         async with Fleet(map(opening, names)) as fleet:
             session = cast("Session", fleet.session(chosen if chosen is not None else names[0]))
             app = ControlRoom(session, settings, asker=asker, record=record, fleet=fleet, all_first=chosen is None)
-            await app.run_async()
+            await until_left(app)
     finally:
         record.close()
+    return app.return_code or Exit.OK
+
+
+async def until_left(app: "ControlRoom") -> None:
+    """Shows the screen until the user leaves. A signal leaves, too, and the terminal is as it was before.
+
+    Raises Interrupted after a signal, and what broke the screen where that was a bug.
+    """
+    interrupted: list[bool] = []
+
+    def leave() -> None:
+        interrupted.append(True)
+        app.exit()
+
+    with first_signal(leave):
+        await app.run_async()
+    if interrupted:
+        raise Interrupted  # what broke in a screen that was half built when it had to go is no bug
     if app.bug is not None:
         raise app.bug
-    return app.return_code or Exit.OK

@@ -1,0 +1,63 @@
+"""SIGINT, SIGTERM and SIGHUP end a command in order: what runs is cancelled in the event loop, and closes what it opened."""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+
+class Interrupted(Exception):
+    """What runs has been ended by a signal, in its own way."""
+
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_softer: list[Callable[[], object]] = []
+
+
+def play(main: Coroutine[Any, Any, int]) -> int:
+    """Runs a command's coroutine and returns its exit code. Raises KeyboardInterrupt where a signal ended it, after it has ended.
+
+    Not by raising from a signal handler: that would surface in whichever task runs at the moment, or within the loop itself.
+    """
+    interrupted = False
+
+    async def ended_by_signals() -> int:
+        nonlocal interrupted
+        task = asyncio.current_task()
+        assert task is not None
+
+        def end() -> None:
+            nonlocal interrupted
+            if _softer:
+                _softer.pop()()
+            else:
+                interrupted = True
+                task.cancel()
+
+        for number in SIGNALS:
+            asyncio.get_running_loop().add_signal_handler(number, end)
+        return await main
+
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    try:
+        return asyncio.run(ended_by_signals())
+    except BaseException as error:
+        if interrupted or isinstance(error, Interrupted):
+            raise KeyboardInterrupt from None  # whatever failed on the way out: the user wanted it to end
+        raise
+    finally:
+        main.close()  # it has not begun where a signal came before the loop ran
+        for number, handler in before.items():  # the loop has put the default ones in their place
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def first_signal(does: Callable[[], object]) -> Iterator[None]:
+    """Has the first of these signals call `does`, in the event loop, instead of ending the command; the second one ends it."""
+    _softer.append(does)
+    try:
+        yield
+    finally:
+        if does in _softer:
+            _softer.remove(does)
