@@ -6,16 +6,18 @@ from typing import cast
 import pytest
 import scenes
 from msgspec.structs import replace
-from room import Room, SetSession, screen, shows, until
+from room import Room, SetSession, room, screen, shows, until
 
 from tui.app import ControlRoom
-from tui.core.deployment import DeploymentState
+from tui.core.connection import ConnectionState
+from tui.core.deployment import DeploymentState, exit_code_of, status_of
 from tui.core.fleet import arranged, gravity
 from tui.core.text import clean
 from tui.services.fleet import Fleet
 from tui.services.opening import OpeningFailed, OpeningSession
 from tui.services.session import Session
 from tui.settings import Settings, UiSettings
+from tui.widgets.status import word
 
 WHICH = (
     ("qwen3-235b", "lost"),
@@ -139,8 +141,18 @@ async def test_a_session_that_cannot_be_made_says_why_and_is_tried_again() -> No
     opening = OpeningSession("kimi", "gpu", fails)
     told = opening.states()
     assert (await anext(told)).connection.cause is None
-    assert (await anext(told)).connection.cause == "api_key_env names K, but it is not set"
+    failed = await anext(told)
+    assert failed.connection.cause == "api_key_env names K, but it is not set"
+    assert (word(failed), status_of(failed), exit_code_of(failed)) == ("BAD CONFIG", "misconfigured", 2)
     opening.retry()
     assert (await anext(told)).connection.cause is not None
     assert len(tries) == 2
     await told.aclose()
+
+
+async def test_a_configuration_that_does_not_hold_is_no_refusal_of_the_host() -> None:
+    cause = "api_key_env names K, but it is not set"
+    connection = ConnectionState(host="gpu", cause=cause, advice="Correct it, then press r to try again.")
+    app, _ = room(DeploymentState("kimi", "gpu", connection=connection, misconfigured=cause))
+    async with app.run_test(size=(120, 35)) as pilot:
+        await shows(pilot, "BAD CONFIG", "The configuration does not hold", cause, "press r")

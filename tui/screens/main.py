@@ -29,7 +29,7 @@ from tui.widgets.key_bar import KeyBar
 from tui.widgets.load_panel import LoadPanel
 from tui.widgets.numbers import age
 from tui.widgets.phases import Phases, total_words
-from tui.widgets.status import FAILED, LOADING, READY, StatusLine, word
+from tui.widgets.status import BAD_CONFIG, FAILED, LOADING, READY, StatusLine, word
 from tui.widgets.why_not import why_not
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ class MainScreen(WorkScreen):
 
     def _became(self, before: str, now: str) -> None:
         """What opens by itself, as long as the user chose nothing."""
-        offline = self.shown.connection.link in (Link.LOST, Link.UNREACHABLE, Link.REFUSED)
+        offline = self.shown.connection.link in (Link.LOST, Link.UNREACHABLE, Link.REFUSED) or now == BAD_CONFIG
         known = self.shown.gpus is not None or self.shown.load is not None
         self.update_classes({"-offline": offline, "-stale": offline and known})
         if now == READY and not self.benching:

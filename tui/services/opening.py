@@ -48,10 +48,9 @@ class OpeningSession:
     def state(self) -> DeploymentState:
         if self._session is not None:
             return self._session.state
-        link = Link.REFUSED if self._failed is not None else Link.IDLE
         advice = "Correct it, then press r to try again." if self._failed is not None else None
-        connection = ConnectionState(link=link, host=self.target, cause=self._failed, advice=advice)
-        return DeploymentState(name=self.name, target=self.target, connection=connection)
+        connection = ConnectionState(Link.IDLE, self.target, cause=self._failed, advice=advice)
+        return DeploymentState(name=self.name, target=self.target, connection=connection, misconfigured=self._failed)
 
     async def states(self) -> AsyncGenerator[DeploymentState, None]:
         """The session's states, after one that says that nothing is known yet."""

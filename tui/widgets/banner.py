@@ -13,9 +13,15 @@ from tui.widgets.numbers import age
 
 def says(state: DeploymentState) -> bool:
     """Whether there is anything to say: no link, and not just the first try under way."""
-    return state.connection.link in (Link.LOST, Link.UNREACHABLE, Link.REFUSED) or (
-        state.connection.link is Link.CONNECTING and state.connection.attempt > 1
-    )
+    link = state.connection
+    match link.link:
+        case Link.LOST | Link.UNREACHABLE | Link.REFUSED:
+            return True
+        case Link.CONNECTING:
+            return link.attempt > 1
+        case Link.IDLE:
+            return link.cause is not None
+    return False
 
 
 class Banner(Figure):
@@ -27,13 +33,14 @@ class Banner(Figure):
         link = self.state.connection
         ago = self.moment.since(link.since)
         host = link.host or self.state.target
-        refused = link.link is Link.REFUSED
+        refused = link.link in (Link.REFUSED, Link.IDLE)
         title = {
             Link.LOST: f"Link lost {age(ago)} ago" if ago is not None else "Link lost",
             Link.UNREACHABLE: f"{host} can't be reached",
             Link.REFUSED: f"{host} refused the login"
             if "host key" not in (link.cause or "").casefold()
             else f"The key of {host} was refused",
+            Link.IDLE: "The configuration does not hold",
             Link.CONNECTING: f"Connecting to {host}, try {link.attempt}",
         }.get(link.link, "")
         mark = ("✗ ", BE) if refused else ("▲ ", BW)
@@ -63,7 +70,7 @@ class Banner(Figure):
             if old is not None:
                 at = time.strftime("%H:%M:%S", time.localtime(self.moment.wall - old))
                 rest.append(f"The host goes on. Figures are of {at}; the log is read on from where it stopped.")
-        elif refused:
+        elif link.link is Link.REFUSED:
             rest.append("Press r to try again.")
         while len(rest) > 1 and len(" · ".join(rest)) > width:
             rest.pop(0 if link.link is Link.LOST else -1)

@@ -19,7 +19,7 @@ from tui.widgets.gpu_panel import LOW_SHARE
 from tui.widgets.host_clock import host_now
 from tui.widgets.load_panel import bar_of
 from tui.widgets.numbers import DASH, age, clock, percent, three, whole
-from tui.widgets.status import CONNECTING, FAILED, LINK_LOST, LOADING, LOOKS, READY, STOPPED, UNREACHABLE, WAITING, word
+from tui.widgets.status import BAD_CONFIG, CONNECTING, FAILED, LINK_LOST, LOADING, LOOKS, READY, STOPPED, UNREACHABLE, WAITING, word
 
 STATE_W, GPUS_W = 14, 18
 FIGURES = (("tok/s", 8), ("run", 5), ("wait", 5), ("KV %", 6))
@@ -48,7 +48,7 @@ def now_lines(state: DeploymentState, width: int, moment: Moment) -> tuple[Conte
     """What it is at, and a quiet line about it."""
     load, link = state.load, state.connection
     match word(state):
-        case "LINK LOST" | "UNREACHABLE":
+        case "LINK LOST" | "UNREACHABLE" | "BAD CONFIG":
             retry = f"next try in {max(0.0, link.retry_at - moment.mono):.0f} s" if link.retry_at is not None else link.advice or ""
             return Content(short(link.cause or "", width)), line(label(short(retry, width)))
         case "FAILED" if load is not None and load.failure is not None:
@@ -106,7 +106,7 @@ def counts(states: tuple[DeploymentState, ...], brief: bool = False) -> Content:
     for state in states:
         found[word(state)] = found.get(word(state), 0) + 1
     parts = []
-    for name in (FAILED, LINK_LOST, UNREACHABLE, STOPPED, LOADING, CONNECTING, WAITING, READY):
+    for name in (FAILED, BAD_CONFIG, LINK_LOST, UNREACHABLE, STOPPED, LOADING, CONNECTING, WAITING, READY):
         if name in found:
             glyph, tint = LOOKS[name]
             number = (f"{glyph} {found[name]}", B if tint == QUIET else f"bold {tint}")

@@ -14,6 +14,7 @@ from tui.widgets.numbers import clock
 
 CONNECTING, WAITING, LOADING, READY = "CONNECTING", "WAITING", "LOADING", "READY"
 FAILED, STOPPED, UNREACHABLE, LINK_LOST = "FAILED", "STOPPED", "UNREACHABLE", "LINK LOST"
+BAD_CONFIG = "BAD CONFIG"
 LOOKS = {
     CONNECTING: ("◐", "$primary"),
     WAITING: ("·", "$quiet"),
@@ -23,12 +24,15 @@ LOOKS = {
     STOPPED: ("·", "$warning"),
     UNREACHABLE: ("✗", "$warning"),
     LINK_LOST: ("○", "$warning"),
+    BAD_CONFIG: ("✗", "$error"),
 }
 
 
 def word(state: DeploymentState) -> str:
     """The one word for the state of a deployment. The API's word is above the log's."""
     match state.connection.link:
+        case Link.IDLE if state.misconfigured is not None:
+            return BAD_CONFIG
         case Link.IDLE | Link.CONNECTING | Link.ASKING:
             return CONNECTING
         case Link.LOST:
