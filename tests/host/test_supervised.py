@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from needs import need
-from sshd import until
+from sshd import descendants, until
 from test_api import UP, Replay, recorded
 
 OVER = "/usr/local/sbin"
@@ -258,6 +258,30 @@ async def test_what_a_killed_server_leaves_is_named(deploy: Callable[[str], Depl
         if server.poll() is None:
             server.kill()
             server.wait()
+
+
+OFFLINE = """
+import os, sys, time
+if os.fork() == 0:
+    os.execv(sys.executable, ["VLLM::EngineCore", "-c", "import time; time.sleep(60)"])
+time.sleep(60)
+"""
+
+
+async def test_the_engine_of_a_script_is_nobodys_leftover(deploy: Callable[[str], Deployed], tmp_path: Path) -> None:
+    box = deploy("none")
+    script = tmp_path / "offline.py"
+    script.write_text(OFFLINE)
+    process = subprocess.Popen([sys.executable, str(script)], start_new_session=True)  # noqa: ASYNC220 it only starts
+    try:
+        until(lambda: [pid for pid in descendants(process.pid) if _reads(f"/proc/{pid}/cmdline").startswith(b"VLLM")], what="it")
+        engine = descendants(process.pid)[0]
+        assert engine not in json.loads((await box.run("status", "kimi", "--json"))[1])["orphans"]
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        assert engine in json.loads((await box.run("status", "kimi", "--json"))[1])["orphans"]
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _reads(path: str) -> bytes:

@@ -19,6 +19,8 @@ SETTLED_S = 15.0
 
 ORPHANS = ("VLLM::EngineCore", "VLLM::Worker", "VLLM::DPCoordinator", "sglang::scheduler", "sglang::detokenizer")
 """Titles of processes that a server starts: without a server above them they are what is left of a dead one."""
+REAPERS = ("systemd", "init", "tini", "dumb-init", "docker-init", "containerd-shim", "conmon", "catatonit", "s6-svscan", "runit")
+"""Names of what adopts processes whose parent has ended."""
 _PYTHON = re.compile(r"python[0-9.]*$")
 _SECRET = re.compile(r"--?(?:[a-z-]*api[-_]?key|[a-z-]*token|[a-z-]*password|[a-z-]*secret)(?:=|$)", re.IGNORECASE)
 _SHORT = {
@@ -173,6 +175,23 @@ def parent_of(pid: int) -> Optional[int]:
     return int(fields[1]) if fields is not None else None
 
 
+def adopted(pid: int) -> bool:
+    """Whether who started a process is gone: its parent is one that takes over what others left, of this host or of a container.
+
+    An engine that a script of somebody's started (`LLM(…)`) has that script as its parent, and is nobody's leftover.
+    """
+    parent = parent_of(pid)
+    if not parent:
+        return True
+    argv = command_line(parent)
+    if argv and _PYTHON.search(os.path.basename(argv[0])):
+        return False  # a script can be pid 1 of a container
+    status = read("/proc/%d/status" % parent, 1 << 16) or b""
+    numbers = re.search(rb"^NSpid:\s*([\d\s]+?)$", status, re.MULTILINE)
+    name = (read("/proc/%d/comm" % parent, 64) or b"").strip().decode("utf-8", "replace")
+    return parent == 1 or bool(numbers and numbers.group(1).split()[-1] == b"1") or name.startswith(REAPERS)
+
+
 def owner_of(pid: int) -> Optional[str]:
     """The user's name, or number where it has none here (a container's)."""
     try:
@@ -240,7 +259,7 @@ def facts_of(pid: int, table: Table) -> Dict[str, Any]:
         "asked_host": options.get("--host") or None,
         "tls": "--ssl-certfile" in options,
         "uds": _absolute(options.get("--uds", ""), pid),
-        "orphan": bool(argv) and argv[0].startswith(ORPHANS),
+        "orphan": bool(argv) and argv[0].startswith(ORPHANS) and adopted(pid),
         "interpreter": argv[0] if argv else None,
     }
 

@@ -120,7 +120,7 @@ def _entry(pid: int, facts: dict[str, Any]) -> dict[str, Any]:
         "host": None if "elsewhere" in facts else "127.0.0.1" if host in ("0.0.0.0", "::") else host,
         "tls": "--ssl-certfile" in options,
         "uds": options.get("--uds") or None,
-        "orphan": argv[0].startswith("VLLM::EngineCore"),
+        "orphan": argv[0].startswith("VLLM::EngineCore") and _stat(facts)[1] in (None, 1),
         "source": source,
         "why": why,
     }
