@@ -214,7 +214,7 @@ async def test_a_smoke_run_shows_where_it_has_no_panel() -> None:
     async with PaneHost(pane).run_test(size=(80, 24)) as pilot:
         pane.ready = True
         pane.smoke, pane.smoking = run, True
-        await until(pilot, lambda: "fact: Sydney, not Canberra" in text(pilot.app))
+        await until(pilot, lambda: "✗ fact" in text(pilot.app) and "prompt 2 of 2" in text(pilot.app))
         pane.smoking = False
         pane.focus_prompt()
         await pilot.press("x", "enter")

@@ -1,6 +1,7 @@
 """Keys that can't act say why and what to do; keys pressed faster than the screen follows close nothing twice."""
 
 import time
+from dataclasses import replace as replaced
 
 import pytest
 import scenes
@@ -10,6 +11,7 @@ from textual.events import Key
 from tui.actions import BY_ID
 from tui.core.benchmark import Plan, Progress
 from tui.core.deployment import DeploymentState
+from tui.core.smoke import Outcome, SmokeResult, SmokeRun
 from tui.messages import SmokeRequested
 from tui.screens.dialogs import ConfirmDialog, HelpDialog
 from tui.screens.obstacles import obstacle
@@ -129,6 +131,18 @@ async def test_a_chat_that_opens_by_itself_leaves_the_keys_to_be_commands() -> N
         await until(pilot, lambda: isinstance(app.screen, HelpDialog))
         await pilot.press("escape", "2")
         await until(pilot, lambda: app.main.typing)
+
+
+async def test_smoke_verdicts_are_at_once_in_sight_on_a_small_screen() -> None:
+    app, _ = room(scene("ready"))
+    done = SmokeRun(
+        "m", 2, (SmokeResult("fact", Outcome.FAILED, "Sydney, not Canberra"), SmokeResult("format", Outcome.PASSED, "valid JSON"))
+    )
+    async with app.run_test(size=(80, 24)) as pilot:
+        await shows(pilot, "READY")
+        await pilot.press("2")
+        app.main.smoke = replaced(done, finished=True)
+        await shows(pilot, "✗ fact", "Sydney, not Canberra", "✓ format", "valid JSON", "1 of 2")
 
 
 async def test_what_a_benchmark_said_of_a_closed_port_goes_when_the_server_is_up() -> None:

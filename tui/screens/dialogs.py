@@ -215,6 +215,10 @@ class GpuDialog(Modal[None]):
         self.dismiss()
 
 
+HELP_AT = 10
+"""The column where the help on a key begins."""
+
+
 class HelpDialog(Modal[None]):
     """Every key, from the one table of actions."""
 
@@ -227,15 +231,19 @@ class HelpDialog(Modal[None]):
         super().__init__()
         self.own = own
 
-    def told(self) -> Content:
-        """The text of the help."""
+    def told(self, width: int = 69) -> Content:
+        """The text of the help; what is longer than a line goes on below its own column."""
 
-        def row(one: Action) -> Content:
-            return line((f"  {shown_key(one, self.own):<8}", BP), one.help)
+        def row(one: Action) -> list[Content]:
+            first, *rest = Content(one.help).wrap(max(20, width - HELP_AT))
+            return [
+                line((f"  {shown_key(one, self.own):<{HELP_AT - 2}}", BP), first),
+                *(line(" " * HELP_AT, more) for more in rest),
+            ]
 
         out: list[Content | str] = []
         for group, actions in groups().items():
-            out += [line((group, B)), *map(row, actions), ""]
+            out += [line((group, B)), *(part for one in actions for part in row(one)), ""]
         out.append(line(label("Keys can be changed in the configuration, under [keys]. Colours and signs:")))
         out.append(
             line(
@@ -256,6 +264,14 @@ class HelpDialog(Modal[None]):
             box.border_subtitle = "esc closes"
             with VerticalScroll():
                 yield Static(self.told())
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._fit)
+
+    def _fit(self) -> None:
+        for told in self.query(Static):
+            if told.size.width:
+                told.update(self.told(told.size.width))
 
     def action_close(self) -> None:
         self.dismiss()

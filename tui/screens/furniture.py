@@ -27,6 +27,8 @@ async def furnish(screen: MainScreen) -> None:
         model=mine.model,
         ready=mine.api_ready,
         reason=mine.why_not_ready,
+        smoke=mine.smoke,
+        smoking=mine.smoking,
     )
     screen.bench = BenchPane(id="tab-bench").data_bind(
         points=mine.points,

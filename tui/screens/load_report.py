@@ -111,9 +111,11 @@ class LoadReport(Modal[None]):
         self._draw()
 
     def _draw(self) -> None:
-        if not self.is_attached or self.size.width < 8 or not self.query(VerticalScroll):
-            return
-        width = max(8, self.query_one(VerticalScroll).size.width - 1)
+        parts = self.query("VerticalScroll > Static").results(Static)
+        text = next(parts, None)
+        if text is None or not isinstance(text.parent, VerticalScroll) or self.size.width < 8:
+            return  # it has no parts yet, or they are gone already: states come all the time
+        width = max(8, text.parent.size.width - 1)
         report = report_rows(self.state)
         if (report, width) == self._shown:
             return
@@ -123,7 +125,7 @@ class LoadReport(Modal[None]):
             content = sixteen(content)
         if self.app.has_class("-ascii"):
             content = plain(content)
-        self.query_one(Static).update(content)
+        text.update(content)
 
     def action_move(self, by: int) -> None:
         self.query_one(VerticalScroll).scroll_relative(y=by, animate=False)

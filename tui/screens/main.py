@@ -11,6 +11,7 @@ from textual.events import Resize
 from textual.geometry import Region
 from textual.reactive import var
 from textual.style import Style
+from textual.widget import MountError
 from textual.widgets import ContentSwitcher
 
 from tui.actions import ACTIONS, TABS, Action, bindings, in_footer, types_text
@@ -121,9 +122,14 @@ class MainScreen(WorkScreen):
         from tui.screens.furniture import furnish
 
         self.set_reactive(MainScreen.conversation, Conversation(system=self.system_prompt))
-        await furnish(self)
-        if not self.log_pane.children:
+        try:
+            await furnish(self)
+        except MountError:
+            if self.is_attached and self.is_running and not self.app._exit:
+                raise
             return  # the app is leaving
+        if not self.log_pane.children:
+            return
         self.furnished = True
         self.log_pane.state = self.shown = self.state
         self._arrange()
@@ -381,6 +387,13 @@ class MainScreen(WorkScreen):
         """Into the prompt, where a tab that opened by itself left the keys to be commands."""
         if self.tab == "chat":
             self.chat.focus_prompt()
+
+    def action_smoke(self) -> None:
+        """Its verdicts are looked at where they come: on the chat, if there is no panel for them beside the tab that is open."""
+        if self.tab != "chat" and not self.query_one("#smoke").region:
+            self._chose = True
+            self.open_tab("chat", focus=False)
+        super().action_smoke()
 
     def action_show(self, tab: str) -> None:
         self._chose = True

@@ -211,9 +211,10 @@ class ChatPane(Vertical):
     def _welcome(self) -> Content:
         if self.ready:
             return line(label("Ask "), (self.model or "the model", B), label(" something, or press f5 for the smoke prompts."))
+        why = self.reason or "the model is not up yet"
         return line(
-            label(self.reason or "The model is not up yet."),
-            label("\nA prompt can be typed already; it is sent when you press enter."),
+            (why[:1].upper() + why[1:], B),
+            label(".\n1 shows more. A prompt can be typed already, and be sent once the server answers."),
         )
 
     def _show_system(self) -> None:

@@ -13,6 +13,8 @@ from tui.widgets.figures import BG, BP, BW, QUIET, B, E, G, Part, W, fit, label,
 SIGNS = {Outcome.PASSED: ("✓", G), Outcome.FAILED: ("✗", E), Outcome.INCONCLUSIVE: ("▲", W)}
 NAME = 13
 TOOK = 7
+ROOMY = 22
+"""Rows of the screen from which every prompt has one of its own."""
 
 
 def sum_line(run: SmokeRun | None, running: bool) -> Content | None:
@@ -91,14 +93,25 @@ class SmokePanel(Figure):
 
 
 class SmokeStrip(SmokePanel):
-    """The run in two rows, for screens that have no room for the panel; nothing before the first run."""
+    """The run for screens that have no room for the panel; nothing before the first run.
+
+    A row a prompt with its verdict and why; two rows where even that is too much.
+    """
 
     DEFAULT_CSS = "SmokeStrip { height: 2; display: none; }"
+
+    def watch_run(self) -> None:
+        self.styles.height = self.run.planned + 1 if self.run is not None and self.app.size.height >= ROOMY else 2
+        super().watch_run()
 
     def draw(self, width: int, height: int) -> Content:
         run = self.run
         if run is None:
             return Content("")
+        if height > run.planned:
+            total = sum_line(run, self.running)
+            head = line(label("smoke  "), total if total is not None else "")
+            return rows(head, *smoke_lines(run, self.running, width, height - 1))
         parts: list[Part] = [label("smoke  ")]
         for one in run.results:
             sign, style = SIGNS[one.outcome]
