@@ -34,6 +34,10 @@ def environment(sshd: Sshd, tmp_path: Path) -> dict[str, str]:
     }
 
 
+def probes(sshd: Sshd) -> bool:
+    return len(sshd.sessions()) > 4
+
+
 def of_the_screen(below: int) -> int:
     """The pid of the one `readyroom` in a pane."""
     found = [pid for pid in descendants(below) if b"readyroom\0" in Path(f"/proc/{pid}/cmdline").read_bytes() + b"\0"]
@@ -49,7 +53,7 @@ def test_the_screen(sshd: Sshd, environment: dict[str, str], number: signal.Sign
     with Terminal(f"{COMMAND} {what}", 100, 30, environment) as terminal:
         terminal.until(lambda screen: "quit" in screen.lower(), 60)
         if what == "box":
-            until(lambda: len(sshd.sessions()) > 4, seconds=60, what="the probes on the host")
+            until(lambda: probes(sshd) or "LEFT WITH" in terminal.screen(), seconds=60, what="the probes on the host")
         assert terminal.mode("alternate_on") == "1"
         shell = int(terminal.mode("pane_pid"))
         process = of_the_screen(shell)
@@ -91,7 +95,7 @@ def test_a_command(sshd: Sshd, environment: dict[str, str], words: list[str], nu
     )
     try:
         if words[0] == "wait":
-            until(lambda: len(sshd.sessions()) > 4, seconds=60, what="the probes on the host")
+            until(lambda: probes(sshd) or process.poll() is not None, seconds=60, what="the probes on the host")
         else:
             begun = waits_for_input if words[0] == "log" else connected
             until(lambda: begun(process.pid), seconds=30, what="the command at its work")
