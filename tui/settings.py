@@ -87,9 +87,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 class SettingsError(Exception):
     """All problems of a configuration file, one `file: key: reason` each."""
 
-    def __init__(self, path: Path, problems: list[str]) -> None:
+    def __init__(self, path: Path, problems: list[str], fitting: Settings | None = None) -> None:
         self.path = path
         self.problems = [f"{path}: {problem}" for problem in problems]
+        self.fitting = fitting
+        """What is left of it without the keys that don't fit, to look for further problems in; None where nothing could be read."""
         super().__init__("\n".join(self.problems))
 
 
@@ -126,13 +128,18 @@ def parse_settings(text: str, path: Path) -> Settings:
         document = tomli.loads(text)
     except tomli.TOMLDecodeError as error:
         raise SettingsError(path, [f"not valid TOML: {error}"]) from None
-    problems = [f"{key}: {reason}" for key, reason in _misfits(document, Settings, "")]
-    if not problems:
-        settings = _with_home(msgspec.convert(document, Settings))
-        problems = [f"{key}: {reason}" for key, reason in _contradictions(settings)]
-        if not problems:
-            return settings
-    raise SettingsError(path, problems)
+    misfits = [f"{key}: {reason}" for key, reason in _misfits(document, Settings, "")]
+    settings = _with_home(msgspec.convert(_fitting(document, Settings) if misfits else document, Settings))
+    named = document.get("deployments")
+    problems = [
+        f"{key}: {reason}"
+        for key, reason in _contradictions(settings)
+        # the deployment may be there and be what does not fit
+        if not (key == "default" and misfits and (not isinstance(named, dict) or settings.default in named))
+    ]
+    if misfits or problems:
+        raise SettingsError(path, [*misfits, *problems], settings)
+    return settings
 
 
 def _with_home(settings: Settings) -> Settings:
@@ -176,6 +183,31 @@ def _misfits(value: Any, kind: Any, key: str) -> Iterator[tuple[str, str]]:
         expected = _expected(info)
         if not _fits(value, info):
             yield at, f"must be {expected}, not {_word(value)}"
+
+
+def _fitting(value: Any, kind: Any) -> Any:
+    """The value without the keys that `_misfits` names: every one has a default. In a list of tables each keeps its place."""
+    info = msgspec.inspect.type_info(kind) if not isinstance(kind, msgspec.inspect.Type) else kind
+    match info:
+        case msgspec.inspect.StructType(fields=fields):
+            known = {field.encode_name: field.type for field in fields}
+            given = value.items() if isinstance(value, dict) else ()
+            return {name: _fitting(one, known[name]) for name, one in given if name in known and _bears(one, known[name])}
+        case msgspec.inspect.DictType(value_type=msgspec.inspect.StructType() as inner):
+            return {name: _fitting(one, inner) for name, one in value.items() if isinstance(one, dict)}
+        case msgspec.inspect.VarTupleType(item_type=msgspec.inspect.StructType() as inner):
+            return [_fitting(one, inner) for one in value]
+    return value
+
+
+def _bears(value: Any, info: msgspec.inspect.Type) -> bool:
+    """Whether anything of the value fits at all."""
+    match info:
+        case msgspec.inspect.StructType() | msgspec.inspect.DictType(value_type=msgspec.inspect.StructType()):
+            return isinstance(value, dict)
+        case msgspec.inspect.VarTupleType(item_type=msgspec.inspect.StructType()):
+            return isinstance(value, list)
+    return _fits(value, info)
 
 
 def _fits(value: Any, info: msgspec.inspect.Type) -> bool:

@@ -121,3 +121,43 @@ def test_a_mistaken_address_is_named_without_its_password() -> None:
         parse_settings('[deployments.k]\napi = "ftp://me:geheim@gpu-box"', Path("c.toml"))
     assert "ftp://gpu-box" in str(caught.value)
     assert "geheim" not in str(caught.value)
+
+
+def test_types_and_meanings_are_told_at_once() -> None:
+    text = """
+default = "b"
+[deployments.a]
+api = "ftp://x"
+modell = "m"
+[[deployments.a.engines]]
+host = 3
+log = "what"
+[[deployments.a.engines]]
+gpus = "zero"
+[ui]
+theme = "pink"
+gpu_hz = "fast"
+[keys]
+zoom = "q"
+"""
+    with pytest.raises(SettingsError) as caught:
+        parse_settings(text, Path("c.toml"))
+    told = [one.removeprefix("c.toml: ").partition(": ")[0] for one in caught.value.problems]
+    assert told == [
+        "deployments.a.modell",
+        "deployments.a.engines[0].host",
+        "ui.gpu_hz",
+        "default",
+        "deployments.a.api",
+        "deployments.a.engines[0].log",
+        "deployments.a.engines[1].gpus",
+        "ui.theme",
+    ]
+    assert caught.value.fitting is not None
+    assert caught.value.fitting.keys == {"zoom": "q"}
+
+
+def test_a_default_that_does_not_fit_itself_is_not_called_missing() -> None:
+    with pytest.raises(SettingsError) as caught:
+        parse_settings('default = "b"\n[deployments]\nb = 4\n', Path("c.toml"))
+    assert [one.partition(" must")[0] for one in caught.value.problems] == ["c.toml: deployments.b:"]

@@ -10,7 +10,7 @@ import click
 
 from tui.cli.context import Exit, Fail, config_path_option, settings_of
 from tui.core.counted import counted
-from tui.settings import redacted, settings_path
+from tui.settings import Settings, SettingsError, load_settings, redacted, settings_path
 
 
 @click.group()
@@ -29,9 +29,13 @@ def check(named: Path | None, file: Path | None) -> None:
         raise Fail(Exit.USAGE, "name the file once: as FILE or with --config")
     file = named or file
     path = file or settings_path()
-    settings = settings_of(file)
-    problems = [f"{path}: {one}" for one in key_problems(settings.keys)]
-    if problems:
+    settings: Settings | None
+    try:
+        settings, problems = load_settings(file), []
+    except SettingsError as error:
+        settings, problems = error.fitting, error.problems
+    problems += [f"{path}: {one}" for one in key_problems(settings.keys if settings is not None else {})]
+    if problems or settings is None:
         raise Fail(Exit.USAGE, "\n".join([f"the configuration has {counted(len(problems), 'problem')}:", *problems]))
     if not path.exists():
         click.echo(f"{path}: not there; the defaults are in use")

@@ -77,6 +77,10 @@ def main() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # where Unicode can't be shown there are question marks, not a traceback
+    for name in ("COLUMNS", "LINES"):
+        said = os.environ.get(name, "")
+        if said and not (said.isdecimal() and int(said)):
+            del os.environ[name]  # some shells of CI export 0: a table of no width would be no table
     for name in ("SIGTERM", "SIGHUP"):
         signal.signal(getattr(signal, name), _terminated)
     try:

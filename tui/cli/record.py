@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +36,13 @@ def runs(as_json: bool, deployment: str | None, kind: str | None, limit: int) ->
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("run", justify="right")
     for name in ("when", "deployment", "kind", "what"):
-        table.add_column(name, overflow="fold")
+        table.add_column(name, overflow="fold", no_wrap=name in ("when", "kind"))
     for one in found:
-        table.add_row(str(one.id), _iso(one.at, " "), Text(clean(one.deployment)), one.kind, Text(clean(one.title)))
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.at))
+        table.add_row(str(one.id), when, Text(clean(one.deployment)), one.kind, Text(clean(one.title)))
     Console(highlight=False).print(table)
 
 

@@ -6,7 +6,7 @@ from tui.core.deployment import DeploymentState, HostSeen, Status, status_of
 from tui.core.durations import clock
 from tui.core.gpu import Gpu, GpuSample
 from tui.core.gpu_health import headroom, health, uniformity
-from tui.core.gpu_others import leftovers
+from tui.core.gpu_others import leftovers, next_steps
 from tui.core.logs.phase_names import name_of
 from tui.core.text import clean
 
@@ -85,8 +85,8 @@ def _load_lines(state: DeploymentState) -> Iterator[str]:
         yield _row("", f"KV cache {load.kv_tokens:,} tokens")
     if load.failure is not None:
         yield _row("why", load.failure.cause)
-        if load.failure.advice:
-            yield _row("try", load.failure.advice)
+        for number, step in enumerate(next_steps(state)):
+            yield _row("" if number else "try", step)
 
 
 def _api_lines(state: DeploymentState) -> Iterator[str]:

@@ -12,6 +12,7 @@ import click
 from tui.cli.status_text import duration
 from tui.core.connection import Link
 from tui.core.deployment import DeploymentState, Status, status_of
+from tui.core.gpu_others import next_steps
 from tui.core.logs.phase_names import name_of
 from tui.core.text import clean
 
@@ -189,8 +190,9 @@ class JsonLines:
 
 
 def _say_advice(state: DeploymentState, code: int) -> None:
-    failure = state.load.failure if state.load is not None else None
-    if code and failure is not None and failure.advice:
-        click.echo(clean(failure.advice), err=True)
+    steps = next_steps(state)
+    if code and steps:
+        for step in steps:
+            click.echo(clean(step), err=True)
     elif code and state.connection.advice:
         click.echo(clean(state.connection.advice), err=True)

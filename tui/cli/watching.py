@@ -139,9 +139,9 @@ def _known(other: "HostSeen") -> bool:
     "--grace",
     "grace_s",
     type=Duration(zero=True),
-    default=60.0,
+    default="60s",
     metavar="T",
-    show_default="60s",
+    show_default=True,
     help="How long a server may be away.",
 )
 @click.option("--restarts", type=click.IntRange(0), default=0, metavar="N", help="Failed starts that a supervisor may make good.")

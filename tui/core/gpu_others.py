@@ -15,6 +15,8 @@ from tui.core.logs.state import Phase
 
 WORTH_MIB: Final = 1024.0
 """Memory of another process that is worth a word."""
+ABOUT_MEMORY: Final = ("cuda_oom", "gpu_memory_in_use", "kv_cache_too_small")
+"""Failures that memory of somebody else on a GPU explains."""
 WORKERS: Final = ("VLLM::", "vllm::", "sglang::")
 """How the titles of engines' processes begin."""
 
@@ -71,6 +73,15 @@ def held_by_others(state: DeploymentState) -> list[tuple[Gpu, float, tuple[GpuPr
         if held >= WORTH_MIB:
             found.append((gpu, held, tuple(one for one in others_of(gpu, gone) if (one.memory_mib or 0.0) >= WORTH_MIB)))
     return sorted(found, key=lambda one: -one[1])
+
+
+def next_steps(state: DeploymentState) -> list[str]:
+    """What to do about a failed start: what the GPUs tell goes before what the log can only guess. Empty where nothing failed."""
+    failure = state.load.failure if state.load is not None else None
+    if failure is None:
+        return []
+    steps = what_to_do(state) if failure.kind in ABOUT_MEMORY else []
+    return steps or ([failure.advice] if failure.advice else [])
 
 
 def what_to_do(state: DeploymentState) -> list[str]:

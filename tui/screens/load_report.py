@@ -13,6 +13,7 @@ from textual.reactive import var
 from textual.widgets import Static
 
 from tui.core.deployment import DeploymentState
+from tui.core.gpu_others import next_steps
 from tui.core.logs.report_text import Row, lines
 from tui.core.logs.report_text import plain as as_text
 from tui.messages import ReportRequested, TextCopied
@@ -44,7 +45,7 @@ def report_rows(state: DeploymentState) -> tuple[Row, ...]:
             if one.number is not None and at - AROUND[0] <= one.number <= at + AROUND[1]
         }
     zone = _zone(load.started_at if load.started_at is not None else time.time())
-    return lines(load, state.outlook, context=sorted(context.items()), source=state.log.source, zone=zone)
+    return lines(load, state.outlook, context=sorted(context.items()), source=state.log.source, zone=zone, advice=next_steps(state))
 
 
 def drawn(report: tuple[Row, ...], width: int) -> Content:

@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
+from urllib.parse import urlsplit
 
 from tui.core.api import Reach
 from tui.core.checkup import Check, Grade, open_files_check, python_check, shm_check, space_check
@@ -39,9 +40,7 @@ async def examine(session: Session, *, token: bool = True) -> AsyncIterator[Chec
         for name in ("python3", "GPUs", "log", "API"):
             yield Check(name, Grade.SKIPPED, "the host isn't reached")
         return
-    yield Check(
-        "connection", Grade.OK, f"{host.name}: connected in {(time.monotonic() - began) * 1000:.0f} ms, host key and login accepted"
-    )
+    yield Check("connection", Grade.OK, _connected(session, (time.monotonic() - began) * 1000))
     yield await _link(host)
     servers: tuple[Server, ...] | None = None
     async for found in _probe(session):
@@ -68,6 +67,16 @@ async def examine(session: Session, *, token: bool = True) -> AsyncIterator[Chec
     else:
         async for check in _api(session, server, token):
             yield check
+
+
+def _connected(session: Session, took_ms: float) -> str:
+    """What a connection of that kind means."""
+    name = session.host.name
+    if session.target == "local":
+        return f"{name}: this machine"
+    if session.target.startswith("exec:"):
+        return f"{name}: its command answers, after {took_ms:.0f} ms"
+    return f"{name}: connected in {took_ms:.0f} ms, host key and login accepted"
 
 
 async def _link(host: Host) -> Check:
@@ -250,13 +259,7 @@ async def _api(session: Session, server: Server | None, token: bool) -> AsyncIte
     url = api.shown
     status = await api.poll()
     if status.reach is Reach.CLOSED:
-        listens = f"; a server listens on port {server.port}" if server is not None and server.port else ""
-        yield Check(
-            "API",
-            Grade.WARN,
-            f"{url}: nothing listens there yet{listens}",
-            "wait for the load to end, or set api = in the configuration",
-        )
+        yield _closed(session, url, server)
         return
     if status.reach is not Reach.UP:
         yield Check("API", Grade.FAIL, f"{url}: {status.error or f'/health answers {status.health}'}", "see the log of the server")
@@ -274,6 +277,19 @@ async def _api(session: Session, server: Server | None, token: bool) -> AsyncIte
     yield Check("model", Grade.OK, wanted)
     if token:
         yield await _token(api, wanted)
+
+
+def _closed(session: Session, url: str, server: Server | None) -> Check:
+    """A port that nothing listens on: before a start has ended that is as it should be."""
+    where = "the API was sought there" if session.deployment.direct else f"no server runs on {session.host.name}"
+    if server is None:
+        fix = "start the server, or set api = in the configuration to where it listens"
+        return Check("API", Grade.WARN, f"{url}: nothing listens there, and {where}", fix)
+    if server.port is not None and urlsplit(url).port not in (None, server.port):
+        says = f"{url}: nothing listens there; the server of pid {server.pid} has port {server.port}"
+        return Check("API", Grade.WARN, says, f"set api = with port {server.port} in the configuration")
+    says = f"{url}: nothing listens there yet; the server of pid {server.pid} opens it when the model is loaded"
+    return Check("API", Grade.WARN, says, "wait for the end of its start: readyroom wait does")
 
 
 async def _token(api: ApiClient, model: str) -> Check:

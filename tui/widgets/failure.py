@@ -7,13 +7,12 @@ from textual.content import Content
 
 from tui.core.counted import counted
 from tui.core.deployment import DeploymentState
-from tui.core.gpu_others import held_by_others, left_behind, what_to_do
+from tui.core.gpu_others import ABOUT_MEMORY, held_by_others, left_behind, next_steps
 from tui.core.logs.phase_names import NAMES
 from tui.core.logs.state import Failure, LoadState, Phase
 from tui.widgets.figures import BE, BP, BW, B, E, label, line, meter, rows, short
 from tui.widgets.numbers import clock, gib, whole
 
-ABOUT_MEMORY = ("cuda_oom", "gpu_memory_in_use", "kv_cache_too_small")
 TITLES = {
     "cuda_oom": "CUDA out of memory",
     "host_oom_or_killed": "Killed: the host ran out of memory, or someone ended it",
@@ -121,11 +120,11 @@ def _because(state: DeploymentState, failure: Failure) -> list[Content]:
     return out
 
 
-def _steps(state: DeploymentState, failure: Failure, width: int) -> list[Content]:
-    """What to do next: what the GPUs tell goes before what the log can only guess."""
-    steps = what_to_do(state) if failure.kind in ABOUT_MEMORY else []
-    if not steps:
-        return _told("next", failure.advice, width) if failure.advice else []
+def _steps(state: DeploymentState, width: int) -> list[Content]:
+    """What to do next, numbered where it is more than one thing."""
+    steps = next_steps(state)
+    if len(steps) < 2:
+        return [part for one in steps for part in _told("next", one, width)]
     out = []
     for number, step in enumerate(steps, 1):
         wrapped = Content(step).wrap(max(8, width - 14))
@@ -146,7 +145,7 @@ def failure_body(state: DeploymentState, width: int, height: int) -> list[Conten
         blocks.append([line(label(f"{'because' if i == 0 else '':<12}"), one) for i, one in enumerate(because)])
     where = f"line {failure.line:,}" if failure.line else "cause"
     blocks.append(_told(where, failure.cause, width))
-    if steps := _steps(state, failure, width):
+    if steps := _steps(state, width):
         blocks.append(steps)
     if load.errors > 1:
         more = counted(load.errors - 1, "more error line")

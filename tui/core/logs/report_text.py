@@ -54,13 +54,15 @@ def lines(
     source: str = "",
     ascii_bars: bool = False,
     zone: tzinfo = UTC,
+    advice: Sequence[str] | None = None,
 ) -> tuple[Row, ...]:
     """The report. `context` are numbered, cleaned lines around the cause; `source` is named in the first row.
 
-    `zone` writes the times: UTC leaves the clock of a saved log as it is.
+    `zone` writes the times: UTC leaves the clock of a saved log as it is. `advice` is what to do about the failure, where more is
+    known than the log tells.
     """
     rows: list[Row] = [_headline(load, outlook, source)]
-    rows += _cause(load, context)
+    rows += _cause(load, context, advice)
     rows += _timeline(load, outlook, ascii_bars, zone)
     rows += _facts(load, outlook)
     rows += _remarks(load)
@@ -98,7 +100,7 @@ def _headline(load: LoadState, outlook: Outlook, source: str) -> Row:
     return tuple(spans)
 
 
-def _cause(load: LoadState, context: Sequence[tuple[int, str]]) -> list[Row]:
+def _cause(load: LoadState, context: Sequence[tuple[int, str]], advice: Sequence[str] | None) -> list[Row]:
     failure = load.failure
     if failure is None:
         return []
@@ -108,8 +110,9 @@ def _cause(load: LoadState, context: Sequence[tuple[int, str]]) -> list[Row]:
         (Span("Cause", "title"), Span(f"   {where}" if where else "", "dim")),
         (Span(f"  {failure.cause}", "bad"),),
     ]
-    if failure.advice:
-        rows += [(Span("Advice", "title"),), (Span(f"  {failure.advice}", "good"),)]
+    steps = advice if advice is not None else [failure.advice] if failure.advice else []
+    if steps:
+        rows += [(Span("Advice", "title"),), *((Span(f"  {step}", "good"),) for step in steps)]
     if context:
         width = len(f"{context[-1][0]}")
         rows += [(Span("Lines", "title"),)]
