@@ -442,6 +442,27 @@ async def test_gpus_of_several_hosts_stand_in_groups(count: int) -> None:
             await shows(pilot, "gpu-8x", f"gpu-{count - 1}")
 
 
+@pytest.mark.parametrize("size", SIZES)
+async def test_gpus_of_several_hosts_are_sorted_picked_and_opened(size: tuple[int, int]) -> None:
+    app, _ = room(scenes.hosts(time.monotonic(), 8))
+    async with app.run_test(size=size) as pilot:
+        await until(pilot, lambda: app.main.tab == "chat")
+        await pilot.press("escape", "4")
+        panel = app.main.query_one("#tab-gpus", GpuPanel)
+        await shows(pilot, *(f"gpu-{n}" for n in range(1, 8)), "s sort", "o only")
+        await pilot.press("s", "s", "s", "s")
+        await shows(pilot, "by power")
+        listed = panel._listed()
+        assert len(listed) == 64
+        assert [gpu.index for host, gpu in listed if host == "gpu-2"] == [7, 6, 5, 4, 3, 2, 1, 0]
+        await pilot.press("o", "o")
+        await shows(pilot, "by power, only those with news", "gpu-1", "odd: 3", "no answer to 3 keepalives")
+        assert [(host, gpu.index) for host, gpu in panel._listed()] == [("gpu-1", 3)]
+        assert "gpu-2" not in screen(pilot)
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, GpuDialog) and app.screen.gpu.error == "GPU is lost")
+
+
 async def test_gpus_are_sorted_and_picked() -> None:
     sample = scenes.gpus(8, odd=3, mono=time.monotonic())
     app, _ = room(replace(scene("loading"), gpus=sample))

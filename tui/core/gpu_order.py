@@ -7,15 +7,17 @@ from msgspec.structs import replace
 from tui.core.gpu import Gpu, GpuSample
 from tui.core.gpu_health import IN_USE_SHARE, health, uniformity
 
+BY_NUMBER, ALL = "by number", "all"
+
 ORDERS: dict[str, Callable[[Gpu], float | None] | None] = {
-    "by number": None,
+    BY_NUMBER: None,
     "by memory": lambda gpu: gpu.memory_used_mib,
     "by utilisation": lambda gpu: gpu.utilisation,
     "by temperature": lambda gpu: gpu.temperature_c,
     "by power": lambda gpu: gpu.power_w,
 }
 """All but the first put the highest on top; what is not known goes last."""
-KINDS = ("all", "in use", "with news")
+KINDS = (ALL, "in use", "with news")
 
 
 def wrong(sample: GpuSample, gpu: Gpu) -> bool:

@@ -81,11 +81,10 @@ def _unkept(screen: "MainScreen", state: DeploymentState) -> str | None:
 
 
 def _gpus(screen: "MainScreen", state: DeploymentState, own: Mapping[str, str]) -> str | None:
-    count = len(state.gpus.gpus) if state.gpus is not None else 0
+    samples = (state.gpus, *(other.gpus for other in state.others))
+    count = sum(len(sample.gpus) for sample in samples if sample is not None)
     if screen.tab != "gpus":
         return f"{_key('show-gpus', own)} shows the GPUs; they are ordered and chosen there."
-    if state.others:
-        return "The GPUs of several hosts stand host by host."
     return None if count > 1 else "There is one GPU only." if count else "No GPUs are known here yet."
 
 

@@ -10,8 +10,11 @@ from tui.core.connection import ConnectionState
 from tui.core.deployment import DeploymentState, Trends
 from tui.core.gpu import Gpu, GpuSample
 from tui.core.gpu_health import headroom, health, uniformity
+from tui.core.gpu_order import ALL, BY_NUMBER, listed
 from tui.widgets.figures import BE, BG, BW, B, E, P, Part, W, label, line, middle, spread
 from tui.widgets.numbers import gib, percent
+
+SELECTED = "bold reverse $primary"
 
 
 class Group(Struct, frozen=True):
@@ -21,20 +24,33 @@ class Group(Struct, frozen=True):
     connection: ConnectionState
     state: DeploymentState
     sample: GpuSample | None
+    shown: tuple[Gpu, ...] = ()
+    """Those of its GPUs that are listed, in the order of the list."""
+
+    @property
+    def listed(self) -> GpuSample | None:
+        """The sample with these alone, for drawing."""
+        return replace(self.sample, gpus=self.shown) if self.sample is not None else None
+
+    @property
+    def odd(self) -> tuple[int, ...]:
+        """The GPUs out of line with all others of the host, listed or not."""
+        return uniformity(self.sample).odd if self.sample is not None else ()
 
 
-def groups_of(state: DeploymentState) -> list[Group]:
-    """The first host and the further ones."""
+def groups_of(state: DeploymentState, order: str = BY_NUMBER, kind: str = ALL) -> list[Group]:
+    """The first host and the further ones. One of which nothing is to be listed is left out, unless its link is what is wrong."""
     out = [Group(state.target or state.connection.host, state.connection, state, state.gpus)]
     for other in state.others:
         seen = replace(state, gpus=other.gpus, trends=Trends(), connection=other.connection)
         out.append(Group(other.host, other.connection, seen, other.gpus))
-    return out
+    out = [replace(group, shown=listed(group.sample, order, kind) if group.sample is not None else ()) for group in out]
+    return [group for group in out if kind == ALL or group.shown or not group.connection.online]
 
 
-def all_gpus(state: DeploymentState) -> list[tuple[str, Gpu]]:
+def all_gpus(state: DeploymentState, order: str = BY_NUMBER, kind: str = ALL) -> list[tuple[str, Gpu]]:
     """Host and GPU, of all hosts."""
-    return [(group.host, gpu) for group in groups_of(state) if group.sample for gpu in group.sample.gpus]
+    return [(group.host, gpu) for group in groups_of(state, order, kind) for gpu in group.shown]
 
 
 def head(group: Group, width: int) -> Content:
@@ -58,16 +74,14 @@ def head(group: Group, width: int) -> Content:
     return spread(width, left, line(level, free), level)
 
 
-def cells(sample: GpuSample | None) -> list[Part]:
+def cells(group: Group, selected: int | None = None) -> list[Part]:
     """A column a GPU."""
-    if sample is None:
-        return []
-    odd = uniformity(sample).odd
     out: list[Part] = []
-    for gpu in sample.gpus:
+    odd = group.odd
+    for n, gpu in enumerate(group.shown):
         share, bad = gpu.memory_share, bool(gpu.error) or gpu.index in odd
         char = "▁▂▃▄▅▆▇█"[min(7, round(share * 8))] if share is not None else "✗"
-        out.append((char, E if bad else P))
+        out.append((str(gpu.index), SELECTED) if n == selected else (char, E if bad else P))
     return out
 
 
@@ -76,7 +90,7 @@ def hosts_strip(state: DeploymentState, width: int) -> Content:
     groups = groups_of(state)
     parts: list[Part] = []
     for group in groups:
-        parts += [*cells(group.sample), " "]
+        parts += [*cells(group), " "]
     samples = [group.sample for group in groups if group.sample is not None]
     judged = [uniformity(sample) for sample in samples]
     count = sum(len(sample.gpus) for sample in samples)
@@ -94,12 +108,12 @@ def hosts_strip(state: DeploymentState, width: int) -> Content:
     return spread(width, left, line(even, free), free)
 
 
-def compact(group: Group, width: int) -> list[Content]:
-    """Two lines: the head, and a column a GPU with what the fullest comes to."""
+def compact(group: Group, width: int, selected: int | None = None) -> list[Content]:
+    """Two lines: the head, and a column a GPU with what the fullest comes to. The selected one shows its number."""
     sample = group.sample
     worst = health(sample)[:1] if sample is not None else ()
     told = [line(("▲ ", W), one) for one in worst]
-    row = line("  ", *cells(sample))
+    row = line("  ", *cells(group, selected))
     return [head(group, width), spread(width, row, *told) if sample is not None and sample.gpus else Content("")]
 
 
@@ -109,7 +123,7 @@ def height_of(groups: list[Group], rows_each: int) -> int:
 
 def across_for(groups: list[Group], width: int, height: int) -> int | None:
     """Into how many columns each host's GPUs go so that all fit; None where they don't."""
-    most = max((len(group.sample.gpus) for group in groups if group.sample), default=0)
+    most = max((len(group.shown) for group in groups), default=0)
     for across in range(1, max(1, width // 12) + 1):
         if height_of(groups, ceil(most / across)) <= height:
             return across

@@ -14,7 +14,7 @@ from textual.reactive import var
 from tui.core.deployment import DeploymentState
 from tui.core.gpu import Gpu, GpuSample
 from tui.core.gpu_health import health, uniformity
-from tui.core.gpu_order import KINDS, ORDERS, listed
+from tui.core.gpu_order import ALL, BY_NUMBER, KINDS, ORDERS
 from tui.core.gpu_others import WORTH_MIB, engine_gone, leftovers, others_mib
 from tui.messages import GpuOpened
 from tui.widgets.figure import Figure
@@ -41,7 +41,7 @@ from tui.widgets.figures import (
 )
 from tui.widgets.gpu_facts import gpu_facts, gpu_trends
 from tui.widgets.gpu_headroom import headroom_block, unmet_of_gpus
-from tui.widgets.gpu_hosts import across_for, all_gpus, compact, groups_of, head
+from tui.widgets.gpu_hosts import SELECTED, Group, across_for, all_gpus, compact, groups_of, head
 from tui.widgets.gpu_strip import strip
 from tui.widgets.numbers import DASH, GIB, gib, percent, whole
 
@@ -163,8 +163,8 @@ class GpuPanel(Figure):
 
     selected: var[int] = var(0, init=False)
     """The place in the list."""
-    order: var[str] = var(next(iter(ORDERS)), init=False)
-    kind: var[str] = var(KINDS[0], init=False)
+    order: var[str] = var(BY_NUMBER, init=False)
+    kind: var[str] = var(ALL, init=False)
 
     def __init__(self, *, full: bool = False, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -193,12 +193,14 @@ class GpuPanel(Figure):
     @property
     def arranged(self) -> bool:
         """Whether the list is another one than the driver's."""
-        return self.full and not self.state.others and (self.order != next(iter(ORDERS)) or self.kind != KINDS[0])
+        return self.full and (self.order != BY_NUMBER or self.kind != ALL)
+
+    @property
+    def _arrangement(self) -> str:
+        return f"{self.order}, only those {self.kind}" if self.kind != ALL else self.order
 
     def _listed(self) -> list[tuple[str, Gpu]]:
-        if self.arranged and self.state.gpus is not None:
-            return [(self.state.target, gpu) for gpu in listed(self.state.gpus, self.order, self.kind)]
-        return all_gpus(self.state)
+        return all_gpus(self.state, self.order, self.kind) if self.full else all_gpus(self.state)
 
     def watch_has_focus(self, has_focus: bool) -> None:
         super().watch_has_focus(has_focus)
@@ -229,7 +231,10 @@ class GpuPanel(Figure):
 
     def draw(self, width: int, height: int) -> Content | list[Content]:
         if self.state.others:
-            return _hosts(self.state, width, height, self.selected if self.full else None)[:height]
+            groups = groups_of(self.state, self.order, self.kind) if self.full else groups_of(self.state)
+            above = [line(label(self._arrangement))] if self.arranged else []
+            body = _hosts(groups, width, height - len(above), self.selected if self.full else None)
+            return [*above, *(body[: height - len(above)] or [line(label("no GPU is like that"))])]
         sample = self.state.gpus
         if sample is None:
             return rows(line(label("no sample yet")))
@@ -251,8 +256,7 @@ class GpuPanel(Figure):
             top = headroom_block(self.state, sample, width)
             room -= len(top)
         if self.arranged:
-            what = f"{self.order}, only those {self.kind}" if self.kind != KINDS[0] else self.order
-            said.insert(0, line(label(what)))
+            said.insert(0, line(label(self._arrangement)))
         body = self._body(sample, width, room, len(said))
         left = height - len(top) - len(body)
         if not any(gpu.memory_total_mib for gpu in sample.gpus):
@@ -284,23 +288,22 @@ class GpuPanel(Figure):
         return [strip(self.state, width)]
 
 
-def _hosts(state: DeploymentState, width: int, height: int, selected: int | None) -> list[Content]:
+def _hosts(groups: list[Group], width: int, height: int, selected: int | None) -> list[Content]:
     """A group a host: rows, columns, or two lines each, whichever fits; of more hosts than lines one line each."""
-    groups = groups_of(state)
     across = across_for(groups, width, height)
     out: list[Content] = []
     before = 0
     for group in groups:
-        sample = group.sample
-        count = len(sample.gpus) if sample else 0
+        sample = group.listed
+        count = len(group.shown)
+        here = selected - before if selected is not None else None
         if across is None:
-            out += compact(group, width)[: 2 if 2 * len(groups) <= height else 1]
+            out += compact(group, width, here)[: 2 if 2 * len(groups) <= height else 1]
         else:
             out.append(head(group, width))
             if sample is not None and sample.gpus:
-                here = selected - before if selected is not None else None
-                each = _rows(group.state, sample, width, 1, here)[1:] if across == 1 else []
-                body = each or _grid(sample, width, ceil(count / across), across, here)
+                each = _rows(group.state, sample, width, 1, here, group.odd)[1:] if across == 1 else []
+                body = each or _grid(sample, width, ceil(count / across), across, here, group.odd)
                 out += body if group.connection.online else [one.stylize("dim") for one in body]
         before += count
     return out
@@ -352,13 +355,15 @@ def _cells(gpu: Gpu, columns: Sequence[Column]) -> list[Part]:
     return [(f"{short(column.text(gpu), column.width - 1):>{column.width}}", column.tint(gpu)) for column in columns]
 
 
-def _grid(sample: GpuSample, width: int, down: int, across: int, selected: int | None = None) -> list[Content]:
+def _grid(
+    sample: GpuSample, width: int, down: int, across: int, selected: int | None = None, odd: Sequence[int] | None = None
+) -> list[Content]:
     """Many GPUs: number, bar, per cent or GiB, in columns."""
     cell = width // across
     index = max(len(str(gpu.index)) for gpu in sample.gpus)
     value = 6 if cell >= 16 else 4
     wide = max(1, cell - index - value - 3)
-    odd = odd_ones(sample)
+    odd = odd_ones(sample) if odd is None else odd
     out = []
     for row in range(down):
         parts: list[Part] = []
@@ -370,7 +375,7 @@ def _grid(sample: GpuSample, width: int, down: int, across: int, selected: int |
                 text = gib(gpu.memory_used_mib) if value == 6 else DASH if share is None else f"{share * 100:.0f}%"
                 text = "lost" if gpu.error and share is None else text
                 parts += [
-                    (f"{gpu.index:>{index}}", "bold reverse $primary" if n == selected else BE if bad else QUIET),
+                    (f"{gpu.index:>{index}}", SELECTED if n == selected else BE if bad else QUIET),
                     " ",
                     bar(share, wide),
                     (f"{text:>{value}}", BE if bad else ""),
