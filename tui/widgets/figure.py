@@ -13,7 +13,7 @@ from textual.widget import Widget
 
 from tui.core.deployment import DeploymentState
 from tui.widgets.ink import plain, sixteen
-from tui.widgets.paint import Painter, Styles, runs
+from tui.widgets.paint import Painter, Run, runs
 
 NOTHING = DeploymentState(name="", target="")
 NOT_ANY = Content("")
@@ -153,7 +153,7 @@ def difference(before: Content, after: Content) -> tuple[int, int]:
     old, new = list(runs(before)), list(runs(after))
     head = _alike(old, new)
     tail = _alike(old[:head:-1], new[:head:-1]) if before.cell_length == after.cell_length else 0
-    mine, other = _cells(old[head : len(old) - tail]), _cells(new[head : len(new) - tail])
+    mine, other = _cells(old[head : len(old) - tail], new[head : len(new) - tail])
     at = sum(cell_len(text) for text, _ in old[:head])
     first = _alike(mine, other)
     if before.cell_length != after.cell_length:
@@ -163,13 +163,33 @@ def difference(before: Content, after: Content) -> tuple[int, int]:
 
 def _alike(some: Sequence[object], others: Sequence[object]) -> int:
     """How many they have in common at the beginning."""
-    return next((i for i, (one, other) in enumerate(zip(some, others, strict=False)) if one != other), min(len(some), len(others)))
+    alike, end = 0, min(len(some), len(others))
+    if some[:end] == others[:end]:
+        return end
+    while end - alike > 1:
+        middle = (alike + end) // 2
+        if some[alike:middle] == others[alike:middle]:
+            alike = middle
+        else:
+            end = middle
+    return alike
 
 
-def _cells(pieces: Iterable[tuple[str, Styles]]) -> list[tuple[str, Styles]]:
+def _cells(some: Sequence[Run], others: Sequence[Run]) -> tuple[Sequence[object], Sequence[object]]:
+    """For comparing, what is in each column of two lines; the characters do where they can't differ in anything else."""
+    if len(some) == len(others) == 1 and some[0][1] == others[0][1] and _narrow(some[0][0]) and _narrow(others[0][0]):
+        return some[0][0], others[0][0]
+    return _inked(some), _inked(others)
+
+
+def _inked(pieces: Iterable[Run]) -> list[Run]:
     """Each column's character and styles; the second column of a wide character has the same as the first."""
-    cells: list[tuple[str, Styles]] = []
+    cells: list[Run] = []
     for text, styles in pieces:
-        narrow = cell_len(text) == len(text)
+        narrow = _narrow(text)
         cells += [(char, styles) for char in text for _ in range(1 if narrow else cell_len(char))]
     return cells
+
+
+def _narrow(text: str) -> bool:
+    return cell_len(text) == len(text)

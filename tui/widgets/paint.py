@@ -19,6 +19,8 @@ CONTROLS = dict.fromkeys((*range(9), *range(10, 32), *range(127, 160)), "�")
 """What is left of them where text was not cleaned; the tab is none of them."""
 
 Styles = tuple[str | VisualStyle, ...]
+Run = tuple[str, Styles]
+"""Text, and the styles that lie over all of it."""
 
 
 class Painter:
@@ -59,7 +61,7 @@ def printable(line: Content) -> Content:
     return Content(text, list(line.spans), strip_control_codes=False).expand_tabs(TAB)
 
 
-def runs(line: Content) -> Iterator[tuple[str, Styles]]:
+def runs(line: Content) -> Iterator[Run]:
     """The pieces of a line that have the same styles throughout, and those styles, the strongest last."""
     text, spans, at = line.plain, line.spans, 0
     if any(after.start < before.end for before, after in pairwise(spans)):
@@ -75,7 +77,7 @@ def runs(line: Content) -> Iterator[tuple[str, Styles]]:
         yield text[at:], ()
 
 
-def _overlapping(line: Content) -> Iterator[tuple[str, Styles]]:
+def _overlapping(line: Content) -> Iterator[Run]:
     text, spans = line.plain, line.spans
     cuts = sorted({0, len(text), *(min(cut, len(text)) for span in spans for cut in span[:2])})
     for start, end in pairwise(cuts):
