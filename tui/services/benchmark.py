@@ -213,7 +213,7 @@ class Benchmarks:
             point = _point(plan, generator.model, step, measured, drawn.end(), self._secrets(plan))
             if measured.stopped:
                 point.figures["cut"] = True  # whole-run figures of a point that was cut hold time without its tokens
-            elif self._expected_tokens_s is not None and step.concurrency == 1 and step.label != LONGEST:
+            elif self._expected_tokens_s is not None and (step.concurrency, step.rate) == (1, None) and step.label != LONGEST:
                 point.figures.update(against(self._expected_tokens_s, point))
             run.points.append(point)
             yield point
