@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tui.core.api import Reach
+from tui.core.counted import some_of
 from tui.host.api import ApiClient, ApiError
 from tui.host.base import NotPermitted
 
@@ -190,6 +191,26 @@ async def test_poll_survives_a_reply_without_end(server: Replay, client: ApiClie
     assert not status.ready
     assert status.error is not None
     assert "MiB" in status.error
+
+
+@pytest.mark.parametrize("length", ["9" * 5000, "1099511627776", "-1", "1e9", "١٢"])
+async def test_a_length_that_nobody_can_mean(server: Replay, client: ApiClient, length: str) -> None:
+    server.answers = UP | {"GET /v1/models": f"HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{{}}".encode()}
+    status = await client.poll()
+    assert not status.ready
+    assert status.error is not None
+    assert 5 < len(status.error) < 400
+    assert status.error.isprintable()
+
+
+async def test_a_list_of_models_without_end(server: Replay, client: ApiClient) -> None:
+    many = [{"id": f"adapter-{number}-{'x' * 900}"} for number in range(4_000)]
+    server.answers = UP | {"GET /v1/models": reply("200 OK", json.dumps({"data": many}))}
+    models = (await client.poll()).models
+    assert len(models) == 4_000
+    assert max(len(model.id) for model in models) == 400
+    assert some_of(["a", "b"]) == "a, b"
+    assert some_of(model.id[:9] for model in models).endswith("adapter-7 and 3,992 more")
 
 
 async def test_a_large_page_of_metrics_is_read_beside_the_loop(server: Replay, client: ApiClient) -> None:

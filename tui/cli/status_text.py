@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator
 
+from tui.core.counted import some_of
 from tui.core.deployment import DeploymentState, HostSeen, Status, status_of
 from tui.core.durations import clock
 from tui.core.gpu import Gpu, GpuSample
@@ -64,7 +65,7 @@ def _headline(state: DeploymentState, word: str) -> str:
         eta = f", ready in about {duration(outlook.ready_eta_s)}" if outlook.ready_eta_s is not None else ""
         return f": {name_of(load.phase)}{share}{eta}"
     if word == Status.READY and state.api.models:
-        return ": " + ", ".join(model.id for model in state.api.models)
+        return ": " + some_of(model.id for model in state.api.models)
     return ""
 
 

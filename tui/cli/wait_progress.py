@@ -11,6 +11,7 @@ import click
 
 from tui.cli.status_text import duration
 from tui.core.connection import Link
+from tui.core.counted import some_of
 from tui.core.deployment import DeploymentState, Status, status_of
 from tui.core.gpu_others import next_steps
 from tui.core.logs.phase_names import name_of
@@ -75,7 +76,7 @@ def _left(state: DeploymentState) -> str:
 def _final(word: str, state: DeploymentState, why: str) -> str:
     if word == "ready":
         took = f" after {duration(state.outlook.ready_s)}" if state.outlook.ready_s is not None else ""
-        return f"{state.name}: ready{took}: {', '.join(model.id for model in state.api.models)}"
+        return f"{state.name}: ready{took}: {some_of(model.id for model in state.api.models)}"
     return f"{state.name}: {word.replace('_', ' ')}{f': {why}' if why else ''}"
 
 

@@ -272,5 +272,7 @@ async def _refused_token(session: "Session", seconds: float | None) -> _Refusal 
 
 
 def _not_served(model: str, listed: list[str], said: str = "") -> _Refusal:
-    why = f"the server does not serve {model!r}; it serves {', '.join(listed) or 'no model'}{f' ({said})' if said else ''}"
+    from tui.core.counted import some_of
+
+    why = f"the server does not serve {model!r}; it serves {some_of(listed) or 'no model'}{f' ({said})' if said else ''}"
     return _Refusal(f"{why}: correct model = … in the configuration", "misconfigured", Exit.USAGE)

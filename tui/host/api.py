@@ -33,6 +33,8 @@ MODELS_EVERY_S = 15.0
 REPLY_LIMIT = 32 * 1024 * 1024
 POLL_LIMIT = 4 * 1024 * 1024
 ERROR_LIMIT = 64 * 1024
+MODELS_LIMIT = 5000
+"""Models that a server may list; with adapters there are hundreds."""
 LARGE_PAGE = 128 * 1024
 """Bytes of /metrics from which on it is read in a thread: a page of many engines takes longer than a frame of the screen."""
 WORDS = 2000
@@ -154,7 +156,7 @@ class ApiClient:
             return code, (), self._failed(code, body).message
         try:
             listed = json.loads(body)["data"]
-            models = tuple(_model(entry) for entry in listed if isinstance(entry, dict))
+            models = tuple(_model(entry) for entry in listed[:MODELS_LIMIT] if isinstance(entry, dict))
         except (ValueError, KeyError, TypeError, RecursionError):
             return code, (), "/v1/models answers something that is no list of models: is this an OpenAI-like server?"
         return code, models, None

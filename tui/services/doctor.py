@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from tui.core.api import Reach
 from tui.core.checkup import Check, Grade, open_files_check, python_check, shm_check, space_check
+from tui.core.counted import some_of
 from tui.core.text import clean
 from tui.host.api import ApiClient, ApiError
 from tui.host.base import Host, HostError, ProbeFailed
@@ -271,7 +272,7 @@ async def _api(session: Session, server: Server | None, token: bool) -> AsyncIte
         return
     wanted = session.deployment.model or status.models[0].id
     if wanted not in {one.id for one in status.models}:
-        listed = ", ".join(one.id for one in status.models)
+        listed = some_of(one.id for one in status.models)
         yield Check("model", Grade.FAIL, f"{wanted!r} is not served; listed: {listed}", f"set model = {status.models[0].id!r}")
         return
     yield Check("model", Grade.OK, wanted)
