@@ -40,8 +40,34 @@ async def test_a_recorded_reply_with_usage() -> None:
     body = server.asked[0].body
     assert body["messages"] == [{"role": "user", "content": "Hi?"}]
     assert body["stream"] is True
-    assert body["stream_options"] == {"include_usage": True}
+    assert body["stream_options"] == {"include_usage": True, "continuous_usage_stats": True}
     assert "max_tokens" not in body
+
+
+async def test_a_server_that_refuses_the_options_is_asked_for_less() -> None:
+    def route(asked: Asked) -> bytes:
+        options = asked.body.get("stream_options", {})
+        if "continuous_usage_stats" in options:
+            return reply(400, {"error": {"message": "Unknown parameter: 'stream_options.continuous_usage_stats'."}})
+        if options:
+            return reply(422, {"detail": [{"loc": ["body", "stream_options"], "msg": "Extra inputs are not permitted"}]})
+        return recorded("chat-stream-usage")
+
+    async with replay(route) as server:
+        turn, _ = await ask(server)
+    assert (turn.finish, turn.error) == ("length", None)
+    assert [one.body.get("stream_options") for one in server.asked] == [
+        {"include_usage": True, "continuous_usage_stats": True},
+        {"include_usage": True},
+        None,
+    ]
+
+
+async def test_a_refusal_for_another_reason_is_not_tried_again() -> None:
+    async with replay(lambda _: reply(400, {"error": {"message": "maximum context length is 4096 tokens"}})) as server:
+        turn, _ = await ask(server)
+    assert turn.error is not None
+    assert len(server.asked) == 1
 
 
 async def test_reasoning_of_a_parser_stands_apart() -> None:

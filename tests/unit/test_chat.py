@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tui.core.chat import Conversation, Delta, ReplyReader, Turn, lacks_chat_template, messages, plain_prompt, request
 from tui.core.thinking import TAGS, ThinkingSplitter
+from tui.widgets.turn_view import footer
 
 
 def chunk(finish: str | None = None, **delta: Any) -> dict[str, Any]:
@@ -94,6 +95,31 @@ def test_figures_by_vllms_definitions() -> None:
     assert turn.seconds == pytest.approx(3.0)
     assert (turn.usage.prompt_tokens, turn.usage.cached_tokens, turn.usage.reasoning_tokens, turn.chunks) == (7, 4, 2, 3)
     assert not turn.streaming
+
+
+def test_a_stopped_reply_has_the_figures_of_what_came() -> None:
+    reader = ReplyReader("?", started_at=0.0)
+    for n in range(5):
+        reader.feed(1.0 + n, chunk(content="two tokens") | {"usage": {"prompt_tokens": 7, "completion_tokens": 2 * (n + 1)}})
+    turn = reader.turn().stopped()
+    assert (turn.usage.completion_tokens, turn.finish) == (10, "stopped")
+    assert turn.tokens_s == pytest.approx(9 / 4)
+
+
+@pytest.mark.parametrize("usage", [{}, {"usage": {"prompt_tokens": 7, "completion_tokens": 3}}])
+def test_without_a_count_to_trust_the_pace_is_that_of_the_chunks(usage: dict[str, Any]) -> None:
+    reader = ReplyReader("?", started_at=0.0)
+    for n in range(50):
+        reader.feed(1.0 + n / 10, chunk(content="x"))
+    reader.feed(6.0, {"choices": [], **usage})
+    turn = reader.turn(6.1)
+    assert turn.tokens_s is None
+    assert turn.chunks_s == pytest.approx(10.0)
+    assert turn.miscounted == bool(usage)
+    told = footer(turn).plain
+    assert "~10.0 tok/s by chunks" in told
+    assert "50 chunks" in told
+    assert ("the server counts 3 tokens" in told) == bool(usage)
 
 
 @pytest.mark.parametrize(

@@ -2,18 +2,25 @@
 
 The figures of a reply are vLLM's: TTFT is the first token-bearing chunk minus the moment just before the request was sent; tok/s is
 (n - 1) / (last token-bearing chunk - first), n being `usage.completion_tokens`, so that waiting for the first token does not count.
-Without the server's usage, tok/s is unknown: a chunk may hold several tokens.
+The count is asked for with every chunk, so that a reply that is stopped has its figures, too. Without the server's usage, or where
+it counts fewer tokens than chunks came, tok/s is unknown; the pace of the chunks is told as such: a chunk may hold several tokens.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from tui.core.text import clean
 from tui.core.thinking import ThinkingSplitter
 from tui.wire.stream import CONTENT, REASONING, error_of, token_of
 
 NO_TEMPLATE = "no chat template: sent as a plain completion"
+STREAM_OPTIONS: Final[tuple[Mapping[str, bool], ...]] = (
+    {"include_usage": True, "continuous_usage_stats": True},
+    {"include_usage": True},
+    {},
+)
+"""What is asked for beside the stream: vLLM's counts with every chunk, OpenAI's at the end, nothing: less where it is refused."""
 COMPLETION_TOKENS = 512
 """Asked of /v1/completions when nothing else is said: its default is 16, and a base model seldom ends by itself."""
 
@@ -46,6 +53,8 @@ class Turn:
     thought_s: float | None = None
     """From the first token of the reasoning to the first of the answer (or the last one seen while it still thinks)."""
     tokens_s: float | None = None
+    chunks_s: float | None = None
+    """Token-bearing chunks a second, between the first and the last one."""
     usage: Usage = Usage()
     seconds: float | None = None
     """From before the request was sent to the end; None while it streams."""
@@ -60,6 +69,11 @@ class Turn:
     """"chat" or "completions": where it was sent."""
     so_far_s: float | None = None
     """From before the request was sent to the last chunk, while it streams."""
+
+    @property
+    def miscounted(self) -> bool:
+        """Whether the server's count contradicts what came: each chunk holds a token at least, but for an empty one at the end."""
+        return self.usage.completion_tokens is not None and _too_few(self.usage.completion_tokens, self.chunks)
 
     @property
     def streaming(self) -> bool:
@@ -86,6 +100,10 @@ class Conversation:
     def endpoint(self) -> str:
         """Where the next turn goes: a model that had no chat template in this conversation is not asked for one again."""
         return self.turns[-1].endpoint if self.turns else "chat"
+
+
+def _too_few(tokens: int, chunks: int) -> bool:
+    return tokens + 2 < chunks
 
 
 def messages(conversation: Conversation, asked: str) -> list[dict[str, str]]:
@@ -115,9 +133,12 @@ def request(
     endpoint: str = "chat",
     max_tokens: int | None = None,
     extra: Mapping[str, Any] | None = None,
+    options: Mapping[str, bool] = STREAM_OPTIONS[0],
 ) -> tuple[str, dict[str, Any]]:
-    """Path and body of the next streamed request."""
-    body: dict[str, Any] = {"model": model, "stream": True, "stream_options": {"include_usage": True}}
+    """Path and body of the next streamed request; `options` is one of STREAM_OPTIONS."""
+    body: dict[str, Any] = {"model": model, "stream": True}
+    if options:
+        body["stream_options"] = dict(options)
     if endpoint == "completions":
         body |= {"prompt": plain_prompt(conversation, asked), "max_tokens": max_tokens or COMPLETION_TOKENS}
     else:
@@ -147,6 +168,17 @@ def lacks_chat_template(status: int | None, message: str) -> bool:
         "without",
     )
     return status in (None, 400, 404, 422, 500, 501) and "chat template" in said and any(words in said for words in missing)
+
+
+def refuses_options(status: int | None, message: str) -> bool:
+    """Whether an error says that the server does not know what was asked for in `stream_options`.
+
+    OpenAI's words ("Unknown parameter: 'stream_options.continuous_usage_stats'"), pydantic's ("Extra inputs are not permitted"),
+    Go's ("json: unknown field").
+    """
+    said = message.lower()
+    words = ("stream_options", "continuous_usage", "extra inputs", "extra fields", "unknown field", "unknown parameter")
+    return status in (400, 422) and any(one in said for one in words)
 
 
 @dataclass(slots=True)
@@ -236,9 +268,9 @@ class ReplyReader:
         thought, reply = ("", "") if ended_at is None else self._splitter.flush()
         replied = ("".join(self._reply) + reply).lstrip("\n") if self._reasoning or thought else "".join(self._reply) + reply
         tokens, first, last = self.usage.completion_tokens, self._first_at, self._last_at
-        rate = None
-        if tokens is not None and tokens > 1 and first is not None and last is not None and last > first:
-            rate = (tokens - 1) / (last - first)
+        lasted = last - first if first is not None and last is not None and last > first else None
+        known = tokens if tokens is not None and not _too_few(tokens, self.chunks) else None
+        rate = (known - 1) / lasted if known is not None and known > 1 and lasted is not None else None
         thinking = None if self._thought_from is None or self._thought_to is None else self._thought_to - self._thought_from
         return Turn(
             asked=self.asked,
@@ -247,6 +279,7 @@ class ReplyReader:
             ttft_ms=None if first is None else (first - self.started_at) * 1000,
             thought_s=thinking,
             tokens_s=rate,
+            chunks_s=(self.chunks - 1) / lasted if lasted is not None and self.chunks > 1 else None,
             usage=self.usage,
             seconds=None if ended_at is None else ended_at - self.started_at,
             finish=self.finish if ended_at is not None else None,

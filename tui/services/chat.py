@@ -6,7 +6,16 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from tui.core.chat import NO_TEMPLATE, Conversation, ReplyReader, Turn, lacks_chat_template, request
+from tui.core.chat import (
+    NO_TEMPLATE,
+    STREAM_OPTIONS,
+    Conversation,
+    ReplyReader,
+    Turn,
+    lacks_chat_template,
+    refuses_options,
+    request,
+)
 
 if TYPE_CHECKING:
     from tui.host.api import ApiClient
@@ -41,8 +50,17 @@ async def converse(
     endpoint = conversation.endpoint
     reader = ReplyReader(asked, time.monotonic(), endpoint=endpoint, note=NO_TEMPLATE if endpoint == "completions" else None)
     yield reader.turn()
+    refused = 0
     while True:
-        path, body = request(conversation, asked, model=model, endpoint=reader.endpoint, max_tokens=max_tokens, extra=extra)
+        path, body = request(
+            conversation,
+            asked,
+            model=model,
+            endpoint=reader.endpoint,
+            max_tokens=max_tokens,
+            extra=extra,
+            options=STREAM_OPTIONS[refused],
+        )
         task = asyncio.create_task(_read(api, path, body, reader, first_token_s, stall_s))
         seen = reader.changes
         try:
@@ -60,6 +78,10 @@ async def converse(
             break
         if reader.endpoint == "chat" and lacks_chat_template(status, reader.error):
             reader = ReplyReader(asked, time.monotonic(), endpoint="completions", note=NO_TEMPLATE)
+            continue
+        if refused + 1 < len(STREAM_OPTIONS) and refuses_options(status, reader.error or ""):
+            refused += 1
+            reader = ReplyReader(asked, time.monotonic(), endpoint=reader.endpoint, note=reader.note)
             continue
         break
     if reader.error is None and reader.finish is None and not reader.chunks:

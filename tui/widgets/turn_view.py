@@ -12,6 +12,7 @@ from textual.widgets import Markdown, Static
 from textual.widgets.markdown import MarkdownStream
 
 from tui.core.chat import Turn
+from tui.core.counted import counted
 from tui.messages import TextCopied
 from tui.widgets.figures import BE, BP, QUIET, E, Part, W, label, line
 from tui.widgets.figures import B as BOLD
@@ -39,14 +40,23 @@ def footer(turn: Turn) -> Content:
         if turn.ttft_ms is None:
             return line(("◐ ", BP), label("waiting for the first token"))
         took = f"   {turn.so_far_s:.1f} s" if turn.so_far_s is not None else ""
-        return line(("◐ ", BP), label("TTFT "), (three(turn.ttft_ms), BOLD), label(f" ms   {turn.chunks:,} chunks{took}"))
+        tokens = turn.usage.completion_tokens
+        if tokens is None or turn.miscounted:
+            came = f"   {counted(turn.chunks, 'chunk')}"
+        else:
+            pace = f"   {three(turn.tokens_s)} tok/s" if turn.tokens_s is not None else ""
+            came = f"{pace}   {counted(tokens, 'token')}"
+        return line(("◐ ", BP), label("TTFT "), (three(turn.ttft_ms), BOLD), label(f" ms{came}{took}"))
     usage = turn.usage
-    parts: list[list[Part]] = [
-        [label("TTFT "), (three(turn.ttft_ms), BOLD), label(" ms")],
-        [(three(turn.tokens_s), BOLD), label(" tok/s")],
-    ]
-    if usage.prompt_tokens is None and usage.completion_tokens is None:
-        parts.append([(f"{turn.chunks:,}", BOLD), label(" chunks")])
+    parts: list[list[Part]] = [[label("TTFT "), (three(turn.ttft_ms), BOLD), label(" ms")]]
+    if turn.tokens_s is None and turn.chunks_s is not None:
+        parts.append([(f"~{three(turn.chunks_s)}", BOLD), label(" tok/s by chunks")])
+    else:
+        parts.append([(three(turn.tokens_s), BOLD), label(" tok/s")])
+    if usage.completion_tokens is None or turn.miscounted:
+        parts.append([(f"{turn.chunks:,}", BOLD), label(" chunk" if turn.chunks == 1 else " chunks")])
+        if turn.miscounted:
+            parts.append([(f"▲ the server counts {counted(usage.completion_tokens or 0, 'token')}", W)])
     else:
         cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
         parts.append(
