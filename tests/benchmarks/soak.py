@@ -1,14 +1,16 @@
 """Watches for long, with random faults, and prints what must not grow: python tests/benchmarks/soak.py [minutes]
 
 A session on this machine as host: a server's log is written at high speed, rotated, truncated, filled with garbage; its API
-comes and goes; the host is lost and found again, roles of the probe are killed. Each row: seconds, faults so far, resident
-memory, open files, tasks, processes below this one, states folded. The last lines compare with the row after the warm-up.
+comes and goes; the host is lost and found again, roles of the probe are killed. Each row: seconds, the hours that the starts
+written so far took on their hosts, faults so far, resident memory, open files, tasks, processes below this one, states folded. The
+last lines compare with the row after the warm-up.
 """
 
 import asyncio
 import gc
 import os
 import random
+import re
 import signal
 import sys
 import tempfile
@@ -27,6 +29,14 @@ from tui.settings import Deployment, Engine, Settings  # noqa: E402
 
 LOGS = sorted((Path(__file__).parent.parent / "data" / "logs" / "servers").glob("*.log"))
 ROW_S = 10.0
+STAMP = re.compile(r"\b(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)\b")
+
+
+def hours_of(text: str) -> float:
+    """How long a start took, by the stamps of its first and its last line."""
+    stamps = [[int(part) for part in stamp] for stamp in STAMP.findall(text)]
+    seconds = [((day * 24 + hour) * 60 + minute) * 60 + second for _, day, hour, minute, second in stamps]
+    return max(0.0, seconds[-1] - seconds[0]) / 3600 if seconds else 0.0
 
 
 def resident_mib() -> float:
@@ -43,15 +53,18 @@ class Soak:
         deployment = Deployment(api=server.url, engines=(Engine(host="local", log=f"file:{self.log}"),))
         self.session = Session("soak", "local", deployment, Settings(), self.host)
         self.faults = 0
+        self.hours = 0.0
         self.states = 0
 
     async def write(self) -> None:
         """Whole starts, one after the other, some 2,000 lines a second."""
         while True:
-            for line in random.choice(LOGS).read_text("utf-8", "replace").splitlines(keepends=True):
+            text = random.choice(LOGS).read_text("utf-8", "replace")
+            for line in text.splitlines(keepends=True):
                 with self.log.open("a") as file:
                     file.write(line * random.choice((1, 1, 1, 20)))
                 await asyncio.sleep(0.002)
+            self.hours += hours_of(text)
 
     async def read(self) -> None:
         async for _ in self.session.states():
@@ -84,8 +97,8 @@ class Soak:
     def row(self, began: float) -> tuple[float, int, int, int]:
         gc.collect()
         row = (resident_mib(), len(os.listdir("/proc/self/fd")), len(asyncio.all_tasks()), len(descendants(os.getpid())))
-        text = f"{time.monotonic() - began:7.0f} s {self.faults:6} faults {row[0]:8.1f} MiB {row[1]:4} files {row[2]:4} tasks"
-        print(f"{text} {row[3]:4} processes {self.states:7} states", flush=True)
+        at = f"{time.monotonic() - began:7.0f} s {self.hours:7.1f} h {self.faults:6} faults"
+        print(f"{at} {row[0]:8.1f} MiB {row[1]:4} files {row[2]:4} tasks {row[3]:4} processes {self.states:7} states", flush=True)
         return row
 
 

@@ -34,12 +34,10 @@ def vllm_folder() -> Path | None:
     return folder if folder and (folder / "venv" / "bin" / "vllm").exists() else None
 
 
-@contextlib.contextmanager
-def serving(folder: Path, log: Path, *options: str, shard_delay: float = 0.0, **environment: str) -> Iterator[VllmServer]:
-    """Starts `vllm serve` on a free port, and ends it with all its processes; it is not waited for."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+def serve_command(
+    folder: Path, port: int, *options: str, shard_delay: float = 0.0, **environment: str
+) -> tuple[list[str], dict[str, str]]:
+    """The words of `vllm serve` on a port of 127.0.0.1, and the environment that it needs."""
     model = folder / "models" / "tiny"
     variables = {
         **os.environ,
@@ -55,7 +53,16 @@ def serving(folder: Path, log: Path, *options: str, shard_delay: float = 0.0, **
     }
     program = str(folder / "venv" / "bin" / "vllm")
     named = ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", "tiny", "--enforce-eager"]
-    command = [program, "serve", str(model), *named, *options]
+    return [program, "serve", str(model), *named, *options], variables
+
+
+@contextlib.contextmanager
+def serving(folder: Path, log: Path, *options: str, shard_delay: float = 0.0, **environment: str) -> Iterator[VllmServer]:
+    """Starts `vllm serve` on a free port, and ends it with all its processes; it is not waited for."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command, variables = serve_command(folder, port, *options, shard_delay=shard_delay, **environment)
     with log.open("wb") as file:
         process = subprocess.Popen(
             command,
@@ -66,7 +73,7 @@ def serving(folder: Path, log: Path, *options: str, shard_delay: float = 0.0, **
             start_new_session=True,
         )
     try:
-        yield VllmServer(port, log, model, process)
+        yield VllmServer(port, log, folder / "models" / "tiny", process)
     finally:
         end(process)
 
