@@ -129,6 +129,9 @@ static void refresh(void) {
     struct stat info;
     char line[1024];
     struct gpu *current = NULL;
+    if (stat(path_of_scenario(), &info) ||
+        (info.st_ino == read_inode && !memcmp(&info.st_mtim, &read_at, sizeof read_at)))
+        return;
     FILE *file = fopen(path_of_scenario(), "re");
     if (!file) return;
     if (!fstat(fileno(file), &info) &&
@@ -467,7 +470,7 @@ int nvmlDeviceRegisterEvents(struct handle *h, u64 types, struct event_set *set)
     return OK;
 }
 int nvmlEventSetWait_v2(struct event_set *set, struct event *to, unsigned milliseconds) {
-    for (unsigned waited = 0;; waited += 20) {
+    for (unsigned waited = 0;; waited += 50) {
         pthread_mutex_lock(&lock);
         refresh();
         for (int i = 0; i < now.xids; i++) {
@@ -480,6 +483,6 @@ int nvmlEventSetWait_v2(struct event_set *set, struct event *to, unsigned millis
         }
         leave(OK);
         if (waited >= milliseconds) return TIMEOUT;
-        usleep(20000);
+        usleep(50000);
     }
 }
