@@ -137,6 +137,7 @@ def tmux(place: Place) -> Started:
     def end() -> None:
         below = [int(pid), *descendants(int(pid))]
         subprocess.run([*own, "kill-server"], env=place.environment, check=False)
+        Path(socket).unlink(missing_ok=True)
         for one in below:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(one, signal.SIGKILL)

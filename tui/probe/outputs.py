@@ -5,6 +5,7 @@ Python 3.8: this runs on the GPU host.
 
 import os
 import re
+import socket
 import stat
 import subprocess
 from typing import Dict, List, NamedTuple, Optional, Tuple
@@ -104,12 +105,12 @@ class Outputs:
         """Terminal -> pane, of the user's own tmux server and of the others that may be asked."""
         if self._panes is None:
             self._panes = {}
-            for socket in ("", *others_tmux()) if which("tmux") else ():
-                server = ["-S", socket] if socket else []
+            for path in ("", *others_tmux()) if which("tmux") else ():
+                server = ["-S", path] if path else []
                 out = self._ask(["tmux", *server, "list-panes", "-a", "-F", "#{pane_tty} #{pane_id}"])
                 for words in (line.split() for line in (out or "").splitlines()):
                     if len(words) == 2:
-                        self._panes.setdefault(words[0], "%s:%s" % (socket, words[1]) if socket else words[1])
+                        self._panes.setdefault(words[0], "%s:%s" % (path, words[1]) if path else words[1])
         return self._panes
 
     def _container(self, pid: int) -> Optional[Output]:
@@ -219,7 +220,18 @@ def others_tmux() -> List[str]:
     found = []
     for folder in sorted(folders):
         try:
-            found += [entry.path for entry in os.scandir(folder) if entry.path != default and os.access(entry.path, os.W_OK)]
+            found += [entry.path for entry in os.scandir(folder) if entry.path != default and _answers(entry.path)]
         except OSError:
             continue
     return found[:TMUX_SERVERS]
+
+
+def _answers(path: str) -> bool:
+    """Whether somebody listens on a socket: tmux servers that were killed leave theirs behind."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(0.2)
+        try:
+            client.connect(path)
+        except OSError:
+            return False
+    return True
