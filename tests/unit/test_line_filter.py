@@ -1,6 +1,8 @@
 """The follower's searches say the same as matching every line would."""
 
+import os
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from tui.core.important import IMPORTANT, NOISE
 from tui.core.logs.report import START_MARKERS
 from tui.probe.lines import LineCutter
-from tui.probe.scan import LineFilter, literals_of, pattern_of
+from tui.probe.scan import LineFilter, StartSearch, literals_of, pattern_of
 
 WORDS = st.sampled_from(
     ["ERROR", "Model loading took", "noise", "7", "12", "version 0.10.1", 'HTTP/1.1" 200', "% Completed | 3/4", "Xid", '\tFile "a"']
@@ -76,3 +78,32 @@ def test_lines_are_the_same_however_the_bytes_come(parts: list[bytes], data: st.
     assert cut == lines
     assert pieces.done == once.done == len(whole)
     assert [line for line in lines if line] == [part.decode("utf-8", "replace") for part in re.split(rb"\r*\n|\r+", whole) if part]
+
+
+@pytest.mark.parametrize("source", [*START_MARKERS, *IMPORTANT])
+def test_what_is_searched_for_is_a_pattern_for_bytes_too(source: str) -> None:
+    """One that isn't would be taken literally, and never be found."""
+    re.compile(source.encode())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "INFO 08-01 10:00:00 [api_server.py:1351] vLLM API server version 0.13.0",
+        "(APIServer pid=1) INFO 11-02 06:20:00 [api_utils.py:287]  ▄▄ ▄█ █     █     █ ▀▄▀ █  version 0.32.0",
+        '{"message": "vLLM server version 0.32.0, serving model /m"}',
+        "[2025-10-16 09:06:09] server_args=ServerArgs(model_path='/m')",
+    ],
+)
+def test_the_last_start_is_found_in_a_file(tmp_path: Path, line: str) -> None:
+    noise = b"INFO 08-01 10:00:00 [loggers.py:257] Engine 000: nothing\n" * 100_000
+    path = tmp_path / "log"
+    path.write_bytes(line.encode() + b"\n" + noise + line.encode() + b" again\n" + noise)
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        search = StartSearch(fd, path.stat().st_size, START_MARKERS)
+        while not search.over:
+            search.step()
+    finally:
+        os.close(fd)
+    assert search.found == len(line.encode()) + 1 + len(noise)

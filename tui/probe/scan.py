@@ -5,7 +5,7 @@ Python 3.8: this runs on the GPU host.
 
 import os
 import re
-from typing import Any, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Any, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 from tui.probe.lines import cut_block
 
@@ -100,6 +100,7 @@ class StartSearch:
         self._end = end
         self._pattern = pattern_of(markers)
         self._literals = literals_of(markers)
+        self._room = bytearray(BLOCK + OVERLAP)  # used again: fresh pages for each block would cost as much as the search
         self.found: Optional[int] = None
         """The offset of the line that begins the last start."""
         self.over = self._pattern is None or end <= 0
@@ -107,8 +108,7 @@ class StartSearch:
     def step(self) -> None:
         """Searches one block more."""
         begin = max(0, self._end - BLOCK)
-        block = os.pread(self._fd, self._end - begin + OVERLAP, begin)
-        at = self.last_in(block)
+        at = self.last_in(self._block(begin, self._end - begin + OVERLAP))
         if at is not None:
             self.found = self._first_of_start(begin + at)
             self.over = True
@@ -116,7 +116,12 @@ class StartSearch:
             self.over = True
         self._end = begin
 
-    def last_in(self, block: bytes) -> Optional[int]:
+    def _block(self, begin: int, size: int) -> Union[bytes, bytearray]:
+        if size == len(self._room) and os.preadv(self._fd, [self._room], begin) == size:
+            return self._room
+        return os.pread(self._fd, size, begin)
+
+    def last_in(self, block: Union[bytes, bytearray]) -> Optional[int]:
         """The offset in a block of the line of its last marker."""
         if self._pattern is None:
             return None
@@ -148,11 +153,11 @@ class StartSearch:
         return offset
 
 
-def _line_start(block: bytes, at: int) -> int:
+def _line_start(block: Union[bytes, bytearray], at: int) -> int:
     return max(block.rfind(b"\n", 0, at), block.rfind(b"\r", 0, at)) + 1
 
 
-def _line_end(block: bytes, at: int) -> int:
+def _line_end(block: Union[bytes, bytearray], at: int) -> int:
     end = block.find(b"\n", at)
     return len(block) if end < 0 else end
 

@@ -11,10 +11,11 @@ __all__ = ["SCHEMA", "START_MARKERS", "document", "exit_code", "iso", "lines"]
 START_MARKERS: tuple[str, ...] = (
     r"vLLM API server version ",
     r"vLLM server version ",
-    r"[\u2580-\u259f ]  version \d+\.\d+",
+    r"(?:[^\x00-\x7f]| )  version \d+\.\d+",
     r"server_args=ServerArgs\(",
 )
-"""Regexes of lines that begin a server's start: a follower looks for the last of them to attach fast."""
+"""Regexes of lines that begin a server's start: a follower looks for the last of them to attach fast. They are searched for in
+bytes as well as in text, so they name no character beyond ASCII."""
 
 SCHEMA = 1
 
