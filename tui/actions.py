@@ -162,7 +162,16 @@ ACTIONS: tuple[Action, ...] = (
     Action("new_chat", "ctrl+n", "^n", "new chat", "Start a new conversation", "Chat"),
     Action("system_prompt", "f3", "f3", "system prompt", "Set what the model is told before the conversation", "Chat"),
     Action("copy_reply", "f4", "f4", "copy reply", "Copy the last reply to the clipboard", "Chat"),
-    Action("compare", "c", "c", "compare", "Compare this run with the one before it", "Runs", frozenset({"bench", "runs"})),
+    Action(
+        "compare",
+        "c",
+        "c",
+        "compare",
+        "Compare this run with the one before it",
+        "Runs",
+        frozenset({"bench", "runs"}),
+        needs="benchmark",
+    ),
     Action(
         "export",
         "e",

@@ -76,6 +76,9 @@ class ControlRoom(ModelWork, RecordWork, FleetWork, inherit_bindings=False):
         self._begin_with(themes.choose(self.settings.ui.theme, self.console.color_system, os.environ))
         self.fleet = fleet
         self.main = MainScreen(dict(self.settings.keys), self.settings.ui.system_prompt)
+        named = DeploymentState(name=session.name, target=session.target)
+        self.main.set_reactive(MainScreen.state, named)  # the first paint says already what is being connected to
+        self.main.set_reactive(MainScreen.shown, named)
         self.mains = {session.name: self.main}
         self._all_first = all_first and self.several
 

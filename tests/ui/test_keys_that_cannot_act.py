@@ -13,9 +13,10 @@ from tui.core.benchmark import Plan, Progress
 from tui.core.deployment import DeploymentState
 from tui.core.smoke import Outcome, SmokeResult, SmokeRun
 from tui.messages import SmokeRequested
-from tui.screens.dialogs import ConfirmDialog, HelpDialog
+from tui.screens.dialogs import ConfirmDialog, HelpDialog, HostKeyDialog
 from tui.screens.obstacles import obstacle
 from tui.screens.palette import Palette
+from tui.settings import Settings, UiSettings
 
 
 def scene(name: str) -> DeploymentState:
@@ -165,3 +166,18 @@ async def test_keys_typed_on_the_way_out_are_nobodys() -> None:
         for key in ("ctrl+p", "question_mark", "escape", "enter", "i", "7"):
             app.post_message(Key(key, None))
     assert app.bug is None
+
+
+@pytest.mark.parametrize("theme", ["dark", "16"])
+async def test_the_answers_of_a_question_can_be_read(theme: str) -> None:
+    app, _ = room(scene("loading"), Settings(ui=UiSettings(theme=theme)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await shows(pilot, "LOADING")
+        for dialog, words in (
+            (ConfirmDialog("Sure?", "It costs.", "go on"), ("n cancel", "y go on")),
+            (HostKeyDialog("gpu-box", "ssh-ed25519", "SHA256:abc"), ("r refuse", "a accept")),
+        ):
+            await app.push_screen(dialog)
+            await shows(pilot, *words)
+            await pilot.press("escape")
+            await until(pilot, lambda: app.screen is app.main)

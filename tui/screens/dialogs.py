@@ -62,8 +62,8 @@ class HostKeyDialog(Modal[bool]):
             box.border_title = "Unknown host key"
             yield Static(self.told)
             with Horizontal(classes="answers"):
-                yield Button(Content("r refuse"), id="refuse")
-                yield Button(Content("a accept"), id="accept")
+                yield Button(Content("r refuse"), id="refuse", compact=True)
+                yield Button(Content("a accept"), id="accept", compact=True)
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         self.dismiss(event.button.id == "accept")
@@ -115,8 +115,8 @@ class ConfirmDialog(Modal[bool]):
             box.border_title = line(self.name_shown)
             yield Static(Content(self.question))
             with Horizontal(classes="answers"):
-                yield Button(Content("n cancel"), id="no")
-                yield Button(Content(f"y {self.yes}"), id="yes")
+                yield Button(Content("n cancel"), id="no", compact=True)
+                yield Button(Content(f"y {self.yes}"), id="yes", compact=True)
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         self.dismiss(event.button.id == "yes")

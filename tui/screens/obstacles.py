@@ -50,6 +50,9 @@ def obstacle(screen: "MainScreen", action: Action) -> str | None:
             return f"{_running(screen)} first ends, or is stopped with {_key('stop', own)}."
         case "busy" if not screen.activity:
             return "Nothing runs that could be stopped."
+        case "benchmark" if screen.tab != "runs" and screen.result is None:
+            single, sweep = _key("bench-single", own), _key("bench-sweep", own)
+            return f"No benchmark to compare yet: {single} or {sweep} runs one, {_key('show-runs', own)} has earlier ones."
         case "settled" if screen.tab == "runs":
             return None if screen.runs else "No runs are kept yet."
         case "settled" if state.load is None or state.load.phase not in (Phase.READY, Phase.FAILED, Phase.STOPPED):

@@ -5,7 +5,7 @@ from inspect import isawaitable
 from typing import Any, Final
 
 from textual.await_complete import AwaitComplete
-from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
+from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider, SearchIcon
 from textual.content import Content
 
 IN_THE_TEXT: Final = 0.5
@@ -45,6 +45,10 @@ class Palette(CommandPalette):
 
     def __init__(self) -> None:
         super().__init__(providers=[Actions], placeholder="Search the commands", id="--command-palette")
+
+    def on_mount(self) -> None:
+        for icon in self.query(SearchIcon):
+            icon.icon = "/"  # the usual one is an emoji, which some terminals draw too wide
 
     def dismiss(self, result: None = None) -> AwaitComplete:
         if not self.is_current:

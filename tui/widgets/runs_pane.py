@@ -17,9 +17,12 @@ from tui.messages import CompareRequested, ReportRequested, RunOpened
 from tui.widgets.figures import BP, B, label, line, short
 from tui.widgets.runs_view import Compared, StoredRun, compared_view, run_view, when
 
-COLUMNS = (("", 1), ("run", 5), ("when", 16), ("deployment", 18), ("kind", 9), ("what", None))
+COLUMNS = (("", 1), ("run", 4), ("when", 16), ("deployment", 18), ("kind", 9), ("what", None))
 TAKEN = sum(width for _, width in COLUMNS if width is not None) + 2 * len(COLUMNS) + 1
 """Columns of the table that all but the last one take, padding and scroll bar included."""
+NARROW = 100
+YEAR = len("2026-")
+"""What goes of the date on narrow screens, so that the result of a run has room; the run itself tells it."""
 
 
 class RunsPane(Vertical):
@@ -97,12 +100,16 @@ class RunsPane(Vertical):
     def _fill(self) -> None:
         """Rows by key, the cursor on the run where it was."""
         table, selected = self.table, self.selected
+        cut = YEAR if self.size.width < NARROW else 0
+        for column in table.columns.values():
+            if column.key == "when":
+                column.width = len(when(0.0)) - cut
         self.set_class(not self.runs, "-empty")
         table.clear()
         for run in self.runs:
             mark = Text("▸", "bold") if run.id == self.marked else Text(" ")
-            title = short(clean(run.title), max(8, self.size.width - TAKEN))
-            cells = (str(run.id), when(run.at), clean(run.deployment), clean(run.kind), title)
+            title = short(clean(run.title), max(8, self.size.width - TAKEN + cut))
+            cells = (str(run.id), when(run.at)[cut:], clean(run.deployment), clean(run.kind), title)
             table.add_row(mark, *(Text(cell, no_wrap=True, overflow="ellipsis") for cell in cells), key=str(run.id))
         place = next((i for i, run in enumerate(self.runs) if selected is not None and run.id == selected.id), 0)
         if self.runs:
