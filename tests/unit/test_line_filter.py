@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tui.core.important import IMPORTANT, NOISE
@@ -26,6 +26,7 @@ def naive(lines: list[bytes]) -> list[bytes]:
     return [line for line in lines if pattern.search(line) and not any(text in line for text in noise)]
 
 
+@settings(deadline=None)  # a busy machine is no failure
 @given(LINES, st.integers(1, 8))
 def test_same_as_line_by_line(lines: list[str], times: int) -> None:
     raw = [line.encode() for line in lines] * times
@@ -60,6 +61,7 @@ def test_markers_that_are_not_patterns_are_taken_literally() -> None:
     assert pattern.search(b"a ( b")
 
 
+@settings(deadline=None)  # a busy machine is no failure
 @given(
     st.lists(st.sampled_from([b"a", b"bar 1", b"\r", b"\n", b"\r\n", b"\r\r\n", b"", b"\xff", b"x" * 50]), max_size=40), st.data()
 )
