@@ -1,4 +1,7 @@
-"""What a test needs of the machine: skipped with its reason where that is missing, failed where the machine promised to have it."""
+"""What a test needs of the machine: skipped with its reason where that is missing, failed where the machine promised to have it.
+
+`need` is for what can be installed, `allowed` for what the kernel and the user's rights must give.
+"""
 
 import os
 
@@ -14,3 +17,9 @@ def need(condition: object, reason: str) -> None:
     if os.environ.get(REQUIRED) == "1":
         pytest.fail(f"{REQUIRED}=1, but {reason}")
     pytest.skip(reason)
+
+
+def allowed(condition: object, reason: str) -> None:
+    """Skips the test unless the condition holds: a right that this machine doesn't give can't be installed."""
+    if not condition:
+        pytest.skip(reason)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from needs import need
+from needs import allowed
 from sshd import free_port, until
 
 SERVER = """
@@ -103,7 +103,7 @@ ALONE = ["unshare", "--pid", "--net", "--fork", "--kill-child", "--mount-proc", 
 
 def alone(box: Box, servers: list[str], command: str) -> tuple[int, str, str]:
     """Runs servers and then the command, and nothing else, in namespaces of their own."""
-    need(subprocess.run([*ALONE, "true"], capture_output=True).returncode == 0, "namespaces can't be made here (unshare)")
+    allowed(subprocess.run([*ALONE, "true"], capture_output=True).returncode == 0, "namespaces can't be made here (unshare)")
     lines = ["ip link set lo up"]
     for number, options in enumerate(servers):
         lines.append(f"'{box.program}' serve /models/m{number} --served-model-name m{number} {options} > m{number}.log 2>&1 &")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from elevated import Sudo
-from needs import need
+from needs import allowed
 from shipped import ShippedProbe, alive, until
 
 SUDO = ["sudo", "-n"]
@@ -19,7 +19,7 @@ SUDO = ["sudo", "-n"]
 
 @pytest.fixture
 def sudo(tmp_path: Path) -> Iterator[Sudo]:
-    need(os.geteuid() == 0, "only root can play sudo for another user")
+    allowed(os.geteuid() == 0, "only root can play sudo for another user")
     with Sudo(tmp_path / "sudo") as sudo:
         yield sudo
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from needs import need
+from needs import allowed
 from sshd import Sshd, descendants, eventually
 
 from tui.core.connection import Link
@@ -127,7 +127,7 @@ async def test_a_host_without_python_is_named_and_still_runs_commands(tmp_path: 
     )
     hide.chmod(0o755)
     possible = subprocess.run(["unshare", "-m", "true"], check=False, capture_output=True).returncode == 0  # noqa: ASYNC221
-    need(possible, "mount namespaces aren't allowed here")
+    allowed(possible, "mount namespaces aren't allowed here")
     async with ExecHost(["unshare", "-m", str(hide)]) as host:
         await host.connect()
         with pytest.raises(ProbeFailed, match=r"no Python 3\.8") as caught:

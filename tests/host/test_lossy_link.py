@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from lossy_link import CLIENT, HOST, LossyLink, why_not
-from needs import need
+from needs import allowed, need
 from sshd import SSHD, Sshd, free_port
 from test_session import until
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.sshd, pytest.mark.timing, pytest.mark.timeout(240)]
 @pytest.fixture
 def link() -> Iterator[LossyLink]:
     reason = why_not()
-    need(reason is None, reason or "")
+    allowed(reason is None, reason or "")
     with LossyLink(delay=0.15, loss=0.05) as link:
         yield link
 

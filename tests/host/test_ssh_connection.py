@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import MakeSshd
-from needs import need
+from needs import allowed
 from sshd import Sshd, eventually, free_port, until
 
 from tui.core.connection import Link
@@ -73,7 +73,7 @@ async def test_nothing_of_a_command_stands_in_the_remote_command_line(sshd: Sshd
 
 
 async def test_noise_of_start_up_files_reaches_no_parser(sshd: Sshd) -> None:
-    need(pwd.getpwuid(os.getuid()).pw_shell.endswith("bash"), "the login shell here isn't bash")
+    allowed(pwd.getpwuid(os.getuid()).pw_shell.endswith("bash"), "the login shell here isn't bash")
     ran = sshd.home / "ran"
     (sshd.home / ".bashrc").write_text(
         'printf \'motd \\033]0;title\\007\\n{"f": "hello"}\\nreadyroom:begin\\nno newline\'\n'

@@ -16,7 +16,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from endpoint import Endpoint
-from needs import need
+from needs import allowed
 from sshd import Sshd, eventually, free_port
 
 from tui.host.base import Host, HostError, NotPermitted, PortClosed, Unreachable
@@ -258,7 +258,7 @@ def no_delay(sshd: Sshd) -> set[bool]:
             if not entry.readlink().name.startswith("socket:"):
                 continue
             number = libc.syscall(PIDFD_GETFD, handle, int(entry.name), 0)
-            need(number >= 0, f"the sockets of sshd can't be looked at: {os.strerror(ctypes.get_errno())}")
+            allowed(number >= 0, f"the sockets of sshd can't be looked at: {os.strerror(ctypes.get_errno())}")
             with socket.socket(fileno=number) as theirs:
                 if theirs.family == socket.AF_INET and theirs.getsockname()[1] == sshd.port:
                     found.add(bool(theirs.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)))
