@@ -80,6 +80,8 @@ async def ready(record: Record) -> None:
         await until(pilot, lambda: main.shown.api.ready and main.tab == "chat")
         await pilot.press("f5")
         await until(pilot, lambda: main.smoke is not None and main.smoke.finished and not main.smoking)
+        await pilot.press("enter")  # into the prompt
+        await until(pilot, lambda: main.typing)
         questions = ("Which is larger, 9.11 or 9.9?", "Write Python that prints the free memory of a GPU, in GiB.")
         for asked in questions:
             await pilot.press(*(("space" if char == " " else char) for char in asked), "enter")

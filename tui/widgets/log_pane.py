@@ -60,7 +60,7 @@ class LogPane(Vertical):
         self.show()
 
     def watch_state(self) -> None:
-        if self.is_mounted:
+        if self.is_mounted and self.query(LogView):  # states come until the very end, when the lines may be gone already
             self.show()
 
     def watch_follow(self, follow: bool) -> None:
