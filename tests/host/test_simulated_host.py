@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -393,3 +394,14 @@ def test_each_scenario_says_what_it_is_about() -> None:
     for name, scenario in SCENARIOS.items():
         assert scenario.name == name
         assert scenario.about
+
+
+async def test_the_port_of_a_server_that_is_gone_is_given_to_nobody_else() -> None:
+    async with simulated_host("oom", speed=2000) as sim:
+        await until(lambda: read(sim.log_path).failure, "failed")
+        await stopped(sim)
+        port = int(sim.api_url.rpartition(":")[2])
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port), timeout=5).close()
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", port))

@@ -71,7 +71,8 @@ class SimulatedHost:
         self.shell: Shell | None = None
         self.link = Link()
         self._acceptor: asyncssh.SSHAcceptor | None = None
-        self.api_port = _free_port()
+        self._reserved = _reserved_port()
+        self.api_port = int(self._reserved.getsockname()[1])
 
     # -- life --------------------------------------------------------------------------------------------------------------------
 
@@ -106,6 +107,7 @@ class SimulatedHost:
         for task in (*self._tasks, *([self._supervising] if self._supervising else [])):
             task.cancel()
         self.link.close()
+        self._reserved.close()
         if self._acceptor is not None:
             self._acceptor.close()
         if self.shell is not None:
@@ -363,10 +365,12 @@ class SimulatedHost:
         }
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def _reserved_port() -> socket.socket:
+    """A free port, bound but not listened at: the server may take it, again and again, and nobody else is given it meanwhile."""
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind(("127.0.0.1", 0))
+    return reserved
 
 
 async def _run(directory: Path) -> None:
