@@ -83,6 +83,8 @@ def compile(text: str, course: Course, chosen: Finding) -> str:
 
 
 def nccl(text: str, course: Course, chosen: Finding) -> str:
+    if "Duplicate GPU" in chosen.cause:
+        return "Two ranks are on one GPU: give each its own (CUDA_VISIBLE_DEVICES), no more ranks than GPUs on each node."
     return (
         "Run again with NCCL_DEBUG=INFO and read its WARN lines; name the network interface with NCCL_SOCKET_IFNAME "
         "and GLOO_SOCKET_IFNAME, "
@@ -130,6 +132,8 @@ def memory_fault(text: str, course: Course, chosen: Finding) -> str:
 
 
 def cuda(text: str, course: Course, chosen: Finding) -> str:
+    if "forked subprocess" in text:
+        return "Set VLLM_WORKER_MULTIPROC_METHOD=spawn, and touch CUDA nowhere before vLLM starts its processes."
     return (
         "A kernel failed: dmesg | grep -i xid tells whether the GPU is at fault; else narrow down with CUDA_LAUNCH_BLOCKING=1 "
         "and --enforce-eager."
@@ -146,6 +150,10 @@ def killed(text: str, course: Course, chosen: Finding) -> str:
 
 
 def supervisor(text: str, course: Course, chosen: Finding) -> str:
+    if "CANCELLED AT" in text and "TIME LIMIT" not in text:
+        return (
+            "Slurm's job was cancelled, by its owner, an administrator or preemption: sacct -j JOB --format=State,ExitCode tells."
+        )
     return (
         "Who watches the server ended it: raise its limit (Slurm --time, systemd TimeoutStartSec, the pod's startupProbe "
         "failureThreshold)."

@@ -17,6 +17,14 @@ RECENT_S = 180.0
 """Of what happened while serving, only this last stretch before the end can be its cause."""
 RECENT_LINES = 4000
 KEPT = 400
+SHORT = 40
+"""An exception's text of fewer characters says little, so that the place it was raised at says more."""
+
+PLACES: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("tokenizer", re.compile(r"sentencepiece|tokenization_|tiktoken|/tokenizers/")),
+    ("shape_mismatch", re.compile(r"= params_dict\[")),
+)
+"""What kind of failure it is where only the traceback's last lines tell."""
 
 PLAIN = re.compile(
     r"vllm: (?:command )?not found|could not select device driver|killed by the OOM killer|memory pressure|died, exit code: -9"
@@ -25,7 +33,7 @@ PLAIN = re.compile(
     r"|terminate called after"
     r"|  what\(\):"
     r"|No space left on device|Bus error|oom-kill|Out of memory: Killed|Killed process|^Killed$|OOMKilled|slurmstepd"
-    r"|DUE TO TIME LIMIT"
+    r"|DUE TO TIME LIMIT|slurmstepd: error: .* CANCELLED AT"
     r"|: error: |GLIBCXX|nvcc fatal|ptxas fatal|out of memory|Segfault encountered|Segmentation fault|fallen off the bus"
     r"|NVRM: Xid|low on memory"
     r"|is not compatible with the current PyTorch|died unexpectedly|exit code: -9|core dumped|start operation timed out"
@@ -60,7 +68,7 @@ FATAL = re.compile(
     r"|Timed out waiting for engine|Scheduler hit an exception|SIGQUIT received|watchdog thread terminated with exception"
     r"|died unexpectedly"
     r"|Engine core proc .*died|Segfault encountered|Segmentation fault|oom-kill|Out of memory: Killed|^Killed$|OOMKilled"
-    r"|DUE TO TIME LIMIT|code=exited, status=(?!0\b|130\b|143\b)\d+|code=killed, status=(?:6|9|11)\b"
+    r"|DUE TO TIME LIMIT|slurmstepd: error: .* CANCELLED AT|code=exited, status=(?!0\b|130\b|143\b)\d+|code=killed, status=(?:6|9|11)\b"
     r"|failed (?:liveness|startup) probe, will be"
     r"|start operation timed out|Received sigquit from a child|DataParallelController.*exception"
 )
@@ -105,6 +113,10 @@ class Trouble:
         self.kind = kind_of(self.text)
         if self.kind == "other":
             self.kind = kind_of(raised.full)
+        if self.kind == "other" and raised.frames and len(raised.text) < SHORT:
+            self.kind = next((kind for kind, place in PLACES if place.search("\n".join(raised.frames))), "other")
+            if raised.text and not raised.more and raised.frames[-1] not in self.text:
+                self.text = f"{self.text} (in: {raised.frames[-1]})"
         if self.kind == "other" and self.phase is Phase.STARTING and not self.worker and raised.type.endswith(_REFUSALS):
             self.kind = "bad_argument"  # before anything is loaded, a value that is refused comes from the configuration
         self.consequence = is_consequence(raised.full[:600])
@@ -171,7 +183,7 @@ class Evidence:
         if chosen.kind == "kv_cache_too_small" and phase in _BEFORE_THE_CACHE:
             phase = Phase.KV_CACHE  # some runners say nothing between the weights and the sizing of the cache
         context = tuple(one.text for one in relevant[:8])
-        return Finding(chosen.kind, _cause(chosen), chosen.process or None, chosen.line, phase, chosen, context)
+        return Finding(chosen.kind, self._in_words(chosen), chosen.process or None, chosen.line, phase, chosen, context)
 
     def _recent(self, trouble: Trouble) -> bool:
         if trouble.phase is not Phase.READY or self.fatal_line is None:
@@ -188,6 +200,11 @@ class Evidence:
         first = min(known, key=lambda one: one.line)
         if first.kind == "other" or known is troubles:
             return first
+        if first.text == "Killed":
+            # The API server ends its whole process group after a failure, and the shell says so.
+            raised = [one for one in troubles if one.line < first.line and one.raised is not None]
+            if raised:
+                return min(raised, key=lambda one: one.line)
         # An unknown exception that came well before, in a worker or the engine, is likelier than a known one in its wake.
         earlier = [one for one in troubles if one.kind == "other" and one.line < first.line and one.raised is not None]
         if earlier and first.kind in (
@@ -220,6 +237,15 @@ class Evidence:
             if hint is not None:
                 return hint
         return chosen
+
+    def _in_words(self, chosen: Trouble) -> str:
+        """The cause, and what NCCL warned of where its error only names a class of errors."""
+        cause = _cause(chosen)
+        if chosen.kind == "nccl" and "NCCL WARN" not in cause:
+            warned = next((one for one in self.hints if "NCCL WARN" in one.text and one.line <= chosen.line), None)
+            if warned is not None:
+                return _cut(f"{_NCCL_HELP.sub('', cause)}: {_NCCL_HEAD.sub('', warned.text)}")
+        return cause
 
     def _without_cause(self) -> Finding:
         """Only wrappers: something was killed from outside, or the log lacks the stream that said why."""
@@ -264,6 +290,7 @@ def _wordless(trouble: Trouble) -> bool:
 
 
 _RAYLET_HEAD = re.compile(r"^\(raylet[^)]*\) (?:\[[^\]]*\] \(raylet\) [\w.]+:\d+: )?")
+_NCCL_HELP = re.compile(r" ?\(run with NCCL_DEBUG=\w+ for details\)")
 _NCCL_HEAD = re.compile(r"^.*?(?=NCCL WARN)")
 _TORCH_HEAD = re.compile(r"^(?:\[rank(\d+)\]:)?\s?\[[EWF]\d{3,4} [^\]]*\]\s*(?:\[[^\]]*\]\s*)*")
 
@@ -278,12 +305,17 @@ def _cause(trouble: Trouble) -> str:
     head = _TORCH_HEAD.match(text)
     if head and head.end():
         text = (f"rank {head[1]}: " if head[1] else "") + text[head.end() :]
+    return _cut(text)
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= CAUSE_LENGTH else text[: CAUSE_LENGTH - 1].rstrip() + "…"
 
 
 _PYDANTIC = re.compile(r"validation errors? for \w+")
 _VALUE_ERROR = re.compile(r"(?:Value|Assertion) error, (.*?)(?: \[type=|$)")
 _FATAL_TOOL = re.compile(r".*?((?:nvcc|ptxas) (?:fatal|error)\b.*|fatal error:.*|error: .*)")
+_TYPED = re.compile(r"\w+(?:Error|Exception): .")
 _HTTP = re.compile(r"\b(?:401|403|404|429|5\d\d) (?:Client|Server) Error|gated repo|Access to model|restricted", re.IGNORECASE)
 
 
@@ -308,6 +340,10 @@ def best_text(raised: Raised) -> str:
         for line in raised.more:
             if _HTTP.search(line):
                 return f"{first} {line}" if len(first) < 90 else line
+    if "failed in the TorchScript interpreter" in first:
+        for line in reversed(raised.more):
+            if _TYPED.match(line):
+                return line
     if not raised.text and not raised.more and raised.frames:
         return f"{first}: {raised.frames[-1]}"
     if len(raised.text) < 12 and raised.more and not raised.text.startswith("cancel"):

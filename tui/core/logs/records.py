@@ -214,6 +214,12 @@ class LineParser:
             line.uvicorn = True
             line.message = text[space:].lstrip()
             return True
+        elif word[:5] == "[rank" and word[-2:] == "]:":
+            # PyTorch's hook writes the rank before each line of an uncaught exception.
+            if line.speaker is NOBODY:
+                line.speaker = self._rank_speaker(word[1:-2])
+            line.message = text[space + 1 :]
+            return True
         elif word[:1] == "[" and word[5:6] == "-":
             match = _SGLANG.match(text)
             if match:

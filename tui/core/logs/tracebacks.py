@@ -20,6 +20,8 @@ _TYPE = re.compile(
 _DIRECT = "The above exception was the direct cause"
 _DURING = "During handling of the above exception"
 HEADER = "Traceback (most recent call last)"
+FRAME = '  File "'
+"""What follows the header, and stands first where a log begins in the midst of a traceback."""
 _GROUPED = re.compile(r"^\s*(?:\+-\+-+ \d+ -+|\+ |\| )")
 
 
@@ -88,7 +90,7 @@ class Tracebacks:
     def _feed(self, key: str, speaker: Speaker, text: str, line: int, at: float | None, head: str) -> tuple[bool, Raised | None]:
         reading = self._readings.get(key)
         if reading is None:
-            if HEADER not in text:
+            if HEADER not in text and not text.startswith(FRAME):
                 return False, None
             reading = self._readings[key] = _Reading()
         stripped = text.strip()
@@ -106,6 +108,12 @@ class Tracebacks:
             reading.owner = speaker
             self.busy = True
             return True, None
+        if not reading.open and not reading.trailing and text.startswith(FRAME):
+            reading.open = self.busy = True
+            reading.trailing = False
+            reading.frames = []
+            reading.head = head
+            reading.owner = speaker
         if _DIRECT in text or _DURING in text:
             reading.chain = _DIRECT in text
             reading.trailing = False
@@ -139,9 +147,12 @@ class Tracebacks:
             if not stripped:
                 reading.blank = True
                 return True, None
-            if head != reading.head or len(reading.last.more) >= TEXT_LINES or _looks_foreign(text):
+            full = len(reading.last.more) >= TEXT_LINES
+            if head != reading.head or (full and not head) or _looks_foreign(text):
                 reading.trailing = False
                 return False, None
+            if full:
+                reading.last.more.pop()  # a record shows where it ends, and the last line of a long text is the telling one
             reading.last.more.append(stripped)
             return True, None
         return False, None

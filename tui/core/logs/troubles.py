@@ -17,7 +17,7 @@ from tui.core.logs.failures import (
 from tui.core.logs.kinds import is_wrapper, kind_of
 from tui.core.logs.records import NOBODY, Line
 from tui.core.logs.state import Failure, Phase
-from tui.core.logs.tracebacks import HEADER, Raised, Tracebacks
+from tui.core.logs.tracebacks import FRAME, HEADER, Raised, Tracebacks
 
 STALLS = 3
 """Waits of 60 s each for a shared memory block after ready: with so many it is a hang, not a long request."""
@@ -55,7 +55,7 @@ class Troubles:
         self._failure = None
         speaker = line.speaker
         key = f"{speaker.key}|{'record' if line.head else 'bare'}"
-        if HEADER in message or self._tracebacks.busy:
+        if HEADER in message or self._tracebacks.busy or message.startswith(FRAME):
             head = line.head
             if head == "sglang" and HEADER in message:
                 # Its records carry a whole traceback, whose further lines have no head.

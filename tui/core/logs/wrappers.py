@@ -79,6 +79,8 @@ def unwrap(line: str) -> Unwrapped | None:
     if first == " ":
         match = _SLURM_LABEL.match(line)
         return Unwrapped(line[match.end() :]) if match else None
+    if first == ">" and line[1:2] in (" ", ""):
+        return Unwrapped(line[2:])  # quoted, as in a mail or a report
     return None
 
 
