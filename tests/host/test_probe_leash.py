@@ -78,6 +78,26 @@ def test_probe_killed(client: Client) -> None:
     until(lambda: not any(map(alive, sleepers)), 3.0)
 
 
+def test_a_command_that_cannot_be_started_is_forgotten(tmp_path: Path) -> None:
+    """Its number goes to somebody else's process sooner or later, which must outlive the probe."""
+    code = """if True:
+        import subprocess, sys
+        from tui.probe import leash
+        leash._Guard.SCRIPT = "cat > " + sys.argv[1]
+        link = leash.Link()
+        try:
+            link.spawn(["no-such-program"])
+        except FileNotFoundError:
+            link.reaped(link.spawn(["true"]))
+    """
+    told = tmp_path / "told"
+    subprocess.run([sys.executable, "-c", code, str(told)], check=True, timeout=20)
+    until(lambda: told.read_text().count("-") == 2)
+    signs, numbers = zip(*(line.split() for line in told.read_text().splitlines()), strict=True)
+    assert signs == ("+", "-", "+", "-")
+    assert numbers[0] == numbers[1] != numbers[2] == numbers[3]
+
+
 def test_main_thread_hangs_in_a_write() -> None:
     process = subprocess.Popen([sys.executable, "-I", "-c", BOOT], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None

@@ -97,13 +97,24 @@ class Link:
         """Starts a child on the leash, in a session of its own; options as subprocess.Popen's. Call it from the main thread: the
         kernel kills the child when the thread that started it ends. Raises OSError where the program can't be started."""
         self._guard.start(self._children)
+        numbers, number = os.pipe()  # which number a child had whose program can't be started, Popen doesn't tell
 
         def begin() -> None:
             self._guard.watch(os.getpid())
+            os.write(number, b"%d" % os.getpid())
             if self._parent_death is not None:
                 self._parent_death()
 
-        child = subprocess.Popen(list(argv), start_new_session=True, preexec_fn=begin, **options)
+        try:
+            child = subprocess.Popen(list(argv), start_new_session=True, preexec_fn=begin, **options)
+        except (OSError, ValueError, subprocess.SubprocessError):
+            os.set_blocking(numbers, False)
+            with contextlib.suppress(OSError):
+                self._guard.forget(int(os.read(numbers, 32)))
+            raise
+        finally:
+            os.close(numbers)
+            os.close(number)
         self._children.add(child.pid)
         return child
 
