@@ -1,4 +1,4 @@
-"""Several coroutines at once, ended together."""
+"""Several coroutines at once, ended together; tasks that nobody waits for any more."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -15,9 +15,19 @@ async def together(*work: Coroutine[Any, Any, object]) -> None:
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+        await ended(*tasks)
         failures = [error for task in tasks if not task.cancelled() and (error := task.exception()) is not None]
     if failures:
         raise failures[0]
+
+
+async def ended(*tasks: asyncio.Future[Any]) -> None:
+    """Cancels tasks and waits for their ends. What one of them fails with on the way is nobody's concern any more.
+
+    Not `await task`: its cancellation and that of the task around could not be told apart.
+    """
+    for task in tasks:
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)

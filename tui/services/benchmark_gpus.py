@@ -13,6 +13,7 @@ from tui.core.benchmark_soak import engine_gpus
 from tui.core.gpu import GpuSample, mean_power_w
 from tui.core.gpu_frames import gpus_from_frame
 from tui.host.base import Host, HostError
+from tui.host.together import ended
 
 ENERGY_S = 2.0
 """Seconds between readings of the energy counters: eight of them take 30 ms of a core."""
@@ -34,8 +35,7 @@ class GpuWatch:
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._work is not None:
-            self._work.cancel()
-            await asyncio.wait([self._work])
+            await ended(self._work)
 
     def newest(self) -> GpuSample | None:
         """The newest sample, of the engine's GPUs only; None when there is none."""

@@ -18,6 +18,7 @@ from tui.core.benchmark import Plan, Vantage
 from tui.core.benchmark_plan import Step
 from tui.core.text import clean
 from tui.host.base import Host, HostError
+from tui.host.together import ended
 from tui.probe.load_ask import MAX_REPLY_BYTES, Caller
 from tui.probe.load_http import target_of
 from tui.probe.load_prompts import PATHS, Prompts, Refused, settle_fields, settle_lengths, settle_model
@@ -237,9 +238,7 @@ class _Run:
                     self.dispatch_end = deadline
                     break
         finally:
-            for task in work:
-                task.cancel()
-            await asyncio.wait(work)
+            await ended(*work)
             self.end = time.time()
             for record in self._streams:
                 record.end = self.end

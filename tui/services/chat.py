@@ -16,6 +16,7 @@ from tui.core.chat import (
     refuses_options,
     request,
 )
+from tui.host.together import ended
 
 if TYPE_CHECKING:
     from tui.host.api import ApiClient
@@ -71,9 +72,7 @@ async def converse(
                     yield reader.turn()
             status = task.result()
         finally:
-            if not task.done():
-                task.cancel()
-                await asyncio.wait({task})
+            await ended(task)
         if reader.error is None or reader.chunks:
             break
         if reader.endpoint == "chat" and lacks_chat_template(status, reader.error):

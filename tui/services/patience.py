@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 
 from tui.host.base import CommandStream
+from tui.host.together import ended
 
 
 async def patiently(stream: CommandStream, patience: Callable[[], float]) -> AsyncGenerator[bytes | None]:
@@ -25,6 +26,4 @@ async def patiently(stream: CommandStream, patience: Callable[[], float]) -> Asy
             coming = asyncio.ensure_future(anext(source, b""))
             yield data
     finally:
-        coming.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody waits for it any more
-        coming.cancel()
-        await asyncio.wait([coming])  # not `await coming`: its cancellation and that of this task could not be told apart
+        await ended(coming)

@@ -21,7 +21,7 @@ from tui.core.logs.state import LoadState, Outlook, PastLoad
 from tui.core.signs import SignTracker
 from tui.host.api import ApiClient
 from tui.host.base import Host, HostError, Refused, UnknownName
-from tui.host.together import together
+from tui.host.together import ended, together
 from tui.record.store import RecordError
 from tui.services.attach import Wanted, at_port
 from tui.services.found import Server
@@ -284,11 +284,7 @@ class Session:
                     self._link(link, attempt=self.state.connection.attempt)
             connecting.result()
         finally:
-            if not connecting.done():
-                connecting.cancel()
-                await asyncio.wait([connecting])
-                if not connecting.cancelled():
-                    connecting.exception()  # it failed while it was being cancelled: nobody wants to know
+            await ended(connecting)
 
     async def _back_off(self, link: Link, error: HostError, attempt: int) -> None:
         delay = retry_delay_s(attempt, random.random())

@@ -12,6 +12,7 @@ from tui.core.gpu import GpuSample
 from tui.core.smi import APPS_END, SmiReader, apps_stream, smi_stream, with_processes
 from tui.core.text import LineSplitter
 from tui.host.base import CommandStream, Host, HostError, Unreachable
+from tui.host.together import ended
 from tui.services.patience import patiently
 
 EVERY_S = 2.0
@@ -34,8 +35,7 @@ async def sample_smi(host: Host, sampled: Callable[[GpuSample], None], *, note: 
     try:
         await sampling.run()
     finally:
-        listing.cancel()
-        await asyncio.wait([listing])  # not `await listing`: its cancellation and that of this task could not be told apart
+        await ended(listing)
 
 
 class _Sampling:
