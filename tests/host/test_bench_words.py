@@ -1,5 +1,6 @@
 """What `readyroom bench` says of itself: prompts it can't take, fewer requests than streams, a server that keeps it waiting."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -111,6 +112,23 @@ async def test_a_server_that_keeps_it_waiting_is_told_of(tmp_path: Path) -> None
             elif isinstance(item, Result):
                 assert item.points[0].figures["completed"] == 1
     assert waited["preparing"] >= 1.0
+
+
+async def test_one_that_waits_for_the_server_is_stopped_at_once(tmp_path: Path) -> None:
+    go = threading.Event()
+    with scripted(good) as server:
+        server.answer = lambda exchange: go.wait(60)
+        benchmarks = Benchmarks("box", Server(server.url), host=None, open_local=LocalHost, state=tmp_path)
+        try:
+            async with asyncio.timeout(20):
+                async for item in benchmarks.run(Plan(concurrency=(1,), requests=1, input_tokens=16, output_tokens=3)):
+                    if isinstance(item, Progress) and item.waiting_s is not None:
+                        await benchmarks.stop()
+        finally:
+            go.set()
+    assert isinstance(item, Result)
+    assert (item.stopped, item.points) == ("stopped by the user", ())
+    assert not benchmarks.running
 
 
 def test_the_words_of_waiting() -> None:

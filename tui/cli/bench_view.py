@@ -170,7 +170,7 @@ def report(result: Result, saved: tuple[str, ...]) -> None:
         line(console, "latencies are medians, with 99th percentiles beside them: TTFT, TPOT and ITL in ms, E2EL in s", "dim")
     plan = result.plan
     tokens = "prompts of a file" if plan.prompts_file else f"{plan.input_tokens} tokens in"
-    line(console, f"{result.model} · {result.endpoint} · {tokens}, {plan.output_tokens} out · load from {result.vantage}")
+    line(console, f"{result.model or DASH} · {result.endpoint} · {tokens}, {plan.output_tokens} out · load from {result.vantage}")
     for point in result.points:
         _server_side(console, point)
         for kind, count in (point.figures.get("errors_by_kind") or {}).items():

@@ -30,6 +30,7 @@ from tui.core.counted import counted
 from tui.core.gpu import GpuSample
 from tui.core.text import clean, hide, secrets_in
 from tui.host.base import Host, HostError, NotPermitted, ProbeFailed
+from tui.host.together import ended
 from tui.services.benchmark_gpus import Drawn, GpuWatch
 from tui.services.benchmark_probe import BenchmarkRefused, Generator, LoadSource, Measured, Server
 from tui.services.session import Session
@@ -81,6 +82,7 @@ class Benchmarks:
         self._running = False
         self._stopping = False
         self._generator: LoadSource | None = None
+        self._starting: asyncio.Task[LoadSource] | None = None
 
     @classmethod
     def of_session(cls, session: Session, open_local: Callable[[], Host], version: str = "") -> "Benchmarks":
@@ -107,6 +109,8 @@ class Benchmarks:
         """Ends every request now. The benchmark comes to its end with what it has; nothing happens when none runs."""
         if self._running and not self._stopping:
             self._stopping = True
+            if self._starting is not None:
+                self._starting.cancel()
             if self._generator is not None:
                 with contextlib.suppress(HostError):
                     await self._generator.stop()
@@ -132,24 +136,29 @@ class Benchmarks:
                 if self._host is not None:
                     self._watch = await stack.enter_async_context(GpuWatch(self._host, self._wanted_gpus))
                 starting = asyncio.create_task(self._start(plan, list(prompts) if prompts is not None else None, stack))
+                self._starting = starting
+                began = time.monotonic()
                 try:
+                    if self._stopping:
+                        starting.cancel()
                     while not (await asyncio.wait([starting], timeout=WAITING_S))[0]:
-                        waited = time.time() - run.at
+                        waited = time.monotonic() - began
                         yield Progress(0, len(steps), steps[0].concurrency, "preparing", elapsed_s=waited, waiting_s=waited)
-                    generator = starting.result()
+                    self._generator = None if starting.cancelled() else starting.result()
                 except BenchmarkRefused as error:
                     raise BenchmarkRefused(error.kind, hide(error.cause, self._secrets(plan)), error.advice) from None
                 finally:
-                    if not starting.done():
-                        starting.cancel()
-                        await asyncio.wait([starting])
-                self._generator = generator
-                run.begin(generator)
-                try:
-                    async for news in self._points(run, generator):
-                        yield news
-                except HostError as error:
-                    run.stopped = error.cause
+                    self._starting = None
+                    await ended(starting)
+                if self._generator is None:
+                    run.stopped = STOPPED_BY_USER
+                else:
+                    run.begin(self._generator)
+                    try:
+                        async for news in self._points(run, self._generator):
+                            yield news
+                    except HostError as error:
+                        run.stopped = error.cause
             result = self._keep(run.result())
             run.kept = True
             yield result
