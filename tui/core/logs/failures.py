@@ -17,7 +17,7 @@ RECENT_S = 180.0
 """Of what happened while serving, only this last stretch before the end can be its cause."""
 RECENT_LINES = 4000
 KEPT = 400
-SHORT = 40
+SHORT = 60
 """An exception's text of fewer characters says little, so that the place it was raised at says more."""
 
 PLACES: tuple[tuple[str, re.Pattern[str]], ...] = (
@@ -34,7 +34,7 @@ PLAIN = re.compile(
     r"|  what\(\):"
     r"|No space left on device|Bus error|oom-kill|Out of memory: Killed|Killed process|^Killed$|OOMKilled|slurmstepd"
     r"|DUE TO TIME LIMIT|slurmstepd: error: .* CANCELLED AT"
-    r"|: error: |GLIBCXX|nvcc fatal|ptxas fatal|out of memory|Segfault encountered|Segmentation fault|fallen off the bus"
+    r"|^[^:]{1,60}: error: |GLIBCXX|nvcc fatal|ptxas fatal|out of memory|Segfault encountered|Segmentation fault|fallen off the bus"
     r"|NVRM: Xid|low on memory"
     r"|is not compatible with the current PyTorch|died unexpectedly|exit code: -9|core dumped|start operation timed out"
     r"|[Aa]ddress already in use|probe failed|cannot open shared object|exec format error|driver on your system is too old"
@@ -68,7 +68,8 @@ FATAL = re.compile(
     r"|Timed out waiting for engine|Scheduler hit an exception|SIGQUIT received|watchdog thread terminated with exception"
     r"|died unexpectedly"
     r"|Engine core proc .*died|Segfault encountered|Segmentation fault|oom-kill|Out of memory: Killed|^Killed$|OOMKilled"
-    r"|DUE TO TIME LIMIT|slurmstepd: error: .* CANCELLED AT|code=exited, status=(?!0\b|130\b|143\b)\d+|code=killed, status=(?:6|9|11)\b"
+    r"|slurmstepd: error: .* CANCELLED AT"
+    r"|code=exited, status=(?!0\b|130\b|143\b)\d+|code=killed, status=(?:6|9|11)\b"
     r"|failed (?:liveness|startup) probe, will be"
     r"|start operation timed out|Received sigquit from a child|DataParallelController.*exception"
 )
@@ -115,7 +116,7 @@ class Trouble:
             self.kind = kind_of(raised.full)
         if self.kind == "other" and raised.frames and len(raised.text) < SHORT:
             self.kind = next((kind for kind, place in PLACES if place.search("\n".join(raised.frames))), "other")
-            if raised.text and not raised.more and raised.frames[-1] not in self.text:
+            if raised.text and not raised.more and not raised.frames[-1].startswith("raise"):
                 self.text = f"{self.text} (in: {raised.frames[-1]})"
         if self.kind == "other" and self.phase is Phase.STARTING and not self.worker and raised.type.endswith(_REFUSALS):
             self.kind = "bad_argument"  # before anything is loaded, a value that is refused comes from the configuration
@@ -315,6 +316,8 @@ def _cut(text: str) -> str:
 _PYDANTIC = re.compile(r"validation errors? for \w+")
 _VALUE_ERROR = re.compile(r"(?:Value|Assertion) error, (.*?)(?: \[type=|$)")
 _FATAL_TOOL = re.compile(r".*?((?:nvcc|ptxas) (?:fatal|error)\b.*|fatal error:.*|error: .*)")
+_SEVERED = re.compile(r"(?:ConnectionResetError|BrokenPipeError)$")
+_PIPES = re.compile(r"multiprocessing|zmq|asyncio/(?:selector|stream|proactor)|uvicorn|shm_broadcast|torch/distributed|executor")
 _TYPED = re.compile(r"\w+(?:Error|Exception): .")
 _HTTP = re.compile(r"\b(?:401|403|404|429|5\d\d) (?:Client|Server) Error|gated repo|Access to model|restricted", re.IGNORECASE)
 
@@ -353,6 +356,12 @@ def best_text(raised: Raised) -> str:
 
 def is_ordered(raised: Raised) -> bool:
     return ORDERED.match(f"{raised.type.rpartition('.')[2]}{': ' + raised.text if raised.text else ''}") is not None
+
+
+def is_severed(raised: Raised) -> bool:
+    """A connection that broke to some other service than the server's own processes, whose end would be the cause then."""
+    frames = "\n".join(raised.frames)
+    return _SEVERED.search(raised.type) is not None and bool(frames) and not _PIPES.search(frames)
 
 
 def is_cleanup(text: str) -> bool:

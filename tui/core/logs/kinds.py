@@ -27,8 +27,9 @@ CONSEQUENCE = re.compile(
     r"collective operation timeout|[Cc]onnection (?:closed|reset) by peer|TCPStore|NCCL watchdog|Broken pipe|recvValue failed"
     r"|sendBytes failed"
     r"|remote process exited|ncclRemoteError|ProcessGroupNCCL.*abort|heartbeat|Watchdog caught|Gloo connectFullMesh|Socket Timeout"
-    r"|ensure_kv_transfer_shutdown|object has no attribute '(?:shutdown|engine_core|model_executor|workers|_?finalizer|resources)'"
-    r"|non-zero exit status|destroy_process_group|cannot schedule new futures|Event loop is closed|Transport endpoint|Separation failed|stop_profile"
+    r"|non-zero exit status|ensure_kv_transfer_shutdown"
+    r"|object has no attribute '(?:shutdown|engine_core|model_executor|workers|_?finalizer|resources)'"
+    r"|destroy_process_group|cannot schedule new futures|Event loop is closed|Transport endpoint|Separation failed|stop_profile"
 )
 
 CLEANUP = re.compile(r"Exception ignored in|Exception in thread .*usage|leaked|atexit|resource_tracker")
@@ -79,7 +80,8 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ),
         (
             "host_oom_or_killed",
-            r"exit code:? -9|exitcode=-9|exited with code -9|killed by signal: Killed|[Ee]xit(?:ed with)? code 137|\b137\b.*[Kk]illed|OOM ?[Kk]illed|oom-kill"
+            r"exit code:? -9|exitcode=-9|exited with code -9|killed by signal: Killed"
+            r"|[Ee]xit(?:ed with)? code 137|\b137\b.*[Kk]illed|OOM ?[Kk]illed|oom-kill"
             r"|Out of memory: Killed process|low on memory|memory pressure"
             r"|MemoryError|Cannot allocate memory|DefaultCPUAllocator|can't allocate memory|\[Errno 12\]|std::bad_alloc"
             r"|killed by (?:the )?(?:OOM|signal 9|SIGKILL)|signal SIGKILL|SIGKILL|OutOfMemoryError.*[Rr]ay|node running low"
@@ -122,7 +124,8 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ),
         (
             "no_kernel_image",
-            r"no kernel image is available|kernel image is invalid|sm_\d+ is not compatible|cudaErrorNoKernelImageForDevice|invalid device function"
+            r"no kernel image is available|kernel image is invalid"
+            r"|sm_\d+ is not compatible|cudaErrorNoKernelImageForDevice|invalid device function"
             r"|hipErrorNoBinaryForGpu"
             r"|not compiled for (?:this )?(?:GPU|arch)|HIP error: invalid device function|hipErrorInvalidDeviceFunction",
         ),
@@ -134,11 +137,13 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"|LoweringException"
             r"|Failed to find C compiler|Python\.h: No such file|nvcc not found|NVRTC|nvrtc"
             r"|CUDA_HOME environment variable is not set"
-            r"|MLIR pass pipeline|PassManager::run failed|ptxas (?:error|returned)|cannot find -lcuda|fatal error:.*\.h|hipcc|cuda_fp8\.h",
+            r"|MLIR pass pipeline|PassManager::run failed"
+            r"|ptxas (?:error|returned)|cannot find -lcuda|fatal error:.*\.h|hipcc|cuda_fp8\.h",
         ),
         (
             "missing_library",
-            r"command not found|vllm: not found|Tried to instantiate class '_\w*C\.|GLIBC(?:XX)?_[\d.]+|undefined symbol|operator torchvision::nms does not exist"
+            r"command not found|vllm: not found|Tried to instantiate class '_\w*C\."
+            r"|GLIBC(?:XX)?_[\d.]+|undefined symbol|operator torchvision::nms does not exist"
             r"|is already used by a Transformers config"
             r"|cannot import name|No module named|ModuleNotFoundError|ImportError|cannot open shared object file|circular import"
             r"|requires? (?:the )?(?:package|library|following packages)|please install|Please install|version mismatch"

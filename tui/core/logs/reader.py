@@ -14,7 +14,7 @@ from tui.core.logs.bars import Bar, looks_like_bar, parse_bar
 from tui.core.logs.clock import Alignment, LogClock
 from tui.core.logs.course import SILENCE_S, Course
 from tui.core.logs.picture import Counts, moved, picture
-from tui.core.logs.records import Line, LineParser
+from tui.core.logs.records import NOBODY, Line, LineParser
 from tui.core.logs.services import Services
 from tui.core.logs.state import LoadState, Phase
 from tui.core.logs.troubles import Troubles
@@ -284,7 +284,7 @@ class LogReader:
                 message = line.message = message[tag.end() :]
         course = self._course
         if line.head == "sglang":
-            if course.engine is None:
+            if course.engine is None and line.speaker is not NOBODY:
                 course.engine = "sglang"
             if sglang.begins(message):
                 self._start_seen(line)
@@ -354,7 +354,11 @@ class LogReader:
     def _new_start(self, line: Line) -> None:
         if self._course.phase is not Phase.STOPPED:
             self._counts.restarts += 1
+        before = self._troubles.failure()
         self._course = Course()
+        if before is not None:
+            where = f" (line {before.line})" if before.line else ""
+            self._course.notes["before"] = f"the start before this one failed{where}: {before.cause}"
         self._course.now = self._now
         self._course.started_at = self._now
         self._course.start_seen = True

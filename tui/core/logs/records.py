@@ -84,6 +84,7 @@ class LineParser:
         self._wrapped = False
         self._candidate = ""
         self._custom = ""
+        self._dated = False
         self.line = Line()
 
     def lines(self, text: str) -> list[str] | None:
@@ -224,6 +225,8 @@ class LineParser:
             match = _SGLANG.match(text)
             if match:
                 ranks = match[3].strip()
+                if not ranks and self._stamped(text[match.end() :], match, line):
+                    return True
                 if ranks:
                     line.speaker = self._rank_speaker(ranks)
                 self._clock.set_year(int(match[1]))
@@ -239,6 +242,20 @@ class LineParser:
                 return True
         line.message = text
         return found
+
+    def _stamped(self, inner: str, match: "re.Match[str]", line: Line) -> bool:
+        """A line of vLLM's behind a date in brackets, as `ts` or a script writes it; False where the date is SGLang's own."""
+        if not self._dated:
+            if ".py:" not in inner or _ANY_HEAD.search(inner, 0, 200) is None:
+                return False
+            self._dated = True
+        self._clock.set_year(int(match[1]))
+        at = self._clock.seconds(match[2])
+        if not self._head(inner, line) and ".py:" in inner:
+            self._find_head(inner, line)
+        if at is not None:
+            self._wrapper_time(Unwrapped(inner, at), line)
+        return True
 
     def _rank_speaker(self, ranks: str) -> Speaker:
         speaker = self._prefixes.get(ranks)

@@ -13,6 +13,7 @@ from tui.core.logs.failures import (
     is_cleanup,
     is_consequence,
     is_ordered,
+    is_severed,
 )
 from tui.core.logs.kinds import is_wrapper, kind_of
 from tui.core.logs.records import NOBODY, Line
@@ -123,7 +124,7 @@ class Troubles:
         course.end(Phase.STOPPED, self._now)
 
     def _trouble_of(self, line: Line, raised: Raised, place: int, *, request: bool) -> None:
-        wrapper = is_wrapper(f"{raised.type}: {raised.text}") and not _tells_more(raised)
+        wrapper = is_wrapper(f"{raised.type}: {raised.text}") and not _tells_more(raised) and not is_severed(raised)
         self._evidence.add(
             Trouble(
                 f"{raised.type}: {raised.text}",
@@ -175,6 +176,9 @@ class Troubles:
     def _fatal(self, place: int, text: str) -> None:
         course = self._course
         if course.stopping or course.phase in (Phase.STOPPED, Phase.FAILED):
+            return
+        if course.was_ready and "CANCELLED AT" in text and "DUE TO" not in text:
+            self._interrupt()  # how a job that serves is ended
             return
         self._evidence.mark_fatal(place, self._now, course.phase, text)
         course.end(Phase.FAILED, self._now)
