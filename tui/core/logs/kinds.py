@@ -27,7 +27,7 @@ CONSEQUENCE = re.compile(
     r"collective operation timeout|[Cc]onnection (?:closed|reset) by peer|TCPStore|NCCL watchdog|Broken pipe|recvValue failed"
     r"|sendBytes failed"
     r"|remote process exited|ncclRemoteError|ProcessGroupNCCL.*abort|heartbeat|Watchdog caught|Gloo connectFullMesh|Socket Timeout"
-    r"|non-zero exit status|ensure_kv_transfer_shutdown"
+    r"|Command '\[?'(?:\S*/)?(?:bash|sh|python[\d.]*|vllm|torchrun|srun)'?[, ].*non-zero exit status|ensure_kv_transfer_shutdown"
     r"|object has no attribute '(?:shutdown|engine_core|model_executor|workers|_?finalizer|resources)'"
     r"|destroy_process_group|cannot schedule new futures|Event loop is closed|Transport endpoint|Separation failed|stop_profile"
 )
@@ -73,7 +73,7 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         (
             "cuda_oom",
             r"torch\.(?:cuda\.)?OutOfMemoryError|(?:CUDA|HIP|XPU|NPU|GPU) out of memory|CUDA error: out of memory"
-            r"|hipErrorOutOfMemory"
+            r"|hipErrorOutOfMemory|CUDA (?:driver error|Error): out of memory"
             r"|cudaErrorMemoryAllocation|CUDA out of memory|CUBLAS_STATUS_ALLOC_FAILED|CUDA_ERROR_OUT_OF_MEMORY"
             r"|cudaMalloc failed: out of memory"
             r"|NCCL WARN Cuda failure.*out of memory|Failed to CUDA [cm]alloc|hipMalloc.*out of memory",
@@ -103,14 +103,14 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"World size \(\d+\) is larger than the number of available GPUs|number of available GPUs|No CUDA GPUs are available"
             r"|invalid device ordinal|tensor parallel size.*(?:GPUs|devices)|GPUs? (?:are|is) not enough|required GPUs exceeds"
             r"|requires? \d+ GPUs|device >= 0 && device < num_gpus|not enough (?:CPU )?cores|insufficient (?:CPU )?cores"
-            r"|Not enough allowed NUMA",
+            r"|Not enough allowed NUMA|less than the number of visible devices|local rank \d+ is out of bounds",
         ),
         (
             "ray_placement",
             r"[Cc]annot provide a placement group|placement group.*(?:within|timed? out|could not|cannot|infeasible)"
             r"|Current node has no GPU available|No available node types can fulfill|Not enough resources to allocate"
             r"|ray cluster.*(?:not enough|only has)"
-            r"|Waiting for creating a placement group",
+            r"|Waiting for creating a placement group|does not allocate any GPUs on the driver",
         ),
         (
             "driver_mismatch",
@@ -124,7 +124,7 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ),
         (
             "no_kernel_image",
-            r"no kernel image is available|kernel image is invalid"
+            r"no kernel image is available|kernel image is invalid|only supports? \w+ GPUs or newer"
             r"|sm_\d+ is not compatible|cudaErrorNoKernelImageForDevice|invalid device function"
             r"|hipErrorNoBinaryForGpu"
             r"|not compiled for (?:this )?(?:GPU|arch)|HIP error: invalid device function|hipErrorInvalidDeviceFunction",
@@ -137,7 +137,8 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"|LoweringException"
             r"|Failed to find C compiler|Python\.h: No such file|nvcc not found|NVRTC|nvrtc"
             r"|CUDA_HOME environment variable is not set"
-            r"|MLIR pass pipeline|PassManager::run failed"
+            r"|MLIR pass pipeline|PassManager::run failed|triton\S*\.OutOfResources"
+            r"|Command '\['[^']*(?:gcc|g\+\+|cc|clang|nvcc|hipcc|ninja|ptxas)'.*non-zero exit status"
             r"|ptxas (?:error|returned)|cannot find -lcuda|fatal error:.*\.h|hipcc|cuda_fp8\.h",
         ),
         (
@@ -147,7 +148,7 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"|is already used by a Transformers config"
             r"|cannot import name|No module named|ModuleNotFoundError|ImportError|cannot open shared object file|circular import"
             r"|requires? (?:the )?(?:package|library|following packages)|please install|Please install|version mismatch"
-            r"|PackageNotFoundError"
+            r"|PackageNotFoundError|Could not run '_\w*C\w*::|'_OpNamespace'|compiled with different CUDA"
             r"|numpy\.dtype size changed|module '[\w.]+' has no attribute|incompatible.*version|is not installed",
         ),
         (
@@ -198,7 +199,7 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"[Mm]odel architectures? .*(?:not supported|failed to be inspected)|does not recognize this architecture"
             r"|Cannot find model module"
             r"|implementation of \S+ is not compatible with vLLM|has no vLLM implementation|is not supported (?:for now|by vLLM)"
-            r"|does not support this model"
+            r"|does not support (?:this model|LoRA|pipeline parallel)"
             r"|Unsupported (?:model|architecture)"
             r"|not (?:yet )?supported by (?:the )?Transformers|trust_remote_code|trust-remote-code|contains custom code"
             r"|requires you to execute"
@@ -214,13 +215,15 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"|fp8.*(?:requires|not supported)|FP8.*(?:requires|not supported)"
             r"|is not divisible by (?:weight )?(?:quantization|group|min_thread|block)"
             r"|input_size_per_partition|output_size_per_partition|[Uu]nsupported (?:quant|fp4|fp8|nvfp4|bits)"
-            r"|does not match the quantization method",
+            r"|does not match the quantization method|No compressed-tensors compatible scheme"
+            r"|not supported for quantization method",
         ),
         (
             "corrupt_checkpoint",
             r"SafetensorError|safetensors_rust|deserializing header|incomplete metadata|HeaderTooLarge|InvalidHeader"
             r"|MetadataIncompleteBuffer"
-            r"|not initialized from checkpoint|PytorchStreamReader|central directory|invalid load key|Input/output error"
+            r"|not initialized from checkpoint|Unable to load weights from|PytorchStreamReader|central directory|invalid load key"
+            r"|Input/output error"
             r"|\[Errno 5\]|Stale file handle|UnpicklingError"
             r"|corrupt|checksum|unexpected EOF|Unexpected end of file|[Tt]runcated|EOFError|Ran out of input|consistency check"
             r"|GGUF.*invalid|file size",
@@ -238,7 +241,7 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         (
             "tokenizer",
             r"[Tt]okenizer class|backend tokenizer|untagged enum|Can't load tokenizer"
-            r"|[Tt]okenizer.*(?:not found|does not|failed|error|cannot)"
+            r"|[Tt]okenizer.*(?:not found|does not|failed|error|cannot|has no attribute)"
             r"|convert a slow tokenizer|tiktoken|sentencepiece|SentencePiece|tokenizer\.json|tekken"
             r"|[Cc]hat template.*(?:not|error|invalid|failed)|vocab file"
             r"|chat_template",
@@ -248,7 +251,10 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"Bfloat16 is only supported|Cannot assign requested address"
             r"|(?<!NCCL )error: (?:unrecognized arguments?|argument|the following arguments|invalid|ambiguous)|vllm.*: error:"
             r"|validation errors? for \w+"
-            r"|must be divisible by|divisible by tensor|invalid (?:int|float|choice)|unexpected keyword argument"
+            r"|is not divisible by \d|LoRA rank \d+ is greater|not valid for this configuration|No valid attention backend"
+            r"|max_num_\w+ \(\d+\)"
+            r"|invalid (?:reasoning|tool call|tool) parser|must be divisible by|divisible by tensor|invalid (?:int|float|choice)"
+            r"|unexpected keyword argument"
             r"|Invalid (?:value|argument|option)"
             r"|(?:is|are) (?:mutually exclusive|not compatible)|not a valid"
             r"|[Mm]ust be (?:in|between|one of|greater|less|positive|>=)|Please (?:set|specify|provide) --"
@@ -258,7 +264,8 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             "nccl",
             r"NCCL error|NCCL Error|DistBackendError|ncclUnhandledCudaError|ncclSystemError|ncclInternalError|ncclInvalidUsage"
             r"|unhandled (?:system|cuda) error"
-            r"|NCCL WARN|RCCL|Bootstrap : no socket interface|ibv_|NET/IB|gloo.*(?:unable|failed)|makeDeviceForHostname|HCCL"
+            r"|connectFullMesh failed|Unable to find interface|NCCL WARN|RCCL|Bootstrap : no socket interface|ibv_|NET/IB"
+            r"|gloo.*(?:unable|failed)|makeDeviceForHostname|HCCL"
             r"|nccl.*failed",
         ),
         (
@@ -276,7 +283,8 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ),
         (
             "cuda_error",
-            r"CUDA error|CUDA_ERROR|HIP error|cudaError|hipError|illegal memory access|unspecified launch failure|CUBLAS_STATUS"
+            r"CUDA error|Cuda (?:error|failure)|CUDA_ERROR|HIP error|cudaError|hipError|illegal memory access"
+            r"|unspecified launch failure|CUBLAS_STATUS"
             r"|CUDNN_STATUS"
             r"|device-side assert|CUDA driver error|misaligned address|an illegal instruction|cuBLAS|AcceleratorError|hipblas"
             r"|HIPBLAS|cutlass.*(?:[Ee]rror|fail)|forked subprocess"
