@@ -5,11 +5,9 @@ Watching (`poll`) only reads: it never generates a token.
 
 import asyncio
 import json
-import re
-import ssl
 import sys
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from importlib.util import find_spec
 from typing import Any
 
@@ -18,11 +16,13 @@ from msgspec.structs import replace
 
 from tui.core.address import secrets_of, shown_url, socket_of
 from tui.core.api import ApiStatus, Reach, ServedModel
-from tui.core.text import clean, hide
-from tui.host.base import HostError, NotPermitted, PortClosed
+from tui.core.text import clean
+from tui.host.api_errors import ERROR_LIMIT, ApiError, Words
 from tui.host.metrics import MetricsReader, samples_of
 from tui.wire.headers import authorized, merged
-from tui.wire.stream import DONE, EventDecoder, error_of
+from tui.wire.stream import DONE, EventDecoder
+
+__all__ = ["ApiClient", "ApiError"]
 
 if find_spec("sniffio") is None:
     # httpcore tries to import it several times a request; what is known to be missing is not sought on the whole path each time
@@ -32,30 +32,12 @@ POLL_TIMEOUT_S = 5.0
 MODELS_EVERY_S = 15.0
 REPLY_LIMIT = 32 * 1024 * 1024
 POLL_LIMIT = 4 * 1024 * 1024
-ERROR_LIMIT = 64 * 1024
 MODELS_LIMIT = 5000
 """Models that a server may list; with adapters there are hundreds."""
 LARGE_PAGE = 128 * 1024
 """Bytes of /metrics from which on it is read in a thread: a page of many engines takes longer than a frame of the screen."""
-WORDS = 2000
-"""Characters of a server's error message that are kept."""
 STREAM_STALL_S = 600.0
 NO_HEALTH = (404, 405, 501)
-
-
-class ApiError(Exception):
-    """A call that failed, in the server's own words where it had any; cleaned, and without the API key.
-
-    `kind`: "closed" (nothing listens), "unreachable", "not_permitted", "timeout", "unauthorized", "http" (any other status),
-    "stream" (an error object inside a stream), "cut" (a stream that ended before its reply), "garbage" (no such API speaks so),
-    "too_large".
-    """
-
-    def __init__(self, status: int | None, message: str, kind: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
-        self.kind = kind
 
 
 class ApiClient:
@@ -80,7 +62,7 @@ class ApiClient:
         # Of the headers, what is long enough to be a secret: "true" is none.
         own_headers = [value for value in (headers or {}).values() if len(value) >= 8]
         kept = (api_key, *own_headers, *secrets_of(base_url))
-        self._secrets = tuple(value for value in kept if value and len(value) >= 4)
+        self._words = Words(self.shown, tuple(value for value in kept if value and len(value) >= 4))
         own = {"Accept-Encoding": "identity", "User-Agent": "readyroom"}
         if transport is None:
             from tui.host.tunnel import tls_context
@@ -101,6 +83,7 @@ class ApiClient:
             self._left.append(self._client)
             self._client = httpx.AsyncClient(transport=transport, headers=self._headers, timeout=POLL_TIMEOUT_S)
         self.base_url = base_url.rstrip("/").removesuffix("/v1")
+        self._words.where = self.shown
         self._status = ApiStatus()
         self._models_at = None
 
@@ -153,7 +136,7 @@ class ApiClient:
     async def _models(self) -> tuple[int, tuple[ServedModel, ...], str | None]:
         code, body = await self._get("/v1/models")
         if code != 200:
-            return code, (), self._failed(code, body).message
+            return code, (), self._words.refusal(code, body).message
         try:
             listed = json.loads(body)["data"]
             models = tuple(_model(entry) for entry in listed[:MODELS_LIMIT] if isinstance(entry, dict))
@@ -189,14 +172,14 @@ class ApiClient:
     async def get(self, path: str, *, timeout: float = POLL_TIMEOUT_S) -> dict[str, Any]:
         """The JSON object at a path. Raises ApiError."""
         code, body = await self._get(path, timeout=timeout, limit=REPLY_LIMIT)
-        return self._object(code, body)
+        return self._words.answer(code, body)
 
     async def post(self, path: str, body: Mapping[str, Any], *, timeout: float = STREAM_STALL_S) -> dict[str, Any]:
         """The JSON object that a call answers with. `timeout` is the longest silence, in seconds. Raises ApiError."""
-        with self._wording():
+        with self._words:
             async with self._client.stream("POST", self._url(path), json=dict(body), timeout=_patient(timeout)) as response:
                 data = await self._bounded(response, REPLY_LIMIT)
-        return self._object(response.status_code, data)
+        return self._words.answer(response.status_code, data)
 
     async def stream(
         self, path: str, body: Mapping[str, Any], *, timeout: float = STREAM_STALL_S
@@ -208,36 +191,36 @@ class ApiClient:
         """
         decoder = EventDecoder()
         finished = False
-        with self._wording():
+        with self._words:
             async with self._client.stream("POST", self._url(path), json=dict(body), timeout=_patient(timeout)) as response:
                 if response.status_code != 200:
-                    raise self._failed(response.status_code, await self._bounded(response, ERROR_LIMIT))
+                    raise self._words.refusal(response.status_code, await self._bounded(response, ERROR_LIMIT))
                 async for data in response.aiter_raw():
                     at = time.monotonic()
                     for payload in decoder.feed(data):
                         if payload == DONE:
                             return
-                        obj = self._event(payload)
+                        obj = self._words.event(payload)
                         finished = finished or _finishes(obj)
                         yield at, obj
                 at = time.monotonic()
                 for payload in decoder.close():
                     if payload == DONE:
                         return
-                    obj = self._event(payload)
+                    obj = self._words.event(payload)
                     finished = finished or _finishes(obj)
                     yield at, obj
         if not finished:
             raise ApiError(None, "the stream ended before the reply did: the server may have died", "cut")
 
-    # -- words ---------------------------------------------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------------------------------------------
 
     def _url(self, path: str) -> str:
         """Without the name and password of the user: they are in a header already, unless another one goes before them."""
         return ("http://localhost" if socket_of(self.base_url) else self.shown) + path
 
     async def _get(self, path: str, *, timeout: float = POLL_TIMEOUT_S, limit: int = POLL_LIMIT) -> tuple[int, bytes]:
-        with self._wording():
+        with self._words:
             async with self._client.stream("GET", self._url(path), timeout=timeout) as response:
                 return response.status_code, await self._bounded(response, limit)
 
@@ -253,133 +236,9 @@ class ApiClient:
             parts.append(data)
         return b"".join(parts)
 
-    def _wording(self) -> "_Wording":
-        return _Wording(self)
-
-    def _event(self, payload: bytes) -> dict[str, Any]:
-        try:
-            obj = json.loads(payload)
-        except (ValueError, RecursionError):
-            shown = self.words(payload.decode("utf-8", "replace"))
-            raise ApiError(None, f"the stream holds something that is no JSON: {shown}", "garbage") from None
-        if not isinstance(obj, dict):
-            raise ApiError(None, "the stream holds an event that is no JSON object", "garbage")
-        said = error_of(obj)
-        if said is not None:
-            raise ApiError(_code_in(obj), self.words(said), "stream")
-        return obj
-
-    def _object(self, code: int, body: bytes) -> dict[str, Any]:
-        if code != 200:
-            raise self._failed(code, body)
-        try:
-            obj = json.loads(body)
-        except (ValueError, RecursionError):
-            obj = None
-        if not isinstance(obj, dict):
-            raise ApiError(
-                code, f"the answer is no JSON object: {self.words(body.decode('utf-8', 'replace')) or 'it is empty'}", "garbage"
-            )
-        said = error_of(obj)
-        if said is not None:
-            raise ApiError(_code_in(obj) or code, self.words(said), "http")
-        return obj
-
-    def _failed(self, code: int, body: bytes) -> ApiError:
-        text = body[:ERROR_LIMIT].decode("utf-8", "replace")
-        try:
-            said = error_of(json.loads(text))
-        except (ValueError, RecursionError):
-            said = None
-        if said is None:
-            said = _title(text) if "<html" in text[:2000].lower() or "<!doctype" in text[:2000].lower() else text
-        words = self.words(said)
-        reason = httpx.codes.get_reason_phrase(code)
-        head = f"{code} {reason}".rstrip()
-        message = (
-            words
-            if words and words != reason and str(code) in words[:8]
-            else f"{head}: {words}"
-            if words and words != reason
-            else head
-        )
-        if code in (401, 403):
-            return ApiError(code, f"{message}: the server wants an API key (api_key_env or api_key_command)", "unauthorized")
-        return ApiError(code, message, "http")
-
-    def words(self, text: str) -> str:
-        """A server's text on one line: cleaned, cut, and without any secret of ours that it may echo."""
-        text = hide(text, self._secrets)
-        return " ".join(clean(text[: WORDS * 2], keep_newlines=True).split())[:WORDS]
-
-    def error_of_transport(self, error: Exception) -> ApiError:
-        """What an exception of the transport means."""
-        where = self.shown
-        for cause in _chain(error):
-            match cause:
-                case PortClosed() | ConnectionRefusedError():
-                    return ApiError(None, f"nothing listens at {where} yet", "closed")
-                case NotPermitted():
-                    return ApiError(
-                        None, self.words(f"{cause.cause}: {cause.advice}" if cause.advice else cause.cause), "not_permitted"
-                    )
-                case HostError():
-                    return ApiError(None, self.words(cause.cause), "unreachable")
-                case ssl.SSLCertVerificationError():
-                    why = self.words(cause.verify_message)
-                    return ApiError(None, f"the certificate of {where} is not trusted: {why} (set ca_file)", "unreachable")
-        match error:
-            case httpx.ConnectTimeout() | httpx.PoolTimeout():
-                return ApiError(None, f"{where} does not answer: no connection in time", "timeout")
-            case httpx.TimeoutException():
-                return ApiError(None, f"{where} accepted the call but was silent for too long", "timeout")
-            case httpx.RemoteProtocolError():
-                kind = "cut" if re.search("closed|incomplete|disconnected", str(error)) else "garbage"
-                return ApiError(None, self.words(f"{where}: {error}"), kind)
-            case httpx.LocalProtocolError():
-                # Its text may quote a header, and so the key.
-                return ApiError(
-                    None, "the request can't be sent: a header or the API key holds characters that HTTP forbids", "unauthorized"
-                )
-            case httpx.UnsupportedProtocol() | httpx.InvalidURL():
-                return ApiError(None, self.words(f"{where} is no address of an API: {error}"), "garbage")
-        return ApiError(None, self.words(f"{where}: {error or type(error).__name__}"), "unreachable")
-
-
-class _Wording:
-    """Turns what the transport raises into ApiError."""
-
-    def __init__(self, client: ApiClient) -> None:
-        self._client = client
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(
-            error, httpx.HTTPError | httpx.InvalidURL | httpx.StreamError | HostError | OSError | UnicodeEncodeError | EOFError
-        ):
-            raise self._client.error_of_transport(error) from None
-        if isinstance(error, ValueError) and not isinstance(error, UnicodeError):
-            raise ApiError(None, self._client.words(str(error)), "garbage") from None
-
 
 def _patient(silence_s: float) -> httpx.Timeout:
     return httpx.Timeout(silence_s, connect=10.0)
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    stack: list[BaseException | None] = [error]
-    while stack:
-        link = stack.pop()
-        if link is None or id(link) in seen:
-            continue
-        seen.add(id(link))
-        yield link
-        stack += [link.__cause__, link.__context__]
-        if isinstance(link, BaseExceptionGroup):
-            stack += link.exceptions
 
 
 def _model(entry: Mapping[str, Any]) -> ServedModel:
@@ -395,15 +254,3 @@ def _model(entry: Mapping[str, Any]) -> ServedModel:
 def _finishes(obj: Mapping[str, Any]) -> bool:
     choices = obj.get("choices")
     return isinstance(choices, list) and any(isinstance(choice, dict) and choice.get("finish_reason") for choice in choices)
-
-
-def _code_in(obj: Mapping[str, Any]) -> int | None:
-    error = obj.get("error")
-    code = error.get("code") if isinstance(error, dict) else obj.get("code")
-    return code if isinstance(code, int) else None
-
-
-def _title(html: str) -> str:
-    """The words of an error page of a proxy: its title, else its text without tags."""
-    found = re.search(r"<title[^>]*>([^<]{1,300})", html, re.IGNORECASE)
-    return found.group(1) if found else re.sub(r"<[^>]{0,500}>", " ", html[:4000])
