@@ -64,6 +64,8 @@ def driver(text: str, course: Course, chosen: Finding) -> str:
 def kernel_image(text: str, course: Course, chosen: Finding) -> str:
     if "HIP error" in text or "hipError" in text:
         return "This build has no code for the GPU's architecture (rocminfo names it): use a vLLM or PyTorch built for it."
+    if "or newer" in text:
+        return "The GPU is too old for this kernel: choose another attention backend (--attention-backend), or --dtype half."
     arch = find(r"(sm_\d+)", text)
     return (
         f"This PyTorch or kernel has no code for the GPU{f' ({arch[1]})' if arch else ''}: use a build for a newer CUDA (12.8 or "
@@ -72,6 +74,14 @@ def kernel_image(text: str, course: Course, chosen: Finding) -> str:
 
 
 def compile(text: str, course: Course, chosen: Finding) -> str:
+    arch = find(r"ptxas fatal.*?'(sm_\w+)'", text)
+    if arch:
+        return (
+            f"The ptxas that was called is older than this GPU ({arch[1]}): set TRITON_PTXAS_PATH to a newer CUDA toolkit's, "
+            "as /usr/local/cuda/bin/ptxas, or use vLLM's image."
+        )
+    if "OutOfResources" in text:
+        return "A Triton kernel needs more shared memory than this GPU has: try another attention backend, or a newer vLLM."
     if "nvcc" in text or "CUDA_HOME" in text:
         return (
             "Kernels are built at start and need a CUDA toolkit as new as the GPU: install it and set CUDA_HOME, or use vLLM's "
@@ -132,6 +142,8 @@ def memory_fault(text: str, course: Course, chosen: Finding) -> str:
 
 
 def cuda(text: str, course: Course, chosen: Finding) -> str:
+    if "custom_all_reduce" in text:
+        return "vLLM's own all-reduce failed: try --disable-custom-all-reduce (nvidia-smi topo -p2p r shows who reaches whom)."
     if "forked subprocess" in text:
         return "Set VLLM_WORKER_MULTIPROC_METHOD=spawn, and touch CUDA nowhere before vLLM starts its processes."
     return (

@@ -85,6 +85,8 @@ def max_model_len(text: str, course: Course, chosen: Finding) -> str:
             "with RoPE "
             "scaling (--hf-overrides) and VLLM_ALLOW_LONG_MAX_MODEL_LEN=1."
         )
+    if match:
+        return f"Lower --max-model-len from {number(match[1])} to {number(match[2])}, what the model's config.json allows."
     return "Lower --max-model-len to the limit in the model's config.json."
 
 
@@ -136,8 +138,11 @@ def shape(text: str, course: Course, chosen: Finding) -> str:
 def model_unsupported(text: str, course: Course, chosen: Finding) -> str:
     if "trust" in text or "custom code" in text:
         return "The model brings code of its own: add --trust-remote-code if you trust its source."
-    kind = find(r"model type `([^`]+)`", text) or find(r"architectures? \[?'?([\w]+)", text)
-    name = f" {kind[1]}" if kind else ""
+    lacks = find(r"(\w+) does not support (LoRA|pipeline parallel)", text)
+    if lacks:
+        return f"{lacks[1]} goes without {lacks[2]} in this vLLM: leave that option away, or try a newer release."
+    kind = find(r"model type `([^`]+)`", text) or find(r"architectures? \[?'?([\w]+)|(?<=Error: )(?=\w+ has no vLLM)(\w+)", text)
+    name = f" {kind[kind.lastindex or 0]}" if kind else " this model"
     version = f" (this is {course.version})" if course.version else ""
     return f"This installation does not know{name}: upgrade vLLM{version} or Transformers, or try --model-impl transformers."
 
@@ -169,7 +174,9 @@ def auth(text: str, course: Course, chosen: Finding) -> str:
 
 
 def hub(text: str, course: Course, chosen: Finding) -> str:
-    if "outgoing traffic" in text or "Offline" in text or "cached" in text:
+    if "429 Client Error" in text:
+        return "The hub limits how often it is asked: pass a token (HF_TOKEN=…), wait a few minutes, or fetch the model beforehand."
+    if "outgoing traffic" in text or "Offline" in text or "cached snapshot" in text:
         return (
             f"Offline mode is on and {model_of(course)} is not in the cache: unset HF_HUB_OFFLINE, or fetch it first (hf "
             "download), "
@@ -214,6 +221,19 @@ def argument(text: str, course: Course, chosen: Finding) -> str:
             f"{heads[1]} attention heads do not split over {heads[2]} GPUs: --tensor-parallel-size may be "
             f"{', '.join(map(str, sizes))}."
         )
+    rank = find(r"LoRA rank (\d+) is greater", text)
+    if rank:
+        return f"Raise --max-lora-rank to {rank[1]}."
+    if "attention backend" in text or "AttentionBackend" in text:
+        return "Leave the attention backend to vLLM: drop --attention-backend and VLLM_ATTENTION_BACKEND, or name another."
+    mamba = find(r"exceeds available Mamba cache blocks \((\d+)\)", text)
+    if mamba:
+        return f"Lower --max-num-seqs to {number(mamba[1])}, or raise --gpu-memory-utilization."
+    batch = find(r"max_num_batched_tokens \(\d+\) is smaller than max_model_len \((\d+)\)", text)
+    if batch:
+        return f"Raise --max-num-batched-tokens to {number(batch[1])}, use --enable-chunked-prefill, or lower --max-model-len."
+    if find(r"AssertionError: \d+ is not divisible by \d+", text):
+        return "A layer cannot be split over that many GPUs: lower --tensor-parallel-size, perhaps with --pipeline-parallel-size."
     unknown = find(r"unrecognized arguments?: (\S+)", text)
     if unknown:
         version = f" {course.version}" if course.version else ""
