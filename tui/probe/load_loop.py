@@ -105,7 +105,7 @@ class Load:
         end = time.time()
         for stream in list(self._streams.values()) + self._pool.waiting:
             stream.record.end = end
-            self._tally.incomplete(stream)
+            self._tally.ended(stream)
         self._close()
         records = sorted(self._tally.records, key=lambda r: r.index)
         cpu = time.process_time() - cpu

@@ -38,19 +38,19 @@ class Tally:
 
     def completed(self, stream: Stream) -> None:
         record = stream.record
-        self.incomplete(stream)
+        self.ended(stream)
         self.done += 1
         self.in_a_row = 0
         self._lasted += record.end - record.start
         self._chunks += len(record.chunks)
 
     def failure(self, stream: Stream) -> None:
-        self.incomplete(stream)
+        self.ended(stream)
         self.failed += 1
         self.in_a_row += 1
 
-    def incomplete(self, stream: Stream) -> None:
-        """Takes the record of a request that neither completed nor failed."""
+    def ended(self, stream: Stream) -> None:
+        """Takes the record of a request, whatever ended it: the end of the run, too."""
         self.records.append(stream.record)
         self.together += stream.together
 

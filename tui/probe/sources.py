@@ -9,7 +9,8 @@ import json
 import re
 import subprocess
 import zlib
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from abc import ABC, abstractmethod
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 from tui.probe.become import environment
 from tui.probe.leash import Link
@@ -27,7 +28,7 @@ class Problem(Exception):
     """Why the source can't be read now."""
 
 
-class Source:
+class Source(ABC):
     """One kind: the command to run, and what its lines mean. `place` is what the client gets as `resume`."""
 
     records = True
@@ -38,21 +39,21 @@ class Source:
         self.place: Dict[str, Any] = dict(arguments.get("from") or {})
         self._link = link
 
+    @abstractmethod
     def argv(self) -> List[str]:
         """The command that tells what came after `place`, or everything since the last start. Raises Problem."""
-        raise NotImplementedError
 
     def item(self, line: bytes) -> Optional[Item]:
         """A line of its output; None for one that was told before. Raises Problem for one that is an error of the command."""
         return self.record(line)
 
+    @abstractmethod
     def record(self, line: bytes) -> Item:
         """A line of its output, told before or not. Raises Problem."""
-        raise NotImplementedError
 
+    @abstractmethod
     def see(self, item: Item) -> None:
         """Moves `place` behind an item."""
-        raise NotImplementedError
 
     def after_gap(self, items: List[Item]) -> List[Item]:
         """Of what a new child told of the past, what is new."""
@@ -272,7 +273,13 @@ class Command(Source):
         return items[overlap([item.token for item in items], list(self.place.get("last") or ())) :]
 
 
-KINDS = {"journal": Journal, "docker": Docker, "compose": Compose, "kubectl": Kubectl, "command": Command}
+KINDS: Dict[str, Callable[[Dict[str, Any], Link], Source]] = {
+    "journal": Journal,
+    "docker": Docker,
+    "compose": Compose,
+    "kubectl": Kubectl,
+    "command": Command,
+}
 
 
 def overlap(lines: Sequence[Any], last: Sequence[Any], tolerance: int = 0) -> int:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -163,7 +164,7 @@ class Endpoint:
             self.engine.submit(generation)
 
 
-class _Answering:
+class _Answering(ABC):
     """The reply to one request that generates."""
 
     def __init__(self, request: Request, completion: Completion, endpoint: Endpoint) -> None:
@@ -185,11 +186,13 @@ class _Answering:
             "prompt_tokens_details": {"cached_tokens": cached},
         }
 
+    @abstractmethod
     def token(self, index: int, text: str, finish: str | None) -> None:
-        raise NotImplementedError
+        """A choice goes on by a token, the last of it where it has a `finish`."""
 
+    @abstractmethod
     def fail(self) -> None:
-        raise NotImplementedError
+        """The engine died before the reply was whole."""
 
 
 class _Streamed(_Answering):
