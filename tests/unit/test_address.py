@@ -16,7 +16,7 @@ from tui.probe.load_http import target_of
             "http://gpu-box:8000/a@b?c=d",
             ("pass%40word", "pass@word", "bWU6cGFzc0B3b3Jk"),
         ),
-        ("http://token@gpu-box", "http://gpu-box", ()),
+        ("http://token@gpu-box", "http://gpu-box", ("token", "dG9rZW46")),
         ("http://a:b:c@[::1]:1/x", "http://[::1]:1/x", ("b:c", "YTpiOmM=")),
         ("unix:/run/vllm.sock", "unix:/run/vllm.sock", ()),
         ("http://a:b@[::1", "[::1", ()),

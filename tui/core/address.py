@@ -28,10 +28,12 @@ def shown_url(url: str) -> str:
 
 
 def secrets_of(url: str) -> tuple[str, ...]:
-    """The password in a URL, as written, as meant and as sent; empty where there is none."""
+    """The password in a URL, or the name that stands alone for one (a token), as written, as meant and as sent; empty where there
+    is neither."""
     try:
-        password = urlsplit(url).password
+        parts = urlsplit(url)
     except ValueError:
         return ()
+    secret = parts.password or parts.username
     sent = (basic_of(url) or "").rpartition(" ")[2]
-    return tuple(dict.fromkeys((password, unquote(password), sent))) if password else ()
+    return tuple(dict.fromkeys((secret, unquote(secret), sent))) if secret else ()

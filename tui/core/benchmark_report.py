@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from tui.core.benchmark import Plan, Point, Result, Vantage
+from tui.core.counted import counted
 
 DEFINITIONS = "vllm-0.33"
 
@@ -32,8 +33,7 @@ def too_few(plan: Plan) -> str | None:
     most = max(plan.concurrency, default=1)
     if plan.request_rate is not None or plan.requests is None or plan.requests >= most:
         return None
-    requests = "1 request" if plan.requests == 1 else f"{plan.requests} requests"
-    return f"{most} streams but {requests}: at most {plan.requests} run at once"
+    return f"{most} streams but {counted(plan.requests, 'request')}: at most {plan.requests} run at once"
 
 
 def notes_of(plan: Plan) -> list[str]:

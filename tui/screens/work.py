@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from textual.reactive import var
 from textual.screen import Screen
 
+from tui.actions import BY_ID, shown_key
 from tui.core.counted import counted
 from tui.messages import (
     BenchmarkRequested,
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 class WorkScreen(Screen[None]):
     """Holds the values that the app's workers assign, and names what runs in `activity`."""
 
+    own_keys: dict[str, str]
+    """Action -> key, where the user chose another one."""
     chat: "ChatPane"
     bench: "BenchPane"
     record: "RunsPane"
@@ -76,7 +79,8 @@ class WorkScreen(Screen[None]):
         how_far = f", point {progress.point + 1} of {progress.points}" if progress is not None and several else ""
         name = {"single": "single-stream benchmark"}.get(plan.kind, plan.kind) if plan is not None else "benchmark"
         done = f" {counted(len(self.points), 'point')} measured so far would be lost." if self.points else " Nothing of it is kept."
-        return f"The {name} is under way{how_far}. Leaving ends it.{done} f8 stops it instead, and keeps what was measured."
+        stop = shown_key(BY_ID["stop"], self.own_keys)
+        return f"The {name} is under way{how_far}. Leaving ends it.{done} {stop} stops it instead, and keeps what was measured."
 
     def _name_activity(self) -> None:
         doing = []
