@@ -16,7 +16,7 @@ from tui.core.logs.state import LoadState, Phase
 from tui.core.text import LineSplitter
 
 DATA = Path(__file__).parent.parent / "data" / "logs"
-FOLDERS = ("servers", "h200", "cpu", "made")
+FOLDERS = ("servers", "h200", "cpu", "made", "wild")
 PLACES = {
     "phase": ("phase",),
     "failed_in": ("failure", "phase"),

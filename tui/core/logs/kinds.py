@@ -182,7 +182,7 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"|config\.json.*(?:not found|missing|does not exist)"
             r"|path .* does not exist"
             r"|Incorrect path_or_model_id|Unrecognized model in|[Nn]o such (?:model|file)|No weights? files? found"
-            r"|Failed to load the config",
+            r"|Failed to load the config|No adapter found for",
         ),
         (
             "hub_unreachable",

@@ -117,7 +117,8 @@ class LineParser:
                 line.head = wrapper.head
                 if wrapper.process:
                     line.speaker = self._speaker(f"({wrapper.process}) ") or NOBODY
-                self._head(inner, line)
+                if not self._head(inner, line) and (".py:" in inner or "INFO:     " in inner):
+                    self._find_head(inner, line)
                 if wrapper.at is not None:
                     self._wrapper_time(wrapper, line)
             elif ".py:" in text or ".rs:" in text or "INFO:     " in text:
@@ -246,7 +247,8 @@ class LineParser:
     def _stamped(self, inner: str, match: "re.Match[str]", line: Line) -> bool:
         """A line of vLLM's behind a date in brackets, as `ts` or a script writes it; False where the date is SGLang's own."""
         if not self._dated:
-            if ".py:" not in inner or _ANY_HEAD.search(inner, 0, 200) is None:
+            doubled = inner[:1] == "[" and _SGLANG.match(inner) is not None
+            if not doubled and (".py:" not in inner or _ANY_HEAD.search(inner, 0, 200) is None):
                 return False
             self._dated = True
         self._clock.set_year(int(match[1]))

@@ -32,13 +32,16 @@ _ISO = r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(Z|[+-]\
 _SGR_WITHOUT_ESC = re.compile(r"\[\d{1,3}(?:;\d{1,3})*m")
 _COMPOSE = re.compile(r"[\w.@/-]{1,80} +\| ?")
 _KUBECTL_PREFIX = re.compile(r"\[(?:pod/)?[\w.-]+/[\w.-]+(?:/[\w.-]+)?\] ")
-_SLURM_LABEL = re.compile(r" {0,3}\d{1,4}: ")
+_NUMBER = re.compile(r" {0,3}\d{1,4}: | {0,6}\d{1,7}\t")
+"""`srun --label` and `cat -n`."""
+_GREP = re.compile(r"[^\s:]{1,200}\.(?:log|txt|out|err):\d+[:-]")
 _SYSLOG = re.compile(r"([A-Z][a-z]{2}) ([ \d]\d) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))? \S+ [^\s:]{1,64}: ?")
 _SYSLOG_FULL = re.compile(rf"[A-Z][a-z]{{2}} {_ISO} \S+ \S+ [^\s:]{{1,64}}: ?")
 _TORCHSERVE = re.compile(rf"{_ISO} \[(?:INFO|WARN|ERROR|DEBUG) *\] \S+ \S+ (?:- )?- ?")
 _CRI = re.compile(rf"{_ISO} std(?:out|err) [FP] ?")
 _ISO_SYSLOG = re.compile(rf"{_ISO} [\w.-]+ [\w.@-]+\[\d+\]: ?")
-_STAMP = re.compile(rf"{_ISO}(?: (?:UTC|GMT)(?=[ \t]))?[ \t]+")
+_STAMP = re.compile(rf"{_ISO}(?: (?:UTC|GMT)(?=[ \t]))?[ \t](?:\[(?:info|error|warn|warning|debug|stdout|stderr|out|err)\][ \t])?")
+_LEVEL = re.compile(r"[ \t]+(?=(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b)")
 _FOREIGN = re.compile(r"[-\t]|(?:INFO|WARNING|ERROR|DEBUG)\b[\t ]")
 _BLOB = re.compile(r"\[[\d.]+[KMG]?B blob data\]$")
 
@@ -77,8 +80,12 @@ def unwrap(line: str) -> Unwrapped | None:
         match = _COMPOSE.match(line)
         return Unwrapped(line[match.end() :]) if match else None
     if first == " ":
-        match = _SLURM_LABEL.match(line)
+        match = _NUMBER.match(line)
         return Unwrapped(line[match.end() :]) if match else None
+    if ":" in line[4:120]:
+        match = _GREP.match(line)
+        if match:
+            return Unwrapped(line[match.end() :])
     if first == ">" and line[1:2] in (" ", ""):
         return Unwrapped(line[2:])  # quoted, as in a mail or a report
     return None
@@ -86,7 +93,7 @@ def unwrap(line: str) -> Unwrapped | None:
 
 def _from_stamp(line: str) -> Unwrapped | None:
     if line[4:5] != "-" or line[7:8] != "-":
-        match = _SLURM_LABEL.match(line) or (_COMPOSE.match(line) if " | " in line[:84] else None)
+        match = _NUMBER.match(line) or (_COMPOSE.match(line) if " | " in line[:84] else None)
         return Unwrapped(line[match.end() :]) if match else None
     for pattern in (_TORCHSERVE, _CRI, _ISO_SYSLOG):
         match = pattern.match(line)
@@ -97,6 +104,8 @@ def _from_stamp(line: str) -> Unwrapped | None:
         match = re.fullmatch(_ISO, line.strip())
         return Unwrapped("", _seconds(match)) if match else None
     rest = line[match.end() :]
+    if rest[:1] in " \t":
+        rest = _LEVEL.sub("", rest, count=1)  # of a traceback's lines the indentation tells which they are
     if line[10:11] == " " and match[8] is None and _FOREIGN.match(rest):
         return None  # a record of Ray, FlashInfer and the like, in the server's own clock: no wrapper
     return Unwrapped(rest, _seconds(match))
