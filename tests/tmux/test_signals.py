@@ -111,3 +111,34 @@ def test_a_command(sshd: Sshd, environment: dict[str, str], words: list[str], nu
     assert said.strip().splitlines()[-1] == "readyroom: interrupted"
     assert "Traceback" not in said
     until(lambda: not sshd.sessions(), seconds=20, what="the end of all processes on the host")
+
+
+def ignored(pid: int, number: signal.Signals) -> bool:
+    """Whether the kernel drops the signal before the process sees it."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    (mask,) = (int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigIgn:"))
+    return bool(mask >> (number - 1) & 1)
+
+
+@pytest.mark.sshd
+def test_what_nohup_ignores_stays_ignored(sshd: Sshd, environment: dict[str, str]) -> None:
+    """The terminal that a long wait was started from may be closed."""
+    process = subprocess.Popen(
+        ["nohup", COMMAND, "wait", "box"],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        until(lambda: probes(sshd) or process.poll() is not None, seconds=60, what="the probes on the host")
+        assert ignored(process.pid, signal.SIGHUP)
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=30)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    assert process.returncode == 130
+    assert errors.decode().strip().splitlines()[-1] == "readyroom: interrupted"

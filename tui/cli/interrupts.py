@@ -19,6 +19,7 @@ def play(main: Coroutine[Any, Any, int]) -> int:
     """Runs a command's coroutine and returns its exit code. Raises KeyboardInterrupt where a signal ended it, after it has ended.
 
     Not by raising from a signal handler: that would surface in whichever task runs at the moment, or within the loop itself.
+    A SIGHUP that is ignored stays so: that is what `nohup` asks for.
     """
     interrupted = False
 
@@ -35,11 +36,13 @@ def play(main: Coroutine[Any, Any, int]) -> int:
                 interrupted = True
                 task.cancel()
 
-        for number in SIGNALS:
+        for number in before:
             asyncio.get_running_loop().add_signal_handler(number, end)
         return await main
 
     before = {number: signal.getsignal(number) for number in SIGNALS}
+    if before[signal.SIGHUP] is signal.SIG_IGN:
+        del before[signal.SIGHUP]
     try:
         return asyncio.run(ended_by_signals())
     except BaseException as error:

@@ -81,8 +81,9 @@ def main() -> NoReturn:
         said = os.environ.get(name, "")
         if said and not (said.isdecimal() and int(said)):
             del os.environ[name]  # some shells of CI export 0: a table of no width would be no table
-    for name in ("SIGTERM", "SIGHUP"):
-        signal.signal(getattr(signal, name), _terminated)
+    signal.signal(signal.SIGTERM, _terminated)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as it is under nohup
+        signal.signal(signal.SIGHUP, _terminated)
     try:
         code = cli.main(standalone_mode=False, prog_name="readyroom")
         sys.stdout.flush()
