@@ -2,10 +2,9 @@
 
 import asyncio
 import json
-import math
 import os
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tui import __version__
+from tui.cli.bench_flags import Numbers, Positive, plan_of, positive
 from tui.cli.bench_prompts import read_prompts
 from tui.cli.context import (
     Exit,
@@ -30,7 +30,7 @@ from tui.cli.context import (
 from tui.cli.duration import Duration
 from tui.cli.interrupts import first_signal
 from tui.core.benchmark import STOPPED_BY_USER, Plan, Point, Progress, Result, Vantage
-from tui.core.benchmark_plan import estimate, powers, single_stream, steps_of
+from tui.core.benchmark_plan import estimate, steps_of
 from tui.core.benchmark_report import csv_of, document, saved_document, saved_name, too_few
 from tui.core.counted import counted
 from tui.settings import Deployment, Settings
@@ -38,43 +38,6 @@ from tui.settings import Deployment, Settings
 if TYPE_CHECKING:
     from tui.host.api import ApiClient
     from tui.services.benchmark import Benchmarks
-
-
-class Numbers(click.ParamType[tuple[int, ...]]):
-    """Whole numbers above 0, separated by commas."""
-
-    name = "N,…"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        if isinstance(value, tuple):
-            return value
-        try:
-            numbers = tuple(int(word) for word in str(value).split(",") if word.strip())
-        except ValueError:
-            numbers = ()
-        if not numbers or min(numbers) < 1:
-            self.fail(f"{value!r} is no list of whole numbers above 0, such as 1,8,64", param, ctx)
-        return numbers
-
-
-positive = click.IntRange(min=1)
-
-
-MOST_STREAMS = 65_536
-FRAMING = frozenset({"content-length", "transfer-encoding", "host", "connection", "content-type"})
-
-
-class Positive(click.FloatRange):
-    """A number above 0: no infinity, and nothing that is no number."""
-
-    def __init__(self) -> None:
-        super().__init__(min=0, min_open=True)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        number = float(super().convert(value, param, ctx))
-        if not math.isfinite(number):
-            self.fail(f"{value} is no number to count with", param, ctx)
-        return number
 
 
 @click.command()
@@ -127,99 +90,6 @@ def bench(target: str | None, base_url: str | None, settings: Settings, accept_n
     plan = plan_of(settings, options)
     prompts = read_prompts(options["prompts"], plan.endpoint)
     run(_bench(settings, target, base_url, plan, prompts, accept_new, options))
-
-
-def plan_of(settings: Settings, options: dict[str, Any]) -> Plan:
-    """The plan that the flags ask for. Raises click.UsageError for flags that contradict each other."""
-    chosen = [name for name in ("concurrency", "sweep") if options[name]]
-    if len(chosen) > 1 or (options["sweep"] and options["request_rate"]):
-        raise click.UsageError("--sweep goes with neither --concurrency nor --request-rate")
-    if options["requests"] and options["duration"]:
-        raise click.UsageError("--requests and --duration exclude each other")
-    if options["save_detailed"] and not options["save"]:
-        raise click.UsageError("--save-detailed needs --save DIR")
-    endpoint = options["endpoint"] or ("completions" if options["token_ids"] else settings.bench.endpoint)
-    if options["token_ids"] and endpoint != "completions":
-        raise click.UsageError("--token-ids needs --endpoint completions")
-    fields: dict[str, Any] = {
-        "input_tokens": options["input_tokens"] or settings.bench.input_tokens,
-        "output_tokens": options["output_tokens"] or settings.bench.output_tokens,
-        "endpoint": endpoint,
-        "model": options["model"],
-        "extra_body": _object(options["extra_body"]),
-        "headers": _headers(options["headers"]),
-        "vantage": Vantage(options["vantage"]) if options["vantage"] else None,
-        "thorough": options["thorough"],
-        "max_failures": options["max_failures"],
-        "goodput": _limits(options["goodput"]),
-        "shared_prefix_tokens": options["shared_prefix"],
-        "prompts_file": options["prompts"],
-        "seed": options["seed"],
-        "token_ids": options["token_ids"],
-        "ignore_eos": not options["no_ignore_eos"],
-        "min_seconds": None if options["thorough"] else settings.bench.min_seconds,
-        "stagger_s": options["stagger"] or 0.0,
-        "stall_s": options["stall"],
-        "workers": options["workers"],
-        "save_detailed": options["save_detailed"],
-        "verify_tls": not options["insecure"],
-        "burstiness": options["burstiness"],
-    }
-    concurrency = options["concurrency"]
-    if concurrency and max(concurrency) > MOST_STREAMS:
-        raise click.UsageError(f"--concurrency {max(concurrency)}: {MOST_STREAMS:,} streams at most")
-    limits = {"requests": options["requests"], "duration_s": options["duration"]}
-    if options["soak"]:
-        return Plan(kind="soak", concurrency=concurrency or (16,), duration_s=options["soak"], **fields)
-    if options["request_rate"]:
-        gate = concurrency[0] if concurrency else None
-        return Plan(kind="rate", request_rate=options["request_rate"], max_concurrency=gate, **limits, **fields)
-    if options["sweep"]:
-        steps = powers(options["sweep"])
-        return Plan(kind="sweep", concurrency=steps, stop_at_knee=True, repeat_first=True, **limits, **fields)
-    if concurrency:
-        return Plan(kind="sweep" if len(concurrency) > 1 else "single", concurrency=concurrency, **limits, **fields)
-    if not (options["requests"] or options["duration"] or options["thorough"]):
-        limits["requests"] = settings.bench.single_requests
-    return single_stream(**{**fields, **limits})
-
-
-def _object(text: str | None) -> dict[str, Any]:
-    if text is None:
-        return {}
-    try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise click.UsageError(f"--extra-body is no JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise click.UsageError("--extra-body must be a JSON object")
-    return found
-
-
-def _headers(words: Sequence[str]) -> dict[str, str]:
-    found = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals or not name.strip():
-            raise click.UsageError(f"--header {word!r}: write NAME=VALUE")
-        if name.strip().lower() in FRAMING:
-            raise click.UsageError(f"--header {name.strip()}: it frames the request, and is set for each")
-        found[name.strip()] = value.strip()
-    return found
-
-
-def _limits(words: Sequence[str]) -> dict[str, float]:
-    found = {}
-    for word in " ".join(words).split():
-        name, _, number = word.partition(":")
-        try:
-            value = float(number)
-        except ValueError:
-            value = 0.0
-        if name not in ("ttft", "tpot", "e2el") or not 0 < value < math.inf:
-            raise click.UsageError(f"--goodput {word!r}: write ttft:MS, tpot:MS or e2el:MS")
-        found[name] = value
-    return found
 
 
 # -- running -----------------------------------------------------------------------------------------------------------------------
