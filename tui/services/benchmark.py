@@ -23,15 +23,16 @@ import platformdirs
 from tui.core.address import secrets_of
 from tui.core.benchmark import STOPPED_BY_USER, Plan, Point, Progress, Result, Vantage
 from tui.core.benchmark_plan import LONGEST, LONGEST_MARGIN, LONGEST_OUTPUT, Step, past_the_knee, steps_of
-from tui.core.benchmark_report import BASE_DEVIATIONS, against, heading, notes_of
-from tui.core.benchmark_server import series, server_figures
+from tui.core.benchmark_report import BASE_DEVIATIONS, against, notes_of
+from tui.core.benchmark_server import series
 from tui.core.benchmark_soak import engine_gpus
 from tui.core.counted import counted
 from tui.core.gpu import GpuSample
-from tui.core.text import clean, hide, secrets_in
+from tui.core.text import hide, secrets_in
 from tui.host.base import Host, HostError, NotPermitted, ProbeFailed
 from tui.host.together import ended
 from tui.services.benchmark_gpus import Drawn, GpuWatch
+from tui.services.benchmark_point import point_of, progress_of
 from tui.services.benchmark_probe import BenchmarkRefused, Generator, LoadSource, Measured, Server
 from tui.services.session import Session
 from tui.wire.headers import authorized
@@ -214,12 +215,12 @@ class Benchmarks:
                         break
                     if item.get("stage") == "measuring":
                         drawn.begin()
-                    yield _progress(item, number, len(run.steps), step)
+                    yield progress_of(item, number, len(run.steps), step)
             assert measured is not None
             if measured.figures is None:
                 run.stopped = STOPPED_BY_USER
                 return
-            point = _point(plan, generator.model, step, measured, drawn.end(), self._secrets(plan))
+            point = point_of(plan, generator.model, step, measured, drawn.end(), self._secrets(plan))
             if measured.stopped:
                 point.figures["cut"] = True  # whole-run figures of a point that was cut hold time without its tokens
             elif self._expected_tokens_s is not None and (step.concurrency, step.rate) == (1, None) and step.label != LONGEST:
@@ -342,67 +343,6 @@ class _Run:
             stopped=self.stopped,
             started_at=self.at,
         )
-
-
-def _point(
-    plan: Plan, model: str, step: Step, measured: Measured, gpu: dict[str, Any] | None, secrets: tuple[str, ...] = ()
-) -> Point:
-    """vLLM's keys first, ours behind them."""
-    assert measured.figures is not None
-    found = dict(measured.figures)
-    examples = found.get("error_examples") or ()
-    found["error_examples"] = [{**example, "message": hide(clean(str(example["message"])), secrets)[:300]} for example in examples]
-    figures = heading(plan, model, step.concurrency, measured.begin or time.time())
-    figures.update(found)
-    completed = int(found["completed"])
-    others = int(found["failed"]) + int(found["incomplete"])
-    figures.update(server_figures(measured.before, measured.after, measured.peaks, completed, others))
-    figures.update(measured.client)
-    if figures["foreign_requests"]:
-        whose = counted(figures["foreign_requests"], "request of others was", "requests of others were")
-        figures["warnings"] = [*figures["warnings"], f"{whose} served meanwhile"]
-    if figures.get("client_limited"):
-        figures["warnings"] = [*figures["warnings"], "the client itself was the bottleneck: the server may do more"]
-    if abs(figures.get("clock_step_ms") or 0.0) > 5.0:
-        figures["warnings"] = [*figures["warnings"], "the machine's clock was stepped meanwhile: latencies around it are wrong"]
-    throughput = found.get("steady_output_throughput") or found.get("output_throughput")
-    if gpu is not None:
-        gpu["tokens_per_s_per_gpu"] = throughput / gpu["count"] if throughput and gpu["count"] else None
-        gpu["tokens_per_joule"] = throughput / gpu["mean_power_w"] if throughput and gpu["mean_power_w"] else None
-    figures["gpu"] = gpu
-    figures["repeat"] = step.label or None
-    detail = measured.detail
-    if detail is not None and "errors" in detail:
-        detail = {**detail, "errors": [hide(clean(str(one)), secrets) for one in detail["errors"]]}
-    return Point(step.concurrency, figures, detail)
-
-
-def _progress(frame: dict[str, Any], number: int, points: int, step: Step) -> Progress:
-    order = step.order
-    elapsed = float(frame.get("elapsed_s") or 0.0)
-    planned = order.get("requests") or (len(order["schedule"]) if order.get("schedule") else None)
-    left = None
-    done = int(frame.get("done") or 0)
-    if order.get("duration_s"):
-        left = max(0.0, order["duration_s"] - elapsed)
-    elif planned and done:
-        left = max(0.0, elapsed / done * (planned - done))
-    elif order.get("at_least_s"):
-        left = max(0.0, order["at_least_s"] - elapsed)
-    return Progress(
-        point=number,
-        points=points,
-        concurrency=step.concurrency,
-        stage=str(frame.get("stage")),
-        in_flight=int(frame.get("in_flight") or 0),
-        done=done,
-        failed=int(frame.get("failed") or 0),
-        planned=planned,
-        tokens_s=frame.get("chunks_s"),
-        elapsed_s=elapsed,
-        left_s=left,
-        waiting_s=elapsed if frame.get("chunks") == 0 and not done else None,
-    )
 
 
 async def collect(benchmarks: Benchmarks, plan: Plan, prompts: Sequence[dict[str, Any]] | None = None) -> Result:
