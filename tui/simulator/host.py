@@ -24,6 +24,7 @@ import msgspec
 from tui.simulator import hardware
 from tui.simulator.counters import Counters
 from tui.simulator.gpus import Gpus, Load
+from tui.simulator.keys import ALIAS, make_keys, write_client_files
 from tui.simulator.link import Link
 from tui.simulator.machinery import Machinery, hide_python
 from tui.simulator.processes import adopt_orphans, alive, argument_length, die_with_parent, end_descendants
@@ -90,11 +91,11 @@ class SimulatedHost:
             self._gpus.foreign_pid = self._foreign.pid
         prefix = () if self._scenario.python else hide_python()
         self.shell = Shell(self._home, self._machinery.environment(self._home), prefix)
-        host_key, authorized = self._keys()
+        host_key, authorized = make_keys(self._directory)
         self._acceptor = await listen(self._home, self.shell, self._logins, host_key, authorized)
         self.link.on_connect = self._connected
         await self.link.open(self._acceptor.get_port())
-        self._write_client_files(host_key)
+        write_client_files(self._directory, host_key, self.link.port)
         self._sample()
         self._tasks = [asyncio.ensure_future(self._sampling())]
         if self._scenario.drop_every_s:
@@ -121,7 +122,7 @@ class SimulatedHost:
 
     def facts(self) -> dict[str, Any]:
         return {
-            "alias": "simulated-gpu-box",
+            "alias": ALIAS,
             "ssh_port": self.link.port,
             "api_port": self.api_port,
             "log_path": str(self.log_path),
@@ -130,31 +131,6 @@ class SimulatedHost:
             "identity": str(self._directory / "client" / "id_ed25519"),
             "gpus": self._machinery.how,
         }
-
-    def _keys(self) -> tuple[Path, Path]:
-        client, server = self._directory / "client", self._directory / "server"
-        for folder in (client, server):
-            folder.mkdir(mode=0o700)
-        for path, comment in ((server / "host_key", "simulated host"), (client / "id_ed25519", "simulated user")):
-            key = asyncssh.generate_private_key("ssh-ed25519", comment=comment)
-            key.write_private_key(str(path))
-            key.write_public_key(f"{path}.pub")
-            path.chmod(0o600)
-        return server / "host_key", client / "id_ed25519.pub"
-
-    def _write_client_files(self, host_key: Path) -> None:
-        client = self._directory / "client"
-        kind, key = host_key.with_name("host_key.pub").read_text().split()[:2]
-        port = self.link.port
-        (client / "known_hosts").write_text(f"[127.0.0.1]:{port} {kind} {key}\n")
-        (client / "config").write_text(
-            f"Host simulated-gpu-box\n  HostName 127.0.0.1\n  Port {port}\n  User engineer\n  IdentityFile "
-            f"{client / 'id_ed25519'}\n"
-            f"  IdentitiesOnly yes\n  IdentityAgent none\n  UserKnownHostsFile {client / 'known_hosts'}\n  "
-            f"GlobalKnownHostsFile none\n"
-            f"  StrictHostKeyChecking yes\n"
-        )
-        (client / "config").chmod(0o600)
 
     # -- the server --------------------------------------------------------------------------------------------------------------
 
