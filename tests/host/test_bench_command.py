@@ -197,3 +197,64 @@ def test_a_busy_server_is_left_alone_without_yes(tmp_path: Path) -> None:
         done = bench(tmp_path, "--base-url", server.url, *SHORT, "--yes")
         assert done.returncode == 0
         assert "4 requests of others were running or waiting" in done.stdout.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("option", "path", "reason"),
+    [
+        ("--save", "file/below", "Not a directory"),
+        ("--save", "file", ""),
+        ("--csv", "missing/points.csv", "No such file or directory"),
+        ("--csv", "folder", ""),
+        ("--save", "/proc/none", "No such file or directory"),
+        ("--csv", "/proc/points.csv", "No such file or directory"),
+    ],
+)
+def test_a_place_that_cant_be_written_is_said_before_the_first_request(tmp_path: Path, option: str, path: str, reason: str) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder").mkdir()
+    with scripted(good) as server:
+        done = bench(tmp_path, "--base-url", server.url, *SHORT, option, str(tmp_path / path))
+        assert server.connections == 0
+    assert done.returncode == 2, done.stderr
+    assert path in done.stderr
+    assert reason in done.stderr
+    assert done.stdout == ""
+
+
+def test_what_cant_be_written_in_the_end_costs_no_results(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+
+    def script(exchange: Exchange) -> None:
+        if out.is_dir():
+            out.rmdir()
+            out.write_text("a file now")
+        exchange.reply()
+
+    with scripted(script) as server:
+        done = bench(tmp_path, "--base-url", server.url, *SHORT, "--save", str(out), "--csv", str(tmp_path / "points.csv"))
+    assert done.returncode == 73, done.stderr
+    assert "streams" in done.stdout
+    assert f"{out}/openai-chat" in done.stderr
+    assert "Not a directory" in done.stderr
+    assert len((tmp_path / "points.csv").read_text().splitlines()) == 2
+    runs = subprocess.run(
+        [*COMMAND[:-1], "runs", "--json"], env=environment(tmp_path), capture_output=True, text=True, timeout=60, check=True
+    )
+    assert [run["kind"] for run in json.loads(runs.stdout)["runs"]] == ["benchmark"]
+
+
+def test_the_csv_that_was_there_is_kept_until_there_is_a_new_one(tmp_path: Path) -> None:
+    csv = tmp_path / "points.csv"
+    csv.write_text("before")
+    done = bench(tmp_path, "--base-url", "http://127.0.0.1:9", *SHORT, "--csv", str(csv))
+    assert done.returncode == 5
+    assert csv.read_text() == "before"
+
+
+def test_paths_are_not_broken_by_a_narrow_terminal(tmp_path: Path) -> None:
+    folder = tmp_path / ("long" * 20)
+    with scripted(good) as server:
+        done = bench(tmp_path, "--base-url", server.url, *SHORT, "--save", str(folder), COLUMNS="60")
+    (saved,) = folder.iterdir()
+    assert f"saved: {saved}\n" in done.stdout

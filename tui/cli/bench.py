@@ -2,16 +2,15 @@
 
 import asyncio
 import json
-import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tui import __version__
+from tui.cli.bench_files import require_writable, save
 from tui.cli.bench_flags import Numbers, Positive, plan_of, positive
 from tui.cli.bench_prompts import read_prompts
 from tui.cli.context import (
@@ -31,8 +30,9 @@ from tui.cli.duration import Duration
 from tui.cli.interrupts import first_signal
 from tui.core.benchmark import STOPPED_BY_USER, Plan, Point, Progress, Result, Vantage
 from tui.core.benchmark_plan import estimate, steps_of
-from tui.core.benchmark_report import csv_of, document, saved_document, saved_name, too_few
+from tui.core.benchmark_report import document, too_few
 from tui.core.counted import counted
+from tui.core.text import clean
 from tui.settings import Deployment, Settings
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def bench(target: str | None, base_url: str | None, settings: Settings, accept_n
     """Benchmarks a server: one stream by default, several with --concurrency or --sweep.
 
     TTFT, TPOT, ITL, E2EL and throughput are defined as `vllm bench serve` defines them. Exit code 0, 1 when more requests failed
-    than allowed, 5 when the server can't be reached.
+    than allowed, 5 when the server can't be reached, 73 when --save or --csv could not be written in the end.
     """
     if base_url is not None and target is not None:
         raise click.UsageError("name either a TARGET or --base-url, not both")
@@ -110,6 +110,7 @@ async def _bench(
         steps_of(plan)
     except ValueError as error:
         raise Fail(Exit.USAGE, f"readyroom: {error}") from None
+    require_writable(options["save"], options["csv_file"])
     opened = _by_url(base_url) if base_url is not None else _by_target(settings, target, accept_new, options["port"])
     async with opened as (name, benchmarks, api):
         try:
@@ -125,14 +126,18 @@ async def _bench(
         except ValueError as error:
             raise Fail(Exit.USAGE, str(error)) from None
     saved = save(result, options["save"], options["csv_file"])
+    # The record first: whoever reads the table may close the pipe.
+    keep(lambda record: record.save_benchmark(name, result))
     if options["as_json"]:
-        print(json.dumps(document(result, saved), ensure_ascii=False), flush=True)
+        print(json.dumps(document(result, saved.paths), ensure_ascii=False), flush=True)
     else:
         from tui.cli.bench_view import report
 
-        report(result, saved)
-    keep(lambda record: record.save_benchmark(name, result))
-    return exit_code(result)
+        report(result, saved.paths)
+    for problem in saved.problems:
+        click.echo(f"readyroom: {clean(problem)}", err=True)
+    code = exit_code(result)
+    return Exit.NOT_SAVED if saved.problems and code == Exit.OK else code
 
 
 def exit_code(result: Result) -> int:
@@ -248,32 +253,3 @@ def _refusal(name: str, error: Any, by_url: bool) -> Fail:
     if error.kind in ("http_401", "http_403"):
         return Fail(Exit.REFUSED, f"{name}: {error.cause}\n  set VLLM_API_KEY, or api_key_env in the configuration")
     return Fail(Exit.NEGATIVE, f"{name}: the server takes no such request ({error.kind}): {error.cause}")
-
-
-def save(result: Result, directory: str | None, csv_file: str | None) -> tuple[str, ...]:
-    """Writes the files that were asked for; their paths. Raises Fail when they can't be written."""
-    saved: list[str] = []
-    try:
-        if directory is not None:
-            folder = Path(directory)
-            folder.mkdir(parents=True, exist_ok=True)
-            for point in result.points:
-                path = _free(folder / saved_name(point))
-                path.write_text(json.dumps(saved_document(point, result.plan.save_detailed)), encoding="utf-8")
-                saved.append(str(path))
-        if csv_file is not None:
-            Path(csv_file).write_text(csv_of(result), encoding="utf-8")
-            saved.append(csv_file)
-    except OSError as error:
-        raise Fail(Exit.NEGATIVE, f"the results can't be saved: {error.filename}: {os.strerror(error.errno or 0)}") from None
-    return tuple(saved)
-
-
-def _free(path: Path) -> Path:
-    """The path, numbered where a file of that name is there (two points within one second)."""
-    number = 2
-    free = path
-    while free.exists():
-        free = path.with_name(f"{path.stem}-{number}{path.suffix}")
-        number += 1
-    return free

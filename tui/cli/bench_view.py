@@ -14,6 +14,7 @@ from tui.core.benchmark import Plan, Point, Progress, Result
 from tui.core.benchmark_report import MEANINGS, drift
 from tui.core.benchmark_soak import soak_words
 from tui.core.counted import counted
+from tui.core.text import clean
 from tui.wire.metrics import P99_SAMPLES
 
 DASH = "—"
@@ -197,7 +198,8 @@ def report(result: Result, saved: tuple[str, ...]) -> None:
     for deviation in result.deviations:
         line(console, f"· {deviation}", "dim")
     for path in (*saved, *((result.path,) if result.path else ())):
-        line(console, f"saved: {path}", "dim")
+        # unbroken, however narrow the terminal: the path is for copying
+        console.print(Text(f"saved: {clean(path)}", style="dim"), soft_wrap=True)
 
 
 def line(console: Console, words: str, style: str = "") -> None:

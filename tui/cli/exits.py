@@ -15,6 +15,8 @@ class Exit(IntEnum):
     STOPPED = 7
     REFUSED = 8
     BUG = 70
+    NOT_SAVED = 73
+    """All went well but for a file that could not be written in the end (sysexits' EX_CANTCREAT)."""
     INTERRUPTED = 130
 
 

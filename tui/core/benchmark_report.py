@@ -113,11 +113,15 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     return fields
 
 
+LONGEST_NAME = 60
+"""Characters of the model in a file's name: no more of 4 bytes each fit with the rest into the 255 bytes that a name may have."""
+
+
 def saved_name(point: Point) -> str:
     """The file name that `vllm bench serve --save-result` would give this point."""
     figures = point.figures
     model = str(figures["model_id"]).rstrip("/").split("/")[-1]
-    model = "".join(c if c.isalnum() or c in "._-" else "_" for c in model) or "model"
+    model = "".join(c if c.isalnum() or c in "._-" else "_" for c in model)[:LONGEST_NAME] or "model"
     gate = figures.get("max_concurrency")
     middle = f"-concurrency{gate}" if gate is not None else ""
     label = str(figures.get("label") or figures["backend"]).replace("/", "_").replace(" ", "_")
