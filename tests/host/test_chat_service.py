@@ -63,6 +63,19 @@ async def test_a_server_that_refuses_the_options_is_asked_for_less() -> None:
     ]
 
 
+async def test_what_was_refused_is_not_asked_for_again_in_the_conversation() -> None:
+    def route(asked: Asked) -> bytes:
+        if "continuous_usage_stats" in asked.body.get("stream_options", {}):
+            return reply(400, {"error": {"message": "Unknown parameter: 'stream_options.continuous_usage_stats'."}})
+        return recorded("chat-stream-usage")
+
+    async with replay(route) as server:
+        first, _ = await ask(server)
+        second, _ = await ask(server, Conversation().answered(first))
+    assert second.error is None
+    assert len(server.asked) == 3
+
+
 async def test_a_refusal_for_another_reason_is_not_tried_again() -> None:
     async with replay(lambda _: reply(400, {"error": {"message": "maximum context length is 4096 tokens"}})) as server:
         turn, _ = await ask(server)

@@ -135,3 +135,25 @@ def test_memory_is_bounded_while_errors_pour_in() -> None:
         reader.feed(f"ERROR 11-29 10:{at // 60 % 60:02d}:{at % 60:02d} [serving.py:1] ValueError: {at}")
     assert reader.state.ready
     assert len(reader._troubles._evidence.troubles) <= 400
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Loading safetensors checkpoint shards: 999% Completed | 99999999999999999999/3 [xx:yy<??, nan",
+        "Loading safetensors checkpoint shards: 100% Completed | 5/3 [00:01<00:00, 1.00it/s]",
+        "Loading safetensors checkpoint shards: 0% Completed | 0/" + "9" * 400 + " [00:01<00:00, 1.00it/s]",
+    ],
+)
+def test_a_bar_that_makes_no_sense_is_none(line: str) -> None:
+    reader = LogReader(2026)
+    for number in range(6):
+        reader.feed(
+            f"Loading safetensors checkpoint shards: {number * 10}% Completed | {number}/10 [0{number}:00<10:00, 60s/it]",
+            60.0 * number,
+        )
+        reader.feed(line, 60.0 * number + 1)
+    load = reader.state
+    assert load.shards is not None
+    assert (load.shards.done, load.shards.total, len(load.loaders)) == (5, 10, 1)
+    assert judge(load, 305.0).s_per_shard == 60.0

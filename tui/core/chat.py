@@ -67,6 +67,8 @@ class Turn:
     """Token-bearing chunks that came: all that is known of the length while it streams, or when it was stopped."""
     endpoint: str = "chat"
     """"chat" or "completions": where it was sent."""
+    refused: int = 0
+    """How many of STREAM_OPTIONS the server refused before it took one."""
     so_far_s: float | None = None
     """From before the request was sent to the last chunk, while it streams."""
 
@@ -100,6 +102,11 @@ class Conversation:
     def endpoint(self) -> str:
         """Where the next turn goes: a model that had no chat template in this conversation is not asked for one again."""
         return self.turns[-1].endpoint if self.turns else "chat"
+
+    @property
+    def refused(self) -> int:
+        """What the server is known to refuse: it isn't asked for again."""
+        return self.turns[-1].refused if self.turns else 0
 
 
 def _too_few(tokens: int, chunks: int) -> bool:
@@ -189,6 +196,7 @@ class ReplyReader:
     started_at: float
     endpoint: str = "chat"
     note: str | None = None
+    refused: int = 0
     usage: Usage = Usage()
     finish: str | None = None
     error: str | None = None
@@ -287,6 +295,7 @@ class ReplyReader:
             note=self.note,
             chunks=self.chunks,
             endpoint=self.endpoint,
+            refused=self.refused,
             so_far_s=last - self.started_at if last is not None and ended_at is None else None,
         )
 

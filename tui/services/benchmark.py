@@ -173,10 +173,6 @@ class Benchmarks:
                 run.stopped = run.stopped or STOPPED_BY_USER
                 self._keep(run.result())
 
-    def _newest(self) -> GpuSample | None:
-        own = self._watch.newest() if self._watch is not None else None
-        return own if own is not None else self._gpus()
-
     def _secrets(self, plan: Plan) -> tuple[str, ...]:
         values = (*self._server.headers.values(), *plan.headers.values(), *secrets_of(self._server.url))
         return secrets_in({str(number): value for number, value in enumerate(values)})
@@ -196,7 +192,7 @@ class Benchmarks:
                     run.notes.append("the server doesn't say its longest length: no prompt near it was tried")
                     continue
                 longest = max(1, generator.longest - LONGEST_OUTPUT - LONGEST_MARGIN - plan.shared_prefix_tokens)
-            drawn = Drawn(self._newest)
+            drawn = Drawn(self._watch.newest if self._watch is not None else lambda: None, self._gpus)
             measured: Measured | None = None
             async with contextlib.aclosing(
                 generator.measure(

@@ -58,24 +58,29 @@ class GpuWatch:
 
 
 class Drawn:
-    """What the GPUs drew between `begin` and `end`, by their energy counters."""
+    """What the GPUs drew between `begin` and `end`, by their energy counters.
 
-    def __init__(self, newest: Callable[[], GpuSample | None]) -> None:
-        self._newest = newest
+    `own` gives the samples whose counters are read often; `other` those that tell of the memory where there are none.
+    """
+
+    def __init__(self, own: Callable[[], GpuSample | None], other: Callable[[], GpuSample | None]) -> None:
+        self._own = own
+        self._other = other
         self._first: GpuSample | None = None
 
     def begin(self) -> None:
-        """The first call counts."""
+        """The first call with a sample counts."""
         if self._first is None:
-            self._first = self._newest()
+            self._first = self._own()
 
     def end(self) -> dict[str, Any] | None:
         """The point's "gpu"; None where no GPU was seen."""
-        last = self._newest()
+        own = self._own()
+        last = own if own is not None else self._other()
         if last is None:
             return None
         return {
             "count": len(last.gpus),
             "memory_used_mib": [gpu.memory_used_mib for gpu in last.gpus],
-            "mean_power_w": mean_power_w(self._first, last) if self._first is not None else None,
+            "mean_power_w": mean_power_w(self._first, own) if self._first is not None and own is not None else None,
         }

@@ -49,9 +49,9 @@ async def converse(
     before; nothing is raised. A model without a chat template is asked again as a plain completion, and `note` says so.
     """
     endpoint = conversation.endpoint
-    reader = ReplyReader(asked, time.monotonic(), endpoint=endpoint, note=NO_TEMPLATE if endpoint == "completions" else None)
+    note = NO_TEMPLATE if endpoint == "completions" else None
+    reader = ReplyReader(asked, time.monotonic(), endpoint=endpoint, note=note, refused=conversation.refused)
     yield reader.turn()
-    refused = 0
     while True:
         path, body = request(
             conversation,
@@ -60,7 +60,7 @@ async def converse(
             endpoint=reader.endpoint,
             max_tokens=max_tokens,
             extra=extra,
-            options=STREAM_OPTIONS[refused],
+            options=STREAM_OPTIONS[reader.refused],
         )
         task = asyncio.create_task(_read(api, path, body, reader, first_token_s, stall_s))
         seen = reader.changes
@@ -76,11 +76,10 @@ async def converse(
         if reader.error is None or reader.chunks:
             break
         if reader.endpoint == "chat" and lacks_chat_template(status, reader.error):
-            reader = ReplyReader(asked, time.monotonic(), endpoint="completions", note=NO_TEMPLATE)
+            reader = ReplyReader(asked, time.monotonic(), endpoint="completions", note=NO_TEMPLATE, refused=reader.refused)
             continue
-        if refused + 1 < len(STREAM_OPTIONS) and refuses_options(status, reader.error or ""):
-            refused += 1
-            reader = ReplyReader(asked, time.monotonic(), endpoint=reader.endpoint, note=reader.note)
+        if reader.refused + 1 < len(STREAM_OPTIONS) and refuses_options(status, reader.error or ""):
+            reader = ReplyReader(asked, time.monotonic(), endpoint=reader.endpoint, note=reader.note, refused=reader.refused + 1)
             continue
         break
     if reader.error is None and reader.finish is None and not reader.chunks:

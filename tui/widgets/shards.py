@@ -53,7 +53,7 @@ def shards(state: DeploymentState, loader: Loader, width: int, height: int, beat
 
 def _told_steps(state: DeploymentState, loader: Loader, took: list[float], width: int, ghost: bool) -> list[Content]:
     now = host_now(state)
-    parts: list[Part] = [label("seconds a shard")]
+    parts: list[Part] = [label("seconds a " + loader.unit.removesuffix("s"))]
     if now is not None and loader.last_at is not None and loader.done < loader.total:
         parts += [
             label(f"   in hand, {loader.done + 1:.0f}: "),

@@ -14,6 +14,8 @@ _BAR = re.compile(
     r"(?P<shape> Completed \||\|[^|\r\n]*\|)\s(?P<done>[\d.]+[kKMGTP]?)i?B?/(?P<total>[\d.]+[kKMGTP]?)i?B?"
     r"(?:\s?\[(?P<elapsed>\d+(?::\d\d){1,2})(?:<(?P<left>[\d:?]*)(?:,\s*(?P<rate>\?|[\d.]+)?\s*(?P<unit>[A-Za-z/]+)?)?)?)?"
 )
+MOST = 1e18
+"""Above any count of bytes."""
 _SCALE = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 
 
@@ -33,7 +35,7 @@ def looks_like_bar(text: str) -> bool:
 
 
 def parse_bar(text: str) -> Bar | None:
-    """The last bar of a line, None where there is none."""
+    """The last bar of a line, None where there is none, or none that tqdm would draw."""
     match = None
     for match in _BAR.finditer(text):  # noqa: B007
         pass
@@ -49,6 +51,8 @@ def parse_bar(text: str) -> Bar | None:
         done, total = _number(match["done"]), _number(match["total"])
     except ValueError:
         return None
+    if int(match["percent"]) > 100 or not 0 <= done <= total < MOST:
+        return None  # no bar of tqdm's: what else is in the log must not end the real one
     return Bar(match["name"].strip(), done, total, seconds, match["unit"] or "", match["shape"].startswith(" "))
 
 
