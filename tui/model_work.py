@@ -50,9 +50,8 @@ class ModelWork(App[str | None], inherit_bindings=False):
     """From the key until the benchmark has ended, or was not begun."""
 
     def model(self) -> str | None:
-        """The model to ask: the configured one, else the first that the server lists."""
-        served = self.session.state.api.models
-        return self.session.deployment.model or (served[0].id if served else None)
+        """The model to ask, as requests name it: the configured one, else the first that the server lists."""
+        return self.session.state.api.asked(self.session.deployment.model)
 
     def complain(self, what: str) -> None:
         """Say that something asked for could not be done, in the words of who refused."""

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tui.cli.context import Exit, Fail, accept_new_option, attached, config_option, keep, open_session, port_option, run
+from tui.core.counted import some_of
 from tui.core.smoke import Outcome, SmokeResult, SmokeRun
+from tui.core.text import clean
 from tui.settings import Settings
+from tui.wire.models import askable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -96,15 +99,16 @@ async def choose_model(api: "ApiClient", wanted: str | None) -> str:
 
     Raises Fail (usage) when the server has no such model, or none at all; ApiError when it does not answer.
     """
-    listed = (await api.get("/v1/models")).get("data")
-    served = [entry["id"] for entry in listed if isinstance(entry, dict) and isinstance(entry.get("id"), str)] if listed else []
+    entries, refused = askable((await api.get("/v1/models")).get("data"))
+    served = [str(entry["id"]) for entry in entries]
     if not served:
-        raise Fail(Exit.NEGATIVE, "the server lists no model at /v1/models")
+        raise Fail(Exit.NEGATIVE, refused or "the server lists no model at /v1/models")
     if wanted is None:
-        return str(served[0])
-    if wanted not in served:
-        raise Fail(Exit.USAGE, f"the server does not serve {wanted!r}; it serves {', '.join(served)}")
-    return wanted
+        return served[0]
+    for name in served:
+        if wanted in (name, clean(name)):  # it may have been copied from the screen
+            return name
+    raise Fail(Exit.USAGE, f"the server does not serve {wanted!r}; it serves {some_of(map(clean, served))}")
 
 
 def _no_answer(name: str, error: "ApiError") -> Fail:

@@ -251,11 +251,11 @@ async def _refused_token(session: "Session", seconds: float | None) -> _Refusal 
     from tui.host.api import ApiError
     from tui.services.first_token import one_token
 
-    listed = [model.id for model in session.state.api.models]
-    named = session.deployment.model
-    if named is not None and listed and named not in listed:
-        return _not_served(named, listed)
-    model = named or (listed[0] if listed else "")
+    api = session.state.api
+    listed = [model.id for model in api.models]
+    model = api.asked(session.deployment.model) or ""
+    if listed and not api.lists(model):
+        return _not_served(model, listed)
     try:
         async with asyncio.timeout(seconds):
             await one_token(session.api, model)

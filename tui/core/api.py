@@ -16,9 +16,17 @@ class Reach(StrEnum):
 
 
 class ServedModel(Struct, frozen=True):
+    """`id` is as it may be shown; `called` what requests must say, where the server's own name of it is not that."""
+
     id: str
     max_model_len: int | None = None
     root: str | None = None
+    called: str = ""
+
+    @property
+    def name(self) -> str:
+        """The server's own name of it, byte for byte: for requests, never for the screen."""
+        return self.called or self.id
 
 
 class ServerMetrics(Struct, frozen=True):
@@ -49,6 +57,18 @@ class ApiStatus(Struct, frozen=True):
     metrics: ServerMetrics | None = None
     error: str | None = None
     received_at: float | None = None
+
+    def asked(self, wanted: str | None = None) -> str | None:
+        """The name that requests say: of the wanted model, however it was copied from a screen, else of the first that is listed.
+
+        A wanted one that is not listed is asked for as it was written; None where none is wanted and none is listed.
+        """
+        if wanted is None:
+            return self.models[0].name if self.models else None
+        return next((model.name for model in self.models if wanted in (model.name, model.id)), wanted)
+
+    def lists(self, name: str) -> bool:
+        return any(model.name == name for model in self.models)
 
     @property
     def ready(self) -> bool:

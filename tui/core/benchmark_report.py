@@ -8,6 +8,7 @@ from typing import Any
 
 from tui.core.benchmark import Plan, Point, Result, Vantage
 from tui.core.counted import counted
+from tui.core.text import clean
 
 DEFINITIONS = "vllm-0.33"
 
@@ -109,6 +110,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     """The plan without what may be secret: header values are left out."""
     fields = asdict(plan)
     fields["headers"] = sorted(plan.headers)
+    fields["model"] = None if plan.model is None else clean(plan.model)
     fields["vantage"] = str(plan.vantage) if isinstance(plan.vantage, Vantage) else None
     return fields
 

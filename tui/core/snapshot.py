@@ -42,7 +42,7 @@ def snapshot(state: DeploymentState, now: float) -> dict[str, Any]:
             "ready": api.ready,
             "health": api.health,
             "version": api.version,
-            "models": [to_builtins(model) for model in api.models],
+            "models": [{"id": one.id, "max_model_len": one.max_model_len, "root": one.root} for one in api.models],
             "metrics": to_builtins(api.metrics) if api.metrics is not None else None,
             "error": api.error,
             "age_s": round(now - api.received_at, 1) if api.received_at is not None else None,

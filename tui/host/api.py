@@ -8,6 +8,7 @@ import json
 import sys
 import time
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import AbstractAsyncContextManager
 from importlib.util import find_spec
 from typing import Any
 
@@ -20,6 +21,7 @@ from tui.core.text import clean
 from tui.host.api_errors import ERROR_LIMIT, ApiError, Words
 from tui.host.metrics import MetricsReader, samples_of
 from tui.wire.headers import authorized, merged
+from tui.wire.models import askable
 from tui.wire.stream import DONE, EventDecoder
 
 __all__ = ["ApiClient", "ApiError"]
@@ -139,10 +141,10 @@ class ApiClient:
             return code, (), self._words.refusal(code, body).message
         try:
             listed = json.loads(body)["data"]
-            models = tuple(_model(entry) for entry in listed[:MODELS_LIMIT] if isinstance(entry, dict))
+            entries, refused = askable(listed[:MODELS_LIMIT])
         except (ValueError, KeyError, TypeError, RecursionError):
             return code, (), "/v1/models answers something that is no list of models: is this an OpenAI-like server?"
-        return code, models, None
+        return code, tuple(map(_model, entries)), refused or None
 
     async def _version(self) -> str | None:
         code, body = await self._get("/version")
@@ -177,7 +179,7 @@ class ApiClient:
     async def post(self, path: str, body: Mapping[str, Any], *, timeout: float = STREAM_STALL_S) -> dict[str, Any]:
         """The JSON object that a call answers with. `timeout` is the longest silence, in seconds. Raises ApiError."""
         with self._words:
-            async with self._client.stream("POST", self._url(path), json=dict(body), timeout=_patient(timeout)) as response:
+            async with self._post(path, body, timeout) as response:
                 data = await self._bounded(response, REPLY_LIMIT)
         return self._words.answer(response.status_code, data)
 
@@ -192,7 +194,7 @@ class ApiClient:
         decoder = EventDecoder()
         finished = False
         with self._words:
-            async with self._client.stream("POST", self._url(path), json=dict(body), timeout=_patient(timeout)) as response:
+            async with self._post(path, body, timeout) as response:
                 if response.status_code != 200:
                     raise self._words.refusal(response.status_code, await self._bounded(response, ERROR_LIMIT))
                 async for data in response.aiter_raw():
@@ -219,6 +221,10 @@ class ApiClient:
         """Without the name and password of the user: they are in a header already, unless another one goes before them."""
         return ("http://localhost" if socket_of(self.base_url) else self.shown) + path
 
+    def _post(self, path: str, body: Mapping[str, Any], silence_s: float) -> AbstractAsyncContextManager[httpx.Response]:
+        headers = {"Content-Type": "application/json"}
+        return self._client.stream("POST", self._url(path), content=_json(body), headers=headers, timeout=_patient(silence_s))
+
     async def _get(self, path: str, *, timeout: float = POLL_TIMEOUT_S, limit: int = POLL_LIMIT) -> tuple[int, bytes]:
         with self._words:
             async with self._client.stream("GET", self._url(path), timeout=timeout) as response:
@@ -241,11 +247,19 @@ def _patient(silence_s: float) -> httpx.Timeout:
     return httpx.Timeout(silence_s, connect=10.0)
 
 
+def _json(body: Mapping[str, Any]) -> bytes:
+    """In ASCII: half a surrogate pair, as a model's name may hold one, can't be written otherwise."""
+    return json.dumps(dict(body), separators=(",", ":")).encode("ascii")
+
+
 def _model(entry: Mapping[str, Any]) -> ServedModel:
     length = entry.get("max_model_len")
     root = entry.get("root")
+    name = entry["id"]
+    shown = clean(name)[:400]
     return ServedModel(
-        id=clean(str(entry.get("id", "")))[:400],
+        id=shown,
+        called="" if shown == name else name,
         max_model_len=length if isinstance(length, int) else None,
         root=clean(root)[:400] if isinstance(root, str) else None,
     )

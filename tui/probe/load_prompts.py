@@ -12,6 +12,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from tui.probe.load_ask import Caller
 from tui.probe.load_corpus import REQUEST, SENTENCES, WORDS
+from tui.wire.models import askable
 from tui.wire.stream import error_of
 
 PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
@@ -141,13 +142,12 @@ def settle_model(caller: Caller, plan: Dict[str, Any]) -> None:
     if plan.get("model"):
         return
     status, reply = caller.ask_json("GET", "/v1/models")
-    data = reply.get("data") if isinstance(reply, dict) else None
-    entries = [entry for entry in data if isinstance(entry, dict)] if isinstance(data, list) else []
-    names = [entry["id"] for entry in entries if isinstance(entry.get("id"), str)]
+    entries, refused = askable(reply.get("data") if isinstance(reply, dict) else None)
+    names = [entry["id"] for entry in entries]
     if status != 200:
         raise Refused("http_%d" % status, "GET /v1/models answers %d: is the server ready? Else name a model with --model" % status)
     if not names:
-        raise Refused("http_%d" % status, "GET /v1/models lists no model: name one with --model")
+        raise Refused("http_%d" % status, "%s: name one with --model" % (refused or "GET /v1/models lists no model"))
     roots = {str(entry.get("root")) for entry in entries}
     if len(names) > 1 and len(roots) > 1:
         raise Refused("model", "the server has several models, name one with --model: " + ", ".join(names))

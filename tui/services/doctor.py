@@ -270,12 +270,12 @@ async def _api(session: Session, server: Server | None, token: bool) -> AsyncIte
         fix = "set api_key_env or VLLM_API_KEY" if status.error and "401" in status.error else "see the log of the server"
         yield Check("model", Grade.FAIL, status.error or "none is listed", fix)
         return
-    wanted = session.deployment.model or status.models[0].id
-    if wanted not in {one.id for one in status.models}:
+    wanted = status.asked(session.deployment.model) or ""
+    if not status.lists(wanted):
         listed = some_of(one.id for one in status.models)
         yield Check("model", Grade.FAIL, f"{wanted!r} is not served; listed: {listed}", f"set model = {status.models[0].id!r}")
         return
-    yield Check("model", Grade.OK, wanted)
+    yield Check("model", Grade.OK, clean(wanted))
     if token:
         yield await _token(api, wanted)
 

@@ -3,6 +3,7 @@
 import re
 from typing import TYPE_CHECKING
 
+from tui.core.text import clean
 from tui.host.api import ApiError
 
 if TYPE_CHECKING:
@@ -37,7 +38,9 @@ async def one_token(api: "ApiClient", model: str) -> bool:
         except ApiError as error:
             if error.status not in _NOT_THIS_WAY:
                 raise
-            if error.status in (400, 404) and (_NOT_SERVED.search(error.message) or (model and f"`{model}`" in error.message)):
+            if error.status in (400, 404) and (
+                _NOT_SERVED.search(error.message) or (model and f"`{clean(model)}`" in error.message)
+            ):
                 raise ApiError(error.status, error.message, "not_served") from None
             refused.append(error)
         else:
