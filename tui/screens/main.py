@@ -113,6 +113,7 @@ class MainScreen(WorkScreen):
         self._marks: tuple[int, ...] = ()
         self._arranged: object = None
         self._noted: dict[str, Content | None] = {}
+        self._titled: dict[str, Content] = {}
         self._arrange()
         self.moment = Moment(time.time(), time.monotonic())
         self.call_after_refresh(self._furnish)
@@ -281,7 +282,16 @@ class MainScreen(WorkScreen):
         self._note("#stage", note)
         self._note("#phases", total_words(self.shown))
         self._note("#smoke", sum_line(self.smoke, self.smoking))
-        self._note("#log", self.log_pane.note())
+        self._tell_of_log()
+
+    def _tell_of_log(self) -> None:
+        """What is to be said of the log stands in its lower border, or after its title where there is none."""
+        note = self.log_pane.note() if self.furnished else Content("")
+        self._note("#log", None if self.narrow else note)
+        title = self._tab_title("log")
+        if self.narrow and note.plain:
+            title = line(title, "  ", note)
+        self._title("#log", title, self.narrow)
 
     def _retitle(self) -> None:
         narrow = self.narrow or self.tab == "log"
@@ -299,7 +309,7 @@ class MainScreen(WorkScreen):
         for pane, title in (("#deployment", "Deployment"), ("#past", "Earlier loads")):
             self._title(pane, line(label(title)), self.narrow)
         self._title("#gpus", self._tab_title("gpus"), False)
-        self._title("#log", self._tab_title("log"), self.narrow)
+        self._tell_of_log()
 
     def _tab_title(self, tab: str) -> Content:
         """Key, name and news of a tab; clicking opens it."""
@@ -310,8 +320,15 @@ class MainScreen(WorkScreen):
         return text.stylize(Style.from_meta({"@click": f"screen.show('{tab}')"}))
 
     def _title(self, pane: str, title: Content, ruled: bool) -> None:
+        title = line(" ", title, " ") if ruled else title
+        if self.app.has_class("-ascii"):
+            title = plain(title)
+        before = self._titled.get(pane)
+        if before is not None and before.is_same(title):
+            return
         for one in self.query(pane):
-            one.border_title = line(" ", title, " ") if ruled else title
+            self._titled[pane] = title
+            one.border_title = title
 
     def _note(self, pane: str, note: Content | None) -> None:
         """Write into a pane's lower border, when it is something new."""

@@ -67,10 +67,13 @@ class LogPane(Vertical):
         self._held_at = self.state.log.seen
         if follow:
             self.show()
-            self.query_one(LogView).scroll_end(animate=False, immediate=True, x_axis=False)
+            self.query_one(LogView).release()
+        else:
+            self.query_one(LogView).hold()
 
     def watch_sought(self) -> None:
         self._kept, self._seen, self._held, self._polls = (), 0, 0, 0
+        self._held_at = self.state.log.seen  # all that came is looked through
         self.show(force=True)
 
     def set_brief(self, brief: bool) -> None:
@@ -89,7 +92,7 @@ class LogPane(Vertical):
         if self.follow or force:
             load = self.state.load
             cause = load.failure.line if load and load.failure else None
-            view.show_lines(self._lines(), follow=self.follow, cause=cause)
+            view.show_lines(self._lines(), order=tail.lines if force else (), cause=cause)
 
     def _lines(self) -> tuple[LogLine, ...]:
         """What of the tail is shown: not the bare prefixes that progress bars leave behind, and only what holds the text sought."""
@@ -109,17 +112,21 @@ class LogPane(Vertical):
             self._kept = (self._kept + found)[-LOG_LINES:]
         return self._kept
 
-    def _scrolled(self) -> None:
+    def _scrolled(self, before: float, after: float) -> None:
         view = self.query_one(LogView)
+        if view.settling:
+            return
         if self.follow and not view.at_end and view.has_focus:
             self.follow = False
-        elif not self.follow and view.at_end and view.max_scroll_y and self.state.log.seen == self._held_at:
+        elif not self.follow and after > before and view.at_end and view.max_scroll_y and self.state.log.seen == self._held_at:
             self.follow = True
 
     def note(self) -> Content:
         """What the pane's border says: paused, filtered, skipped, a problem."""
         tail = self.state.log
         parts: list[Content] = []
+        if not self.follow:
+            parts.append(line(("paused", BW), label(f", {tail.seen - self._held_at:,} new")))
         if tail.problem and tail.lines:
             parts.append(line(("▲ ", W), tail.problem))
         elif tail.note and tail.lines:
@@ -130,8 +137,6 @@ class LogPane(Vertical):
             parts.append(line(label(f"{counted(self._polls, 'health check')} not shown")))
         if self.sought:
             parts.append(line(label("only "), (self.sought, B)))
-        if not self.follow:
-            parts.append(line(("paused", BW), label(f", {tail.seen - self._held_at:,} new")))
         return Content("  ·  ").stylize(QUIET).join(parts) if parts else Content("")
 
     def start_finding(self) -> None:
@@ -157,6 +162,12 @@ class LogPane(Vertical):
         self.stop_finding(keep=False)
         self.follow = False
         return self.query_one(LogView).jump_to(load.failure.line)
+
+    def on_log_view_end_wanted(self, event: LogView.EndWanted) -> None:
+        event.stop()
+        if self.follow:
+            self.query_one(LogView).release()
+        self.follow = True
 
     def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()

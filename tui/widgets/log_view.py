@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from rich.segment import Segment
 from rich.style import Style
 from textual.geometry import Size
+from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
@@ -71,6 +72,10 @@ class LogView(ScrollView, can_focus=True):
         & > .log--cause { color: $error; text-style: bold; }
     }
     """
+
+    class EndWanted(Message):
+        """The reader asks for the newest line."""
+
     COMPONENT_CLASSES = {"log--quiet", "log--error", "log--warning", "log--figure", "log--cause"}  # noqa: RUF012
 
     def __init__(self, *, id: str | None = None) -> None:
@@ -78,7 +83,11 @@ class LogView(ScrollView, can_focus=True):
         self._lines: Sequence[LogLine] = ()
         self._cause: int | None = None
         self._longest = 0
-        self._follow = True
+        self._top: LogLine | None = None
+        """Where the reader is: it stays the topmost line, whatever the size and whichever lines are shown. None follows the end."""
+        self._held = False
+        self._placing = False
+        self._settled = Size(0, 0)
         self._goal: int | None = None
         self._inks: dict[str, Style] = {}
         self.brief = False
@@ -88,8 +97,26 @@ class LogView(ScrollView, can_focus=True):
         """Whether the newest line is in view."""
         return self.scroll_offset.y >= self.max_scroll_y - 1
 
-    def show_lines(self, lines: Sequence[LogLine], *, follow: bool, cause: int | None = None) -> None:
-        """Show these lines; `cause` is the number of the line that says why a start failed."""
+    @property
+    def settling(self) -> bool:
+        """Whether it scrolls because its size or its lines change, not because the reader moves."""
+        return self._placing or self.size != self._settled
+
+    def hold(self) -> None:
+        """From now on the line that is at the top stays there."""
+        self._held = True
+        self._note_top()
+
+    def release(self) -> None:
+        """Follow the newest line again."""
+        self._held, self._top, self._goal = False, None, None
+        self.scroll_end(animate=False, immediate=True, x_axis=False)
+
+    def show_lines(self, lines: Sequence[LogLine], *, order: Sequence[LogLine] = (), cause: int | None = None) -> None:
+        """Show these lines; `cause` is the number of the line that says why a start failed.
+
+        `order`: all lines there are, by which the place of a reader is found whose own line is not among these.
+        """
         if lines is self._lines and cause == self._cause:
             return
         known = self._lines
@@ -101,30 +128,68 @@ class LogView(ScrollView, can_focus=True):
             if fresh is lines
             else max(self._longest, *(len(one.text) for one in fresh), 0),
         )
-        self._lines, self._cause, self._follow = lines, cause, follow
+        self._lines, self._cause = lines, cause
         # assigning it would lay out the whole screen, with every batch of lines; only the scroll bar has to know
         self.set_reactive(LogView.virtual_size, Size(self._longest, len(lines)))
         self.vertical_scrollbar.window_virtual_size = len(lines)
-        if follow:
+        if self._held:
+            self._place(order)
+        else:
             self.scroll_end(animate=False, immediate=True, x_axis=False)
         self.refresh()
 
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        if self._held and not self.settling:
+            self._note_top()
+
+    def _note_top(self) -> None:
+        top = self.scroll_offset.y
+        self._top = self._lines[top] if 0 <= top < len(self._lines) else None
+
+    def _place(self, order: Sequence[LogLine] = ()) -> None:
+        """Bring the reader's line to the top, or the next one that is shown."""
+        shown = {id(one): index for index, one in enumerate(self._lines)}
+        at = next((index for index, one in enumerate(order) if one is self._top), 0)
+        later = [self._top, *order[at:]] if self._top is not None else []
+        index = next((shown[id(one)] for one in later if id(one) in shown), len(self._lines) if self._top is not None else 0)
+        self._scroll_to_line(index)
+
+    def _scroll_to_line(self, index: int) -> None:
+        self._placing = True
+        try:
+            self.scroll_to(y=index, animate=False, immediate=True)
+        finally:
+            self._placing = False
+
     def on_resize(self) -> None:
+        self._settled = self.size
         if self._goal is not None:
             self.call_after_refresh(self.jump_to, self._goal)
-        elif self._follow:
-            self.call_after_refresh(self.scroll_end, animate=False, x_axis=False)
+        elif self._held:
+            self._place()
+        else:
+            self.call_after_refresh(self._scroll_to_newest)
+
+    def _scroll_to_newest(self) -> None:
+        if not self._held:  # the reader may have moved meanwhile
+            self.scroll_end(animate=False, x_axis=False)
+
+    def action_scroll_end(self) -> None:
+        self.post_message(self.EndWanted())
 
     def jump_to(self, number: int) -> bool:
-        """Bring the line with that number into the middle; False where it is not among the lines kept.
+        """Hold the line with that number in the middle; False where it is not among the lines kept.
 
         Before there is a size to know the middle of, it waits for one.
         """
         for index, one in enumerate(self._lines):
             if one.number == number:
-                self._follow = False
+                self._held = True
                 self._goal = None if self.size.height else number
-                self.scroll_to(y=max(0, index - self.size.height // 2), animate=False, immediate=True)
+                top = max(0, index - self.size.height // 2)
+                self._top = self._lines[top]
+                self._scroll_to_line(top)
                 return True
         return False
 
