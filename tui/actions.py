@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 from textual.binding import Binding
+from textual.keys import KEY_NAME_REPLACEMENTS, Keys, key_to_character
 
 TABS = ("load", "chat", "bench", "gpus", "log", "runs")
 EVERYWHERE = frozenset(TABS)
@@ -47,7 +48,7 @@ def _tab(number: int, name: str, title: str, tells: str) -> Action:
 
 ACTIONS: tuple[Action, ...] = (
     _tab(1, "load", "Load", "How the start goes: time left, shards, phases, verdict"),
-    _tab(2, "chat", "Chat", "Talk to the model"),
+    _tab(2, "chat", "Chat", "Talk to the model; once there, enter types"),
     _tab(3, "bench", "Bench", "Benchmarks: single stream and concurrency sweep"),
     _tab(4, "gpus", "GPUs", "All GPUs with all their figures; enter shows one alone"),
     _tab(5, "log", "Log", "The server's log over the whole screen"),
@@ -80,7 +81,7 @@ ACTIONS: tuple[Action, ...] = (
         "escape",
         "esc",
         "leave",
-        "Stop what runs; leave the prompt or the filter",
+        "Leave the prompt or the filter; stop the reply or the smoke run",
         "Chat",
         frozenset({"chat"}),
         palette=False,
@@ -310,19 +311,51 @@ def markdown_table() -> str:
     return "\n".join(lines)
 
 
+MODIFIERS = frozenset({"ctrl", "shift", "alt", "super", "hyper", "meta"})
+NAMED_KEYS = frozenset(key.value for key in Keys if not key.value.startswith("<")) | frozenset(KEY_NAME_REPLACEMENTS.values())
+
+
+def is_key(name: str) -> bool:
+    """Whether a terminal can send a key that Textual calls so: `q`, `?`, `question_mark`, `f5`, `ctrl+t`."""
+    *modifiers, base = name.split("+") if name != "+" else [name]
+    if not MODIFIERS.issuperset(modifiers):
+        return False
+    character = base if len(base) == 1 else key_to_character(base)
+    return name in NAMED_KEYS or base in NAMED_KEYS or (character is not None and character.isprintable())
+
+
+def key_name(key: str) -> str:
+    """The one name of a key that may be written as its character: `?` is `question_mark`."""
+    return next(iter(Binding.make_bindings([(key, "", "")]))).key if len(key) == 1 and key != "," else key
+
+
 def key_problems(keys: Mapping[str, str]) -> list[str]:
-    """What is wrong with the configuration's [keys], one `key: reason` each: no such action, or one key for two of them."""
+    """What is wrong with the configuration's [keys], one `key: reason` each: no such action or key, one key for two."""
     known = {action.id: action for action in ACTIONS if action.bound}
     problems = []
-    for name in keys:
+    for name, key in keys.items():
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
             problems.append(f"keys.{name}: there is no such action" + (f"; did you mean {near[0]!r}?" if near else ""))
+        elif not key.strip():
+            problems.append(f"keys.{name}: must name a key, such as {known[name].keys.partition(',')[0]!r}")
+        else:
+            unknown = [one.strip() for one in key.split(",") if not is_key(one.strip())]
+            problems += [f"keys.{name}: there is no key {one!r}{_like(one)}" for one in unknown if one]
+            if "" in unknown:
+                problems.append(f"keys.{name}: a comma stands between two keys; that key itself is called 'comma'")
     taken: dict[str, str] = {}
     for name, action in known.items():
         for key in keys.get(name, action.keys).split(","):
-            other = taken.setdefault(key.strip(), name)
+            if not key.strip():
+                continue
+            other = taken.setdefault(key_name(key.strip()), name)
             if other != name and keys.keys() & {name, other}:
                 where = name if name in keys else other
                 problems.append(f"keys.{where}: {key.strip()!r} is the key of {other!r} and of {name!r}")
     return problems
+
+
+def _like(key: str) -> str:
+    near = difflib.get_close_matches(key, NAMED_KEYS, 1)
+    return f"; did you mean {near[0]!r}?" if near else ": write it as in q, f5, ctrl+t, enter, question_mark"

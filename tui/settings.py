@@ -13,6 +13,7 @@ import platformdirs
 import tomli
 
 from tui.core.address import shown_url, socket_of
+from tui.host.target import require_target
 
 LOG_SOURCES = ("auto", "none", "file:", "journal:", "docker:", "compose:", "kubectl:", "tmux:", "command:")
 LARGEST = 4 * 2**20
@@ -301,6 +302,11 @@ def _deployment_problems(key: str, deployment: Deployment) -> Iterator[tuple[str
         at = f"{key}.engines[{number}]"
         if not engine.host.strip():
             yield f"{at}.host", 'must name a host ("local", "user@host", an alias, "exec:COMMAND")'
+        else:
+            try:
+                require_target(engine.host)
+            except ValueError as error:
+                yield f"{at}.host", str(error)
         if engine.log not in ("auto", "none") and not any(
             source.endswith(":") and engine.log.startswith(source) and len(engine.log) > len(source) for source in LOG_SOURCES
         ):

@@ -1,13 +1,14 @@
 """The configuration: the example is true, and every mistake is listed at once."""
 
 import dataclasses
+import json
 from pathlib import Path
 
 import msgspec
 import pytest
 import tomli
 
-from tui.actions import key_problems
+from tui.actions import ACTIONS, is_key, key_problems
 from tui.settings import Deployment, Engine, Expect, Settings, SettingsError, load_settings, parse_settings, redacted
 
 EXAMPLE = Path(__file__).parents[2] / "config.toml.example"
@@ -100,10 +101,63 @@ def test_settings_are_frozen() -> None:
         ({"bench-sweep": "f10"}, []),
         ({"bench-sweeep": "f10"}, ["keys.bench-sweeep: there is no such action; did you mean 'bench-sweep'?"]),
         ({"help": "q"}, ["keys.help: 'q' is the key of 'help' and of 'quit'"]),
+        ({"show-load": "q"}, ["keys.show-load: 'q' is the key of 'show-load' and of 'quit'"]),
+        ({"show-load": "?"}, ["keys.show-load: 'question_mark' is the key of 'show-load' and of 'help'"]),
+        ({"help": "?"}, []),
+        ({"smoke": "f5, ctrl+r", "zoom": "+", "find": "slash,comma", "help": "shift+tab"}, []),
+        ({"quit": ""}, ["keys.quit: must name a key, such as 'q'"]),
+        ({"help": " "}, ["keys.help: must name a key, such as 'question_mark'"]),
+        ({"help": "notakey"}, ["keys.help: there is no key 'notakey': write it as in q, f5, ctrl+t, enter, question_mark"]),
+        ({"help": "escap"}, ["keys.help: there is no key 'escap'; did you mean 'escape'?"]),
+        ({"help": "ctlr+h"}, ["keys.help: there is no key 'ctlr+h'; did you mean 'ctrl+h'?"]),
+        ({"smoke": "f5,"}, ["keys.smoke: a comma stands between two keys; that key itself is called 'comma'"]),
+        (
+            {"quit": "", "help": "f99", "zoom": "1"},
+            [
+                "keys.quit: must name a key, such as 'q'",
+                "keys.help: there is no key 'f99'; did you mean 'f9'?",
+                "keys.zoom: '1' is the key of 'show-load' and of 'zoom'",
+            ],
+        ),
     ],
 )
 def test_keys_name_actions_and_are_used_once(keys: dict[str, str], problems: list[str]) -> None:
     assert key_problems(keys) == problems
+
+
+def test_every_key_of_the_table_is_one() -> None:
+    assert all(is_key(key) for action in ACTIONS for key in action.keys.split(","))
+
+
+@pytest.mark.parametrize(
+    ("host", "problem"),
+    [
+        ("local", ""),
+        ("me@gpu-box:2222", ""),
+        ("[2001:db8::1]:22", ""),
+        ("exec:docker exec -i vllm", ""),
+        ("-oProxyCommand=touch /tmp/pwn", "is no host"),
+        ("me@-oProxyCommand=x", "is no host"),
+        ("-x@box", "no valid user name"),
+        ("two words", "is no host"),
+        ("box:notaport", "the port must be a number"),
+        ("box\nother", "is no host"),
+        ("@box", "no user before the @"),
+        ("exec:", "needs a command"),
+        ("exec:docker 'exec", "can't be split"),
+        (" ", "must name a host"),
+    ],
+)
+def test_a_host_that_is_none_is_a_problem(host: str, problem: str) -> None:
+    text = f"[deployments.a]\n[[deployments.a.engines]]\nhost = {json.dumps(host)}\n"
+    if not problem:
+        parse_settings(text, Path("c.toml"))
+        return
+    with pytest.raises(SettingsError) as caught:
+        parse_settings(text, Path("c.toml"))
+    (said,) = caught.value.problems
+    assert said.startswith("c.toml: deployments.a.engines[0].host: ")
+    assert problem in said
 
 
 def test_the_file_of_authorities_lies_at_home_and_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

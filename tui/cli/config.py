@@ -39,8 +39,10 @@ def check(named: Path | None, file: Path | None) -> None:
         raise Fail(Exit.USAGE, "\n".join([f"the configuration has {counted(len(problems), 'problem')}:", *problems]))
     if not path.exists():
         click.echo(f"{path}: not there; the defaults are in use")
+    elif not settings.deployments:
+        click.echo(f"{path}: ok, but no deployment is configured: `readyroom init HOST` writes what serves on a host into it")
     else:
-        click.echo(f"{path}: ok, {counted(len(settings.deployments), 'deployment')}: {', '.join(settings.deployments) or 'none'}")
+        click.echo(f"{path}: ok, {counted(len(settings.deployments), 'deployment')}: {', '.join(settings.deployments)}")
 
 
 @config.command()

@@ -1,11 +1,7 @@
 """TARGET -> Host."""
 
-import shlex
-
 from tui.host.base import Asker, Host
-from tui.host.target import parse_ssh
-
-EXEC = "exec:"
+from tui.host.target import EXEC, LOCAL, parse_exec, parse_ssh
 
 
 class AcceptNobody:
@@ -27,20 +23,14 @@ def open_host(target: str, *, name: str = "", asker: Asker | None = None, accept
     text = target.strip()
     if not text:
         raise ValueError("the target is empty: write user@host, an alias of ~/.ssh/config, local or exec:COMMAND")
-    if text == "local":
+    if text == LOCAL:
         from tui.host.local import LocalHost
 
         return LocalHost(name or "local")
     if text.startswith(EXEC):
         from tui.host.exec import ExecHost
 
-        try:
-            words = shlex.split(text.removeprefix(EXEC))
-        except ValueError as error:
-            raise ValueError(f"{text!r}: the command can't be split into words: {error}") from error
-        if not words:
-            raise ValueError("exec: needs a command, for example exec:docker exec -i NAME")
-        return ExecHost(words, name=name or text)
+        return ExecHost(parse_exec(text), name=name or text)
     parsed = parse_ssh(text)
     from tui.host.ssh import SshHost  # asyncssh and cryptography: not before they are needed
 

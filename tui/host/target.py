@@ -1,8 +1,11 @@
 """TARGET: how a user names a host on the command line and in the configuration."""
 
 import re
+import shlex
 from dataclasses import dataclass
 
+LOCAL = "local"
+EXEC = "exec:"
 _HOST = re.compile(r"[A-Za-z0-9_.:%*+~-]+")
 
 
@@ -43,6 +46,26 @@ def parse_ssh(text: str) -> SshTarget:
     if not host or host.startswith("-") or not _HOST.fullmatch(host):
         raise ValueError(f"{text!r} is no host: write user@host, user@host:port, an alias of ~/.ssh/config, local or exec:COMMAND")
     return SshTarget(host, user or None, port)
+
+
+def parse_exec(text: str) -> list[str]:
+    """The words of `exec:COMMAND`. Raises ValueError saying what is wrong."""
+    try:
+        words = shlex.split(text.removeprefix(EXEC))
+    except ValueError as error:
+        raise ValueError(f"{text!r}: the command can't be split into words: {error}") from error
+    if not words:
+        raise ValueError("exec: needs a command, for example exec:docker exec -i NAME")
+    return words
+
+
+def require_target(text: str) -> None:
+    """Raises ValueError saying what is wrong with what is no target of any kind."""
+    target = text.strip()
+    if target.startswith(EXEC):
+        parse_exec(target)
+    elif target != LOCAL:
+        parse_ssh(target)
 
 
 def _port(digits: str, text: str) -> int:
