@@ -14,6 +14,7 @@ import tomli
 
 from tui.core.address import shown_url, socket_of
 from tui.host.target import require_target
+from tui.wire.headers import unsendable
 
 LOG_SOURCES = ("auto", "none", "file:", "journal:", "docker:", "compose:", "kubectl:", "tmux:", "command:")
 LARGEST = 4 * 2**20
@@ -286,6 +287,12 @@ def _deployment_problems(key: str, deployment: Deployment) -> Iterator[tuple[str
             yield f"{key}.api", f'must name the socket by its whole path, such as "unix:/run/vllm.sock", not {deployment.api!r}'
     elif url.scheme not in ("http", "https") or not url.hostname:
         yield f"{key}.api", f'must be a URL such as "http://127.0.0.1:8000", not {shown_url(deployment.api)!r}'
+    elif url.query or url.fragment:
+        why = "a query goes with no request: give a key by api_key_env or headers"
+        yield f"{key}.api", f"must be a URL that ends with its path, not {shown_url(deployment.api)!r} and more: {why}"
+    for header, value in deployment.headers.items():
+        if (wrong := unsendable(header, value)) is not None:
+            yield f"{key}.headers.{header}", wrong
     if deployment.api_key_env is not None and not re.fullmatch(r"[A-Za-z_]\w*", deployment.api_key_env):
         yield f"{key}.api_key_env", "must be the name of an environment variable, not the key itself"
     if deployment.api_key_env and deployment.api_key_command:

@@ -107,7 +107,13 @@ BAD = [
     (("--base-url", "http://x", "--concurrency", "0"), "whole numbers above 0"),
     (("--base-url", "http://x", "--requests", "3", "--duration", "3s"), "exclude each other"),
     (("--base-url", "http://x", "--extra-body", "[1]"), "JSON object"),
+    (("--base-url", "http://x", "--extra-body", '{"temperature": NaN}'), "NaN and infinity are no JSON"),
+    (("--base-url", "http://x", "--extra-body", '{"a": [1e999]}'), "NaN and infinity are no JSON"),
+    (("--base-url", "http://x", "--extra-body", '{"a": ' + "[" * 20000 + "]" * 20000 + "}"), "nested more than 64 levels"),
     (("--base-url", "http://x", "--header", "nothing"), "NAME=VALUE"),
+    (("--base-url", "http://x", "--header", "A=b\nEvil: yes"), "line break"),
+    (("--base-url", "http://x", "--header", "A B=c"), "no name of a header"),
+    (("--base-url", "http://x/v1?api_key=hush", "--yes"), "has a query"),
     (("--base-url", "http://x", "--goodput", "speed:3"), "ttft:MS"),
     (("--base-url", "http://x", "--token-ids", "--endpoint", "chat"), "completions"),
     (("--base-url", "http://x", "--duration", "soon"), "length of time"),
@@ -120,6 +126,25 @@ def test_wrong_usage_is_exit_code_2(tmp_path: Path, arguments: tuple[str, ...], 
     done = bench(tmp_path, *arguments)
     assert done.returncode == 2
     assert words in done.stderr
+    assert "hush" not in done.stderr
+
+
+def test_prompts_that_are_nested_without_end_are_exit_code_2(tmp_path: Path) -> None:
+    (tmp_path / "deep.jsonl").write_text("[" * 20000 + "]" * 20000)
+    done = bench(tmp_path, "--base-url", "http://x", "--prompts", str(tmp_path / "deep.jsonl"))
+    assert done.returncode == 2
+    assert "deep.jsonl: line 1 begins an array" in done.stderr
+
+
+def test_one_socket_is_one_deployment_however_it_is_written(tmp_path: Path) -> None:
+    path = str(tmp_path / "s")
+    with scripted(good, unix=path):
+        for url in (f"unix:{path}", f"unix://{path}"):
+            assert bench(tmp_path, "--base-url", url, *SHORT).returncode == 0
+    runs = subprocess.run(
+        [*COMMAND[:-1], "runs", "--json"], env=environment(tmp_path), capture_output=True, text=True, timeout=60, check=True
+    )
+    assert [run["deployment"] for run in json.loads(runs.stdout)["runs"]] == [path, path]
 
 
 def authorized(exchange: Exchange, seen: list[str]) -> None:

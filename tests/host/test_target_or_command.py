@@ -63,10 +63,10 @@ def test_config_takes_another_file(tmp_path: Path, file: Path) -> None:
     for words in (["check", str(file)], ["check", "--config", str(file)]):
         assert "1 deployment: bench2" in command(tmp_path, "config", *words)[1]
     assert command(tmp_path, "config", "check", str(file), "--config", str(file))[0] == 2
-    file.write_text('[keys]\nquit = ""\nshow-load = "q"\n[[deployments.a.engines]]\nhost = "-oProxyCommand=touch /tmp/pwn"\n')
+    file.write_text('[keys]\nhelp = "notakey"\nshow-load = "q"\n[[deployments.a.engines]]\nhost = "-oProxyCommand=touch /tmp/pwn"\n')
     code, _, said = command(tmp_path, "config", "check", str(file))
     assert code == 2
-    for problem in ("3 problems", f"{file}: keys.quit: ", f"{file}: keys.show-load: ", f"{file}: deployments.a.engines[0].host: "):
+    for problem in ("3 problems", f"{file}: keys.help: ", f"{file}: keys.show-load: ", f"{file}: deployments.a.engines[0].host: "):
         assert problem in said
     file.write_text("")
     code, said, _ = command(tmp_path, "config", "check", str(file))

@@ -203,6 +203,18 @@ def test_prompt_files(text: str, expected: list[dict[str, object]]) -> None:
         ('{"prompt": "a"}\n{"other": 1}', "chat", "line 2 has no prompt"),
         ('{"messages": [{"role": "user", "content": "x"}]}', "completions", "line 1 has messages"),
         ("[1", "chat", "neither"),
+        ("[" * 20000 + "]" * 20000, "chat", "line 1 begins an array: it is nested more than 64 levels deep"),
+        ('{"prompt": "a"}\n{"x": ' + "[" * 20000 + "]" * 20000 + "}", "chat", "line 2: it is nested more than 64"),
+        ('\n{"prompt": "a", "x": ' + "[" * 70 + "]" * 70 + "}", "chat", "line 2: it is nested more than 64"),
+        ('[{"prompt": "a", "x": ' + "[" * 70 + "]" * 70 + "}]", "chat", "entry 1: it is nested more than 64"),
+        ('{"prompt": "a"}\n{"prompt": "b", "output_tokens": -5}', "chat", "line 2: output_tokens must be .* not -5"),
+        ('{"prompt": "b", "output_tokens": 0}', "chat", "line 1: output_tokens must be .* not 0"),
+        ('{"prompt": "b", "max_tokens": 1e99}', "chat", r"line 1: max_tokens must be .* not 1e\+99"),
+        ('{"prompt": "b", "output_len": "many"}', "chat", 'line 1: output_len must be .* not "many"'),
+        ('{"prompt": "b", "output_len": true}', "chat", "line 1: output_len must be .* not true"),
+        ('{"prompt": "a"}\n{"prompt": "b", "output_tokens": NaN}', "chat", "line 2: NaN and infinity are no JSON"),
+        ('{"prompt": "a"}\n{"messages": [{"role": "user", "content": 1e999}]}', "chat", "line 2: NaN and infinity"),
+        ('[{"prompt": "a"}, {"prompt": "b", "t": -Infinity}]', "chat", "entry 2: NaN and infinity"),
     ],
 )
 def test_bad_prompt_files(text: str, endpoint: str, words: str) -> None:

@@ -10,7 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tui.wire.metrics import COMPLETED, FAILED, INCOMPLETE, Record, detail, percentile, quantile_interval, spread, summary
+from tui.wire.metrics import (
+    COMPLETED,
+    FAILED,
+    INCOMPLETE,
+    Record,
+    _warnings,
+    detail,
+    percentile,
+    quantile_interval,
+    spread,
+    summary,
+)
 
 DATA = Path(__file__).parent.parent / "data" / "bench"
 
@@ -119,3 +130,15 @@ def test_the_same_arrays_give_the_figures_that_vllm_saved(name: str) -> None:
     for key in ("ttfts", "latencies"):
         assert arrays[key] == pytest.approx(saved[key], abs=1e-6)
     assert arrays["output_lens"] == saved["output_lens"]
+
+
+@pytest.mark.parametrize(
+    ("early", "without", "words"),
+    [
+        (0, 0, []),
+        (1, 0, ["1 reply ended before the asked length"]),
+        (2, 1, ["2 replies ended before the asked length", "1 reply came without usage: chunks were counted as tokens"]),
+    ],
+)
+def test_what_is_warned_of_is_counted_in_words(early: int, without: int, words: list[str]) -> None:
+    assert _warnings({"stopped_early": early, "without_usage": without}, (), None, 1.0) == words

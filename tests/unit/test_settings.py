@@ -58,6 +58,20 @@ def test_the_example_shows_every_key_with_its_default() -> None:
                 'deployments.a.engines[0].gpus: must be "all", indices such as "0-3,6" or UUIDs, not \'some\'',
             ],
         ),
+        (
+            "[deployments.a]\napi = 'http://box:8000/v1?api_key=geheim'",
+            [
+                "deployments.a.api: must be a URL that ends with its path, not 'http://box:8000/v1' and more: a query goes with no"
+                " request: give a key by api_key_env or headers"
+            ],
+        ),
+        (
+            '[deployments.a.headers]\nX-A = "geheim\\nEvil: yes"\n"X B" = "c"',
+            [
+                "deployments.a.headers.X-A: its value has a line break or a NUL, which no header may have",
+                "deployments.a.headers.X B: that is no name of a header",
+            ],
+        ),
         ("[deployments.a.expect]\ngpus = 0", ["deployments.a.expect.gpus: must be above 0"]),
         ("x = [", ["not valid TOML: Invalid value (at end of document)"]),
     ],

@@ -1,15 +1,16 @@
 """The flags of `readyroom bench`: what they take, and the plan that they ask for together."""
 
-import json
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
+from tui.core import plain_json
 from tui.core.benchmark import Plan, Vantage
 from tui.core.benchmark_plan import powers, single_stream
 from tui.settings import Settings
+from tui.wire.headers import unsendable
 
 
 class Numbers(click.ParamType[tuple[int, ...]]):
@@ -106,9 +107,9 @@ def _object(text: str | None) -> dict[str, Any]:
     if text is None:
         return {}
     try:
-        found = json.loads(text)
+        found = plain_json.read(text)
     except ValueError as error:
-        raise click.UsageError(f"--extra-body is no JSON: {error}") from None
+        raise click.UsageError(f"--extra-body can't be sent as JSON: {error}") from None
     if not isinstance(found, dict):
         raise click.UsageError("--extra-body must be a JSON object")
     return found
@@ -122,6 +123,8 @@ def _headers(words: Sequence[str]) -> dict[str, str]:
             raise click.UsageError(f"--header {word!r}: write NAME=VALUE")
         if name.strip().lower() in FRAMING:
             raise click.UsageError(f"--header {name.strip()}: it frames the request, and is set for each")
+        if (wrong := unsendable(name.strip(), value.strip())) is not None:
+            raise click.UsageError(f"--header {name.strip()!r}: {wrong}")
         found[name.strip()] = value.strip()
     return found
 

@@ -2,7 +2,7 @@
 
 from urllib.parse import quote, unquote, urlsplit
 
-from tui.wire.headers import basic_of
+from tui.wire.headers import basic_of, socket_path
 
 SOCKET = "unix:"
 """How the address of a server on a Unix socket begins; the socket's absolute path follows, percent-encoded where need be."""
@@ -10,7 +10,7 @@ SOCKET = "unix:"
 
 def socket_of(url: str) -> str | None:
     """The path of the Unix socket that an address names; None for a URL."""
-    return unquote(url.removeprefix(SOCKET)) if url.startswith(SOCKET) else None
+    return socket_path(url.removeprefix(SOCKET)) if url.startswith(SOCKET) else None
 
 
 def of_socket(path: str) -> str:
@@ -19,12 +19,17 @@ def of_socket(path: str) -> str:
 
 
 def shown_url(url: str) -> str:
-    """The URL without the name and the password of its user; one that can't be read without all before its last `@`."""
+    """The URL without the name and the password of its user, and without a query, which may hold a key; one that can't be read
+    without all before its last `@`."""
+    if url.startswith(SOCKET):
+        return url
     try:
         parts = urlsplit(url)
-        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl() if "@" in parts.netloc else url
+        if "@" not in parts.netloc and not parts.query and not parts.fragment:
+            return url
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
     except ValueError:
-        return url.rpartition("@")[2]
+        return url.rpartition("@")[2].partition("?")[0]
 
 
 def secrets_of(url: str) -> tuple[str, ...]:

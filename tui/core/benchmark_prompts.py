@@ -3,6 +3,9 @@
 import json
 from typing import Any
 
+from tui.core.plain_json import TOO_DEEP, unfit
+
+MOST_TOKENS = 10_000_000
 SPEAKERS = {
     "human": "user",
     "user": "user",
@@ -25,6 +28,9 @@ def parse_prompts(text: str, endpoint: str) -> list[dict[str, Any]]:
             entries = list(enumerate(json.loads(stripped), 1))
         except ValueError as error:
             raise ValueError(f"is neither JSON lines nor a JSON array: {error}") from None
+        except RecursionError:
+            first = text[: len(text) - len(stripped)].count("\n") + 1
+            raise ValueError(f"line {first} begins an array: {TOO_DEEP}") from None
         word = "entry"
     else:
         entries = []
@@ -34,10 +40,17 @@ def parse_prompts(text: str, endpoint: str) -> list[dict[str, Any]]:
                     entries.append((number, json.loads(line)))
                 except ValueError as error:
                     raise ValueError(f"line {number} is no JSON: {error}") from None
+                except RecursionError:
+                    raise ValueError(f"line {number}: {TOO_DEEP}") from None
         word = "line"
     found = []
     for number, entry in entries:
-        prompt = _prompt(entry)
+        if (wrong := unfit(entry)) is not None:
+            raise ValueError(f"{word} {number}: {wrong}")
+        try:
+            prompt = _prompt(entry)
+        except ValueError as error:
+            raise ValueError(f"{word} {number}: {error}") from None
         if prompt is None:
             raise ValueError(f"{word} {number} has no prompt, messages or conversations")
         if "messages" in prompt and endpoint == "completions":
@@ -49,15 +62,20 @@ def parse_prompts(text: str, endpoint: str) -> list[dict[str, Any]]:
 
 
 def _prompt(entry: Any) -> dict[str, Any] | None:
+    """None where an entry holds no prompt. Raises ValueError for a length that is none."""
     if isinstance(entry, str):
         return {"prompt": entry}
     if not isinstance(entry, dict):
         return None
     made: dict[str, Any] = {}
     for name in ("output_tokens", "output_len", "max_tokens"):
-        if isinstance(entry.get(name), int) and entry[name] > 0:
-            made["output_tokens"] = entry[name]
-            break
+        length = entry.get(name)
+        if length is None:
+            continue
+        if isinstance(length, bool) or not isinstance(length, int) or not 0 < length <= MOST_TOKENS:
+            raise ValueError(f"{name} must be a whole number from 1 to {MOST_TOKENS:,}, not {json.dumps(length)[:40]}")
+        made["output_tokens"] = length
+        break
     messages = entry.get("messages")
     if isinstance(messages, list) and messages and all(isinstance(m, dict) and "role" in m for m in messages):
         return {**made, "messages": messages}

@@ -5,10 +5,11 @@ responses are passed over. After RFC 9112. Python 3.8.
 """
 
 from typing import Dict, List, Mapping, NamedTuple, Optional
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
+
+from tui.wire.headers import TOKEN_CHARACTERS, socket_path
 
 MAX_HEAD_BYTES = 64 * 1024
-TOKEN_CHARACTERS = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
 
 class Target(NamedTuple):
@@ -37,17 +38,19 @@ def target_of(url: str) -> Target:
     Raises ValueError with the reason.
     """
     if url.startswith("unix:"):
-        path = unquote(url[5:])
+        path = socket_path(url[5:])
         if not path.startswith("/"):
             raise ValueError("%r: the path of a Unix socket must be absolute" % url)
         return Target(False, "localhost", 80, path, "")
-    shown = url.rpartition("@")[2]  # without a password
+    shown = url.rpartition("@")[2].partition("?")[0].partition("#")[0]  # without a password and a key
     try:
         parts = urlsplit(url)
     except ValueError:
         raise ValueError("%r is no URL" % shown) from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("%r is no http:// or https:// URL" % shown)
+    if parts.query or parts.fragment:
+        raise ValueError("%r has a query, which requests can't carry: give a key in a header, not in the URL" % shown)
     try:
         port = parts.port or (443 if parts.scheme == "https" else 80)
     except ValueError:

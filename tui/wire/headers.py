@@ -2,9 +2,22 @@
 
 import base64
 from typing import Dict, Mapping, Optional
-from urllib.parse import unquote_to_bytes, urlsplit
+from urllib.parse import unquote, unquote_to_bytes, urlsplit
 
 AUTHORIZATION = "Authorization"
+TOKEN_CHARACTERS = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+"""Of the name of a header (RFC 9110, 5.6.2)."""
+
+
+def unsendable(name: str, value: str) -> Optional[str]:
+    """Why a header can't be sent; None where it can. The value is not repeated: it may be secret."""
+    if not name or not TOKEN_CHARACTERS.issuperset(name):
+        return "that is no name of a header"
+    if any(c in value for c in "\r\n\0"):
+        return "its value has a line break or a NUL, which no header may have"
+    if any(ord(c) > 255 for c in value):
+        return "its value has characters beyond Latin-1, which no header can have"
+    return None
 
 
 def basic_of(url: str) -> Optional[str]:
@@ -36,3 +49,9 @@ def authorized(url: str, key: Optional[str], headers: Mapping[str, str]) -> Dict
     """The headers with the one that lets the request in: a given Authorization, else the URL's name and password, else the key."""
     value = basic_of(url) or ("Bearer " + key if key else None)
     return merged({AUTHORIZATION: value} if value else {}, headers)
+
+
+def socket_path(written: str) -> str:
+    """The path of a Unix socket as it stands behind `unix:`: `unix:///run/a%20b` is `unix:/run/a%20b`, and both are `/run/a b`."""
+    path = unquote(written)
+    return "/" + path.lstrip("/") if path.startswith("/") else path

@@ -375,10 +375,14 @@ def _warnings(figures: Dict[str, Any], done: Sequence[Record], window: Optional[
             % (100 - 100 * (window[1] - window[0]) / duration)
         )
     if figures["stopped_early"]:
-        words.append("%d replies ended before the asked length" % figures["stopped_early"])
+        words.append("%s ended before the asked length" % _replies(figures["stopped_early"]))
     if figures["without_usage"]:
-        words.append("%d replies came without usage: their chunks were counted as tokens" % figures["without_usage"])
+        words.append("%s came without usage: chunks were counted as tokens" % _replies(figures["without_usage"]))
     return words
+
+
+def _replies(count: int) -> str:
+    return "1 reply" if count == 1 else "%d replies" % count
 
 
 def detail(records: Sequence[Record], texts: bool = True) -> Dict[str, List[Any]]:
