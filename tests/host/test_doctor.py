@@ -1,8 +1,10 @@
 """`doctor` examines what the session would watch: the same server, at the same address, with the same log."""
 
 import json
+import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -134,3 +136,19 @@ def test_what_the_follower_is_asked(source: str, kind: str, name: dict[str, str]
     assert {key: arguments[key] for key in arguments if key not in ("start_markers", "important", "noise")} == wanted
     assert arguments["start_markers"]
     assert arguments["important"]
+
+
+@pytest.mark.parametrize(
+    ("target", "code"),
+    [
+        ("exec:false", 5),
+        ("127.0.0.1:9", 5),
+        ("exec:no-such-wrapper exec -i pod", 8),
+    ],
+)
+def test_a_host_that_is_not_reached_has_the_exit_code_of_every_command(tmp_path: Path, target: str, code: int) -> None:
+    command = [sys.executable, "-m", "tui", "doctor", "--json", "--no-token", target]
+    env = {**os.environ, "HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+    assert checks(done.stdout)["connection"]["grade"] == "fail"
+    assert done.returncode == code, done.stderr

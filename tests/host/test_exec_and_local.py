@@ -107,6 +107,8 @@ async def test_a_lost_prefix_is_told_and_started_again(sshd: Sshd) -> None:
         ("sh -c 'echo Error from server: pods kimi not found >&2; exit 1'", Unreachable, "pods kimi not found"),
         ("sh -c 'printf \"\\033]0;owned\\007no such container\\n\" >&2; exit 1'", Unreachable, "gave no shell: no such container"),
         ("true", Unreachable, "status 0"),
+        ("false", Unreachable, "false gave no shell: it ended with status 1"),
+        ("sh -c 'echo Try this for more information. >&2; exit 1'", Unreachable, "Try this for more information"),
     ],
 )
 async def test_a_prefix_that_fails_says_why(command: str, kind: type[HostError], words: str) -> None:
@@ -115,6 +117,8 @@ async def test_a_prefix_that_fails_says_why(command: str, kind: type[HostError],
             await host.connect()
         assert words in caught.value.cause
         assert "\x1b" not in caught.value.cause
+        assert not caught.value.cause.endswith(".")
+        assert caught.value.cause.count("gave no shell") <= 1
         assert not host.connection.online
 
 

@@ -47,6 +47,13 @@ def test_a_target_that_resembles_none(tmp_path: Path) -> None:
     assert "did you mean" not in command(tmp_path, "gpu-box")[2]
 
 
+@pytest.mark.parametrize("words", [["gpu-box", "--help"], ["room", "--help"], ["--theme", "dark", "--help"]])
+def test_the_room_is_what_readyroom_does_without_a_command(tmp_path: Path, words: list[str]) -> None:
+    code, out, _ = command(tmp_path, *words)
+    assert code == 0
+    assert out.startswith("Usage: readyroom [OPTIONS] [TARGET]\n")
+
+
 def test_a_port_without_a_target(tmp_path: Path) -> None:
     file = tmp_path / "two.toml"
     file.write_text(CONFIG + CONFIG.replace("bench2", "kimi"))
@@ -63,7 +70,9 @@ def test_config_takes_another_file(tmp_path: Path, file: Path) -> None:
     for words in (["check", str(file)], ["check", "--config", str(file)]):
         assert "1 deployment: bench2" in command(tmp_path, "config", *words)[1]
     assert command(tmp_path, "config", "check", str(file), "--config", str(file))[0] == 2
-    file.write_text('[keys]\nhelp = "notakey"\nshow-load = "q"\n[[deployments.a.engines]]\nhost = "-oProxyCommand=touch /tmp/pwn"\n')
+    file.write_text(
+        '[keys]\nhelp = "notakey"\nshow-load = "q"\n[[deployments.a.engines]]\nhost = "-oProxyCommand=touch /tmp/pwn"\n'
+    )
     code, _, said = command(tmp_path, "config", "check", str(file))
     assert code == 2
     for problem in ("3 problems", f"{file}: keys.help: ", f"{file}: keys.show-load: ", f"{file}: deployments.a.engines[0].host: "):

@@ -172,7 +172,25 @@ def test_a_packed_log_is_read_as_it_is(tmp_path: Path) -> None:
     assert run(str(packed), "--json") == run(str(plain_log), "--json")
 
 
-def test_what_is_no_servers_log_is_said() -> None:
-    status, _, errors = run("-", data=b"hello\n")
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"hello\n", "no line of it looks like a vLLM or SGLang server's log"),
+        (bytes(range(256)) * 20, "no line of it looks like a vLLM or SGLang server's log"),
+        (b"#!/bin/sh\nset -e\nexec python -m http.server\n", "no line of it looks like a vLLM or SGLang server's log"),
+        (b"", "it is empty"),
+    ],
+)
+def test_what_is_no_servers_log_is_said(data: bytes, reason: str) -> None:
+    status, out, errors = run("-", data=data)
     assert status == 3
-    assert "no line of it looks like" in errors
+    assert f"no server log: {reason}" in errors
+    assert out.splitlines()[0] == f"— no server log: {reason}"
+    document = json.loads(run("-", "--json", data=data)[1])
+    assert (document["verdict"], document["verdict_reason"]) == ("unknown", f"no server log: {reason}")
+
+
+def test_a_name_that_is_empty_is_missing() -> None:
+    status, out, errors = run("")
+    assert (status, out) == (2, "")
+    assert "the name of a file is missing" in errors

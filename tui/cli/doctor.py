@@ -6,9 +6,13 @@ import click
 
 from tui.cli.context import Exit, accept_new_option, config_option, open_session, port_option, run
 from tui.core.checkup import Check, Grade
+from tui.core.connection import Link
 from tui.settings import Settings
 
 SIGNS = {Grade.OK: ("✓", "green"), Grade.WARN: ("▲", "yellow"), Grade.FAIL: ("✗", "red"), Grade.SKIPPED: ("·", "bright_black")}
+
+LINK_CODES = {Link.UNREACHABLE: Exit.UNREACHABLE, Link.LOST: Exit.UNREACHABLE, Link.REFUSED: Exit.REFUSED}
+"""As for every command: a host that is not reached, or that refuses, is no finding about the server."""
 
 
 @click.command()
@@ -19,7 +23,10 @@ SIGNS = {Grade.OK: ("✓", "green"), Grade.WARN: ("▲", "yellow"), Grade.FAIL: 
 @accept_new_option
 @config_option
 def doctor(target: str | None, as_json: bool, no_token: bool, port: int | None, accept_new: bool, settings: Settings) -> None:
-    """Checks ssh, host key, python3, NVML, nvidia-smi, log source and API; each with a fix. Exit 1 when something failed."""
+    """Checks ssh, host key, python3, NVML, nvidia-smi, log source and API; each with a fix.
+
+    Exit code 1 when something failed, 5 when the host can't be reached, 8 when it refuses.
+    """
     run(_doctor(settings, target, as_json, not no_token, accept_new, port))
 
 
@@ -37,11 +44,12 @@ async def _doctor(settings: Settings, target: str | None, as_json: bool, token: 
                     _print(check)
         finally:
             await session.api.close()
+        link = session.host.connection.link
     failed = any(check.grade is Grade.FAIL for check in checks)
     if as_json:
         rows = [{"name": one.name, "grade": one.grade.value, "says": one.says, "fix": one.fix} for one in checks]
         click.echo(json.dumps({"schema": 1, "target": target, "ok": not failed, "checks": rows}, ensure_ascii=False))
-    return Exit.NEGATIVE if failed else Exit.OK
+    return LINK_CODES.get(link, Exit.NEGATIVE) if failed else Exit.OK
 
 
 def _print(check: Check) -> None:

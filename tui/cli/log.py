@@ -7,9 +7,10 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import click
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from tui.core.logs.reader import LogReader
@@ -23,18 +24,26 @@ AROUND = (3, 4)
 ROLES = {"title": "bold", "good": "green", "warn": "yellow", "bad": "bold red", "label": "cyan", "value": "", "dim": "dim"}
 
 
+class _LogFile(click.Path):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not str(value):
+            raise click.UsageError("the name of a file is missing: it is empty. Name a saved log, or - for standard input.", ctx)
+        return super().convert(value, param, ctx)
+
+
 @click.command("log")
-@click.argument("file", metavar="FILE|-", type=click.Path(allow_dash=True, path_type=Path))
+@click.argument("file", metavar="FILE|-", type=_LogFile(allow_dash=True, path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @click.option("--service", metavar="NAME", help="The service to read in a log of docker compose that holds several servers.")
 def log(file: Path, as_json: bool, service: str | None) -> None:
     """Reads a saved log of vLLM or SGLang: phases with their durations, facts, and the root cause of a failure with advice.
 
-    Exit code 0 when it is ready at the end, 3 on the way, 4 failed, 7 stopped in order.
+    Exit code 0 when it is ready at the end, 3 on the way or no server log, 4 failed, 7 stopped in order.
     """
     from tui.core.logs import report
     from tui.core.logs.outlook import judge
     from tui.core.logs.report_text import lines
+    from tui.core.logs.state import Verdict
     from tui.core.text import clean
 
     context: list[tuple[int, str]] = []
@@ -58,9 +67,11 @@ def log(file: Path, as_json: bool, service: str | None) -> None:
         there = ", ".join(map(clean, reader.services)) or "none: it is no log of docker compose"
         raise click.UsageError(f"no service {service} writes in that log. There are: {there}")
     load = reader.state
-    if load.engine is None and load.failure is None and not load.phases:
-        click.echo("readyroom: no line of it looks like a vLLM or SGLang server's log", err=True)
     outlook = judge(load, load.last_line_at if load.last_line_at is not None else 0.0)
+    if load.foreign:
+        reason = "no line of it looks like a vLLM or SGLang server's log" if load.lines else "it is empty"
+        outlook = replace(outlook, verdict=Verdict.UNKNOWN, reason=f"no server log: {reason}")
+        click.echo(f"readyroom: {outlook.reason}", err=True)
     if as_json:
         import json
 

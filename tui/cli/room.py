@@ -17,7 +17,14 @@ if TYPE_CHECKING:
     from tui.services.session import Session
 
 
-@click.command(name="readyroom")
+class _Default(click.Command):
+    """Called with or without its name, and shown without: `readyroom TARGET`."""
+
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write_usage("readyroom", " ".join(self.collect_usage_pieces(ctx)))
+
+
+@click.command(name="readyroom", cls=_Default)
 @click.argument("target", required=False)
 @click.option("--theme", type=click.Choice(THEMES), help="Colours; auto looks at the terminal.")
 @click.option("--ascii", "plain", is_flag=True, help="Plain ASCII instead of blocks and braille.")

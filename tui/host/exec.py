@@ -91,8 +91,9 @@ class ExecHost:
             ) from None
         except NotPermitted as error:
             said = await errors.last_line()
+            why = said or error.cause.removeprefix(f"{self.name} gave no shell: ")
             raise Unreachable(
-                f"{self._program} gave no shell" + (f": {said}" if said else f": {error.cause}"),
+                f"{self._program} gave no shell: {why}",
                 "try the command by hand with /bin/sh after it",
             ) from None
         self._lost = asyncio.get_running_loop().create_future()

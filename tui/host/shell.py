@@ -147,9 +147,11 @@ class ErrorTail:
 
 
 def last_line(data: bytes) -> str:
-    """The last line of output that says something, cleaned, 300 characters at most."""
+    """The last line of output that says something, cleaned, 300 characters at most; without the full stop at its end, since it
+    stands within a sentence."""
     lines = [clean(line).strip() for line in data.decode("utf-8", "replace").splitlines()]
-    return next((line[:300] for line in reversed(lines) if line), "")
+    last = next((line[:300] for line in reversed(lines) if line), "")
+    return last if last.endswith("..") else last.removesuffix(".")
 
 
 async def after_mark(process: Process, mark: str, where: str) -> bytes:

@@ -81,6 +81,8 @@ def _headline(load: LoadState, outlook: Outlook, source: str) -> Row:
     mark, role, word = _HEADS.get(load.phase, ("●", "warn", name_of(load.phase)))
     if load.phase is Phase.READY and outlook.verdict is Verdict.HUNG:
         mark, role, word = "▲", "bad", "ready, but hung"
+    if outlook.verdict is Verdict.UNKNOWN and load.foreign:
+        mark, role, word = "—", "warn", "no server log"
     spans = [Span(f"{mark} {word}", role)]
     if load.phase is Phase.FAILED and load.failure is not None:
         while_ = _WHILE.get(load.failure.phase, f"in {name_of(load.failure.phase)}")

@@ -140,6 +140,11 @@ class LoadState(Struct, frozen=True):
     services: tuple[str, ...] = ()
     """Those of them that hold a server."""
 
+    @property
+    def foreign(self) -> bool:
+        """Whether nothing in what was read is of a server: it is another file's text, or there is none."""
+        return self.engine is None and self.failure is None and not self.phases
+
 
 class PastLoad(Struct, frozen=True):
     """One earlier start of this deployment, from the record: what ETA and verdict compare with. Seconds."""
