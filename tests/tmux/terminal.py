@@ -53,6 +53,10 @@ class Terminal:
     def resize(self, columns: int, rows: int) -> None:
         self._tmux("resize-window", "-x", str(columns), "-y", str(rows))
 
+    def close_pane(self) -> None:
+        """Closes the terminal under what runs in it, as a window that is closed or a login that is lost."""
+        self._tmux("kill-session")
+
     def mode(self, name: str) -> str:
         """A flag of the pane, such as alternate_on, cursor_flag, mouse_any_flag."""
         return self._tmux("display-message", "-p", f"#{{{name}}}").strip()

@@ -1,7 +1,9 @@
 """`readyroom demo`: the control room on a simulated GPU host, reached as any other host is."""
 
+import contextlib
 import os
 import tempfile
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -54,6 +56,23 @@ def _import_screen() -> None:
     import tui.services.session  # noqa: F401
 
 
+@contextlib.contextmanager
+def _folder_of_its_own() -> Iterator[Path]:
+    """What a key writes within the block belongs to the demo, and goes with it; what is written later must not bring it back."""
+    with tempfile.TemporaryDirectory(prefix="readyroom-demo-") as name:
+        own = {"READYROOM_CONFIG": str(Path(name) / "config.toml"), "XDG_STATE_HOME": name}
+        before = {key: os.environ.get(key) for key in own}
+        os.environ |= own
+        try:
+            yield Path(name)
+        finally:
+            for key, value in before.items():
+                if value is None:
+                    os.environ.pop(key, None)
+                else:
+                    os.environ[key] = value
+
+
 async def _demo(name: str, speed: float, settings: Settings) -> int:
     import asyncio
 
@@ -61,9 +80,7 @@ async def _demo(name: str, speed: float, settings: Settings) -> int:
     from tui.simulator.process import SimulatorFailed, simulated_host
 
     importing = asyncio.create_task(asyncio.to_thread(_import_screen))
-    with tempfile.TemporaryDirectory(prefix="readyroom-demo-") as folder, closing(Record(Path(folder) / "record.sqlite")) as record:
-        # what a key writes from here on belongs to the demo, and goes with it
-        os.environ |= {"READYROOM_CONFIG": str(Path(folder) / "config.toml"), "XDG_STATE_HOME": folder}
+    with _folder_of_its_own() as folder, closing(Record(folder / "record.sqlite")) as record:
         try:
             async with simulated_host(name, speed=speed) as sim:
                 await importing

@@ -19,17 +19,22 @@ def play(main: Coroutine[Any, Any, int]) -> int:
     """Runs a command's coroutine and returns its exit code. Raises KeyboardInterrupt where a signal ended it, after it has ended.
 
     Not by raising from a signal handler: that would surface in whichever task runs at the moment, or within the loop itself.
-    A SIGHUP that is ignored stays so: that is what `nohup` asks for.
+    A SIGHUP that is ignored stays so: that is what `nohup` asks for. A terminal that is closed sends more than one: these are no
+    second wish, which would cut short what is being closed.
     """
-    interrupted = False
+    interrupted = hung_up = False
 
     async def ended_by_signals() -> int:
         nonlocal interrupted
         task = asyncio.current_task()
         assert task is not None
 
-        def end() -> None:
-            nonlocal interrupted
+        def end(number: signal.Signals) -> None:
+            nonlocal interrupted, hung_up
+            if number == signal.SIGHUP:
+                if hung_up:
+                    return
+                hung_up = True
             if _softer:
                 _softer.pop()()
             else:
@@ -37,7 +42,7 @@ def play(main: Coroutine[Any, Any, int]) -> int:
                 task.cancel()
 
         for number in before:
-            asyncio.get_running_loop().add_signal_handler(number, end)
+            asyncio.get_running_loop().add_signal_handler(number, end, number)
         return await main
 
     before = {number: signal.getsignal(number) for number in SIGNALS}

@@ -11,6 +11,10 @@ import click
 
 from tui import __version__
 from tui.cli.exits import Exit, Fail
+from tui.cli.last_words import last_words, nobody_listens
+
+PIPE_BROKEN = 141
+"""As a shell tells of what SIGPIPE ended."""
 
 # command -> (module, attribute, one line of help): a module is imported only when its command runs
 COMMANDS = {
@@ -85,36 +89,42 @@ def main() -> NoReturn:
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as it is under nohup
         signal.signal(signal.SIGHUP, _terminated)
     try:
+        code, message = _ended()
+    except KeyboardInterrupt:  # one more, while the first was answered
+        code, message = Exit.INTERRUPTED, "readyroom: interrupted"
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        if signal.getsignal(number) in (_terminated, signal.default_int_handler):
+            signal.signal(number, signal.SIG_DFL)  # they end it, whatever the end of the interpreter may wait for
+    last_words(message)
+    sys.exit(code)
+
+
+def _ended() -> tuple[int, str]:
+    """Runs the command; its exit code, and what is to be said on stderr."""
+    try:
         code = cli.main(standalone_mode=False, prog_name="readyroom")
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except SystemExit as error:
+        return (error.code, "") if isinstance(error.code, int) else (int(bool(error.code)), str(error.code or ""))
     except Fail as error:
-        _leave(error.code, f"readyroom: {error.message}")
+        return error.code, f"readyroom: {error.message}"
     except click.UsageError as error:
         hint = f"\nTry '{error.ctx.command_path} --help'." if error.ctx else ""
-        _leave(Exit.USAGE, f"readyroom: {error.format_message()}{hint}")
+        return Exit.USAGE, f"readyroom: {error.format_message()}{hint}"
     except click.ClickException as error:
-        _leave(error.exit_code, f"readyroom: {error.format_message()}")
+        return error.exit_code, f"readyroom: {error.format_message()}"
     except (click.Abort, KeyboardInterrupt):
-        _leave(Exit.INTERRUPTED, "readyroom: interrupted")
-    except BrokenPipeError:
-        # the reader of a pipe went away (`readyroom log FILE | head`): no error of ours
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
-    except SystemExit:
-        raise
+        return Exit.INTERRUPTED, "readyroom: interrupted"
     except BaseException as error:
+        if nobody_listens(error):
+            # the reader of a pipe went away (`readyroom log FILE | head`), or the terminal: no error of ours
+            piped = isinstance(error, BrokenPipeError) and not isinstance(error.__context__, KeyboardInterrupt)
+            return (PIPE_BROKEN if piped else Exit.INTERRUPTED), ""
         from tui.cli.failures import explain
 
-        code, message = explain(error)
-        _leave(code, message)
-    sys.exit(int(code) if isinstance(code, int) else Exit.OK)
-
-
-def _leave(code: int, message: str) -> NoReturn:
-    from tui.core.text import clean
-
-    print(clean(message, keep_newlines=True), file=sys.stderr)  # it may quote a server, a host or a log
-    sys.exit(int(code))
+        return explain(error)
+    return (int(code) if isinstance(code, int) else Exit.OK), ""
 
 
 def _terminated(number: int, frame: object) -> None:

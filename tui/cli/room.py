@@ -121,8 +121,10 @@ async def _watch(settings: Settings, chosen: str | None, accept_new: bool, port:
 async def until_left(app: "ControlRoom") -> None:
     """Shows the screen until the user leaves. A signal leaves, too, and the terminal is as it was before.
 
-    Raises Interrupted after a signal, and what broke the screen where that was a bug.
+    Raises Interrupted after a signal, or where the terminal went away, and what broke the screen where that was a bug.
     """
+    from tui.terminal_driver import HUNG_UP
+
     interrupted: list[bool] = []
 
     def leave() -> None:
@@ -131,7 +133,7 @@ async def until_left(app: "ControlRoom") -> None:
 
     with first_signal(leave):
         await app.run_async()
-    if interrupted:
+    if interrupted or app.return_code == HUNG_UP:
         raise Interrupted  # what broke in a screen that was half built when it had to go is no bug
     if app.bug is not None:
         raise app.bug

@@ -105,8 +105,10 @@ class SimulatedHost:
             await self._ready.wait()
 
     async def close(self) -> None:
-        for task in (*self._tasks, *([self._supervising] if self._supervising else [])):
+        tasks = (*self._tasks, *([self._supervising] if self._supervising else []))
+        for task in tasks:
             task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)  # one may be starting a process right now
         self.link.close()
         self._reserved.close()
         if self._acceptor is not None:
@@ -367,6 +369,7 @@ async def _run(directory: Path) -> None:
     finally:
         answering.cancel()
         ending.cancel()
+        await asyncio.gather(answering, ending, return_exceptions=True)
         await host.close()
 
 

@@ -145,9 +145,12 @@ class Simulation:
         try:
             await asyncio.wait_for(self._process.wait(), _END_S)
         except TimeoutError:
-            self._process.kill()
-            await self._process.wait()
-        shutil.rmtree(self.directory, ignore_errors=True)
+            pass
+        finally:  # cancelled meanwhile, too: a process that outlives the event loop is one that nobody waits for
+            if self._process.returncode is None:
+                self._process.kill()
+                await self._process.wait()
+            shutil.rmtree(self.directory, ignore_errors=True)
 
 
 @contextlib.asynccontextmanager

@@ -76,6 +76,7 @@ class Shell:
                 task.cancel()
             if process.returncode is None:
                 self._kill(process.pid)
+                await process.wait()  # cancelled, too: else it ends after the event loop that is told of it
             self._processes.discard(process)
 
     async def _left(self, process: asyncio.subprocess.Process) -> None:
