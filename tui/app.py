@@ -10,8 +10,6 @@ from textual import on, work
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
 from textual.dom import DOMNode
-from textual.driver import Driver
-from textual.drivers.linux_driver import LinuxDriver
 from textual.events import Event, InputEvent, Key
 from textual.screen import Screen
 
@@ -25,10 +23,10 @@ from tui.model_work import ModelWork
 from tui.record_work import RecordWork
 from tui.screens.asking import Asked, ScreenAsker
 from tui.screens.main import MainScreen
-from tui.screens.obstacles import obstacle
+from tui.screens.obstacles import NOT_YET, obstacle
 from tui.settings import Settings
-from tui.terminal_driver import TerminalDriver
 from tui.widgets.failure import title
+from tui.widgets.ink import Plain
 
 if TYPE_CHECKING:
     from textual.actions import ActionParseResult
@@ -72,6 +70,8 @@ class ControlRoom(ModelWork, RecordWork, FleetWork, inherit_bindings=False):
         self.asker = asker
         self.record = record
         self._interrupted = False
+        self._refused_at: float | None = None
+        """When a key was told that it comes too early, and no other since."""
         self.last_key_at = -1e9
         """Monotonic; what opens by itself keeps away from a person who is at the keys."""
         for theme in themes.THEMES:
@@ -95,10 +95,6 @@ class ControlRoom(ModelWork, RecordWork, FleetWork, inherit_bindings=False):
         self.update_classes({"-dark-mode": look.dark, "-light-mode": not look.dark}, update=False)
         self.stylesheet.set_variables(self.get_css_variables())
 
-    def get_driver_class(self) -> type[Driver]:
-        chosen = super().get_driver_class()
-        return TerminalDriver if chosen is LinuxDriver else chosen
-
     def get_default_screen(self) -> Screen[None]:
         if self._all_first:
             self.overview.can_leave = False
@@ -110,7 +106,9 @@ class ControlRoom(ModelWork, RecordWork, FleetWork, inherit_bindings=False):
 
     def on_mount(self) -> None:
         encoding = (getattr(sys.__stdout__, "encoding", None) or "utf-8").replace("-", "").lower()
-        self.set_class(self.settings.ui.ascii or encoding not in ("utf8", "utf16"), "-ascii")
+        if self.settings.ui.ascii or encoding not in ("utf8", "utf16"):
+            self.add_class("-ascii")
+            self._filters.append(Plain())  # Textual 8 has no other way to give it one
         self.set_keymap(dict(self.settings.keys))
         self.install_screen(self.main, "deployment 1")
         if self.several:
@@ -162,11 +160,19 @@ class ControlRoom(ModelWork, RecordWork, FleetWork, inherit_bindings=False):
             return await super().run_action(action, default_namespace, namespaces)
         if why:
             self.say(why)
+            self._refused_at = time.monotonic() if why.startswith(NOT_YET) else None
         return True
+
+    def forget_refusal(self) -> None:
+        """The word that it is too early for something goes: it no longer is."""
+        if self._refused_at is not None and time.monotonic() - self._refused_at < WORD_S:
+            self.clear_notifications()
+        self._refused_at = None
 
     def say(self, what: str) -> None:
         """A word on a key that was pressed; the next one takes its place."""
         self.clear_notifications()
+        self._refused_at = None
         self.notify(what, markup=False, timeout=WORD_S)
 
     async def action_quit(self) -> None:

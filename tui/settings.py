@@ -13,6 +13,7 @@ import platformdirs
 import tomli
 
 from tui.core.address import shown_url, socket_of
+from tui.core.text import clean
 from tui.host.target import require_target
 from tui.wire.headers import unsendable
 
@@ -131,13 +132,13 @@ def parse_settings(text: str, path: Path) -> Settings:
     except tomli.TOMLDecodeError as error:
         raise SettingsError(path, [f"not valid TOML: {error}"]) from None
     misfits = [f"{key}: {reason}" for key, reason in _misfits(document, Settings, "")]
-    settings = _with_home(msgspec.convert(_fitting(document, Settings) if misfits else document, Settings))
+    settings = _named_cleanly(_with_home(msgspec.convert(_fitting(document, Settings) if misfits else document, Settings)))
     named = document.get("deployments")
     problems = [
         f"{key}: {reason}"
         for key, reason in _contradictions(settings)
         # the deployment may be there and be what does not fit
-        if not (key == "default" and misfits and (not isinstance(named, dict) or settings.default in named))
+        if not (key == "default" and misfits and (not isinstance(named, dict) or document.get("default") in named))
     ]
     if misfits or problems:
         raise SettingsError(path, [*misfits, *problems], settings)
@@ -151,6 +152,15 @@ def _with_home(settings: Settings) -> Settings:
         for name, one in settings.deployments.items()
     }
     return msgspec.structs.replace(settings, deployments=deployments)
+
+
+def _named_cleanly(settings: Settings) -> Settings:
+    """The settings with the deployments' names as they can be shown; names that would be none, or the same, stay as they are."""
+    clear = {name: clean(name).strip() for name in settings.deployments}
+    names = {name: new if new and list(clear.values()).count(new) == 1 else name for name, new in clear.items()}
+    deployments = {names[name]: one for name, one in settings.deployments.items()}
+    default = names.get(settings.default, settings.default) if settings.default is not None else None
+    return msgspec.structs.replace(settings, deployments=deployments, default=default)
 
 
 def _misfits(value: Any, kind: Any, key: str) -> Iterator[tuple[str, str]]:
@@ -264,6 +274,11 @@ def _contradictions(settings: Settings) -> Iterator[tuple[str, str]]:
         known = ", ".join(settings.deployments) or "none is configured"
         yield "default", f"there is no deployment {settings.default!r} ({known})"
     for name, deployment in settings.deployments.items():
+        if clean(name).strip() != name:
+            yield (
+                f"deployments.{clean(name).strip()}",
+                "its name has signs that can't be shown; without them it is none, or another's",
+            )
         yield from _deployment_problems(f"deployments.{name}", deployment)
     if settings.ui.theme not in THEMES:
         yield "ui.theme", f"must be one of {', '.join(THEMES)}, not {settings.ui.theme!r}"

@@ -214,3 +214,20 @@ async def test_the_record(size: tuple[int, int]) -> None:
         pane.compared = Compared(runs[1], runs[0], BEFORE, RESULT)
         await until(pilot, lambda: "+33 % ✓" in text(app))
         assert not {"\x1b", "\x9b", "\x07", "\u202e"} & set(text(app))
+
+
+async def test_a_rate_without_a_completed_request_is_not_known() -> None:
+    """A sweep that was stopped before its first request had ended."""
+    cut = Point(1, {"output_throughput": 0.0, "completed": 0, "failed": 0, "cut": True})
+    pane = BenchPane()
+    async with PaneHost(pane).run_test(size=(80, 20)) as pilot:
+        pane.plan, pane.points = PLAN, (cut,)
+        pane.result = dataclasses.replace(RESULT, points=(cut,), stopped="stopped by the user")
+        await until(pilot, lambda: "incomplete" in text(pilot.app))
+        rows = text(pilot.app).splitlines()
+        assert rows[0].split() == ["peak", "single", "stream"]
+        assert [row.split() for row in rows if row.startswith("tok/s ")][-1] == ["tok/s", "—"]
+        pane.running, pane.result, pane.points = True, None, ()
+        pane.progress = Progress(0, 9, 1, "measuring", 1, 0, 0, 16, 0.0, 1.0, None, 1.0)
+        await until(pilot, lambda: "0 of 16 requests" in text(pilot.app))
+        assert "0 tok/s" not in text(pilot.app)

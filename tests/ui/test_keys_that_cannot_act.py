@@ -12,7 +12,7 @@ from tui.actions import BY_ID
 from tui.core.benchmark import Plan, Progress
 from tui.core.deployment import DeploymentState
 from tui.core.smoke import Outcome, SmokeResult, SmokeRun
-from tui.messages import SmokeRequested
+from tui.messages import BenchmarkStopped, SmokeRequested
 from tui.screens.dialogs import ConfirmDialog, HelpDialog, HostKeyDialog
 from tui.screens.obstacles import obstacle
 from tui.screens.palette import Palette
@@ -131,7 +131,25 @@ async def test_a_chat_that_opens_by_itself_leaves_the_keys_to_be_commands() -> N
         await pilot.press("question_mark")
         await until(pilot, lambda: isinstance(app.screen, HelpDialog))
         await pilot.press("escape", "2")
+        await shows(pilot, "enter: type here")
+        await pilot.press("3")
+        await until(pilot, lambda: app.main.tab == "bench")  # it was not typed
+        await pilot.press("1", "2", "escape", "2", "enter")
         await until(pilot, lambda: app.main.typing)
+
+
+async def test_escape_does_not_stop_a_benchmark() -> None:
+    app, _ = room(scene("ready"))
+    posted: list[object] = []
+    async with app.run_test(size=(80, 24), message_hook=posted.append, notifications=True) as pilot:
+        await shows(pilot, "READY")
+        app.main.begin_benchmark(Plan(kind="sweep", concurrency=(1, 2, 4)))
+        await pilot.press("escape")
+        await shows(pilot, "f8 stops the benchmark.")
+        assert app.main.benching
+        assert not any(isinstance(one, BenchmarkStopped) for one in posted)
+        await pilot.press("f8")
+        await until(pilot, lambda: any(isinstance(one, BenchmarkStopped) for one in posted))
 
 
 async def test_smoke_verdicts_are_at_once_in_sight_on_a_small_screen() -> None:

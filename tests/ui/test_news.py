@@ -6,6 +6,8 @@ import scenes
 from msgspec.structs import replace
 from room import room, screen, shows, until
 
+from tui.core.benchmark import Plan
+from tui.core.smoke import Outcome, SmokeResult, SmokeRun
 from tui.screens.news import News
 
 
@@ -51,9 +53,32 @@ async def test_a_tab_opens_under_the_mouse() -> None:
 
 async def test_the_chat_does_not_open_under_the_fingers() -> None:
     app, session = room(scenes.SCENES["loading"](time.monotonic()))
-    async with app.run_test(size=(120, 35)) as pilot:
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
         await shows(pilot, "LOADING")
-        await pilot.press("x")
+        await pilot.press("f5")
+        await shows(pilot, "Not yet: the model is not up yet")
         session.set(scenes.SCENES["ready"](time.monotonic()))
-        await shows(pilot, "READY", "2 Chat ▲1")
+        await shows(pilot, "READY")
+        await until(pilot, lambda: "Not yet" not in screen(pilot) and not app._notifications)  # it is no longer so
         assert app.main.tab == "load"
+        assert "2 Chat  3 Bench" in screen(pilot)  # nothing new has come there
+
+
+async def test_results_that_have_not_been_seen_mark_their_tab() -> None:
+    app, _ = room(scenes.SCENES["ready"](time.monotonic()))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.main.tab == "chat")
+        app.main.streaming = True
+        await pilot.press("1")
+        app.main.streaming = False
+        await shows(pilot, "2 Chat •")
+        await pilot.press("2", "escape", "1")
+        await until(pilot, lambda: "2 Chat  3 Bench" in screen(pilot))
+        app.main.smoking = True
+        app.main.smoke = SmokeRun("m", 1, (SmokeResult("fact", Outcome.PASSED, ""),), finished=True)
+        app.main.smoking = False
+        await shows(pilot, "2 Chat •")
+        app.main.begin_benchmark(Plan(kind="sweep", concurrency=(1, 2)))
+        await pilot.press("1")
+        app.main.end_benchmark()
+        await shows(pilot, "3 Bench •")

@@ -30,6 +30,7 @@ from tui.core.text import LineSplitter, clean, hide, secrets_in
         ("ad\u202egnp.exe\u2066x\u2069", "adgnp.exex"),
         ("zero\u200bwidth\ufeff\u2060", "zerowidth"),
         ("tag\U000e0041", "tag"),
+        ("\u26a0\ufe0f hot \u2764\ufe0e", "\u26a0 hot \u2764"),
         ("24%|██▍       | é 日本", "24%|██▍       | é 日本"),
         ("[1;36m(an SGR without its ESC stays for the log reader)", "[1;36m(an SGR without its ESC stays for the log reader)"),
         ("lone \ud83d surrogate", "lone  surrogate"),

@@ -14,6 +14,7 @@ from tui.cli.exits import Exit, Fail
 from tui.cli.failures import state_directory
 from tui.cli.interrupts import play
 from tui.core.counted import counted
+from tui.core.text import clean
 from tui.settings import Deployment, Engine, Settings, SettingsError, load_settings
 
 if TYPE_CHECKING:
@@ -107,6 +108,8 @@ def resolve(settings: Settings, target: str | None) -> tuple[str, str, Deploymen
                 f"name a target: one of {known}, or user@host" if known else "name a target: user@host, an alias, local, …",
             )
         target = name
+    if target not in settings.deployments and clean(target) in settings.deployments:
+        target = clean(target)  # as the configuration's own name was
     if target in settings.deployments:
         deployment = settings.deployments[target]
         return target, deployment.engines[0].host, deployment

@@ -82,6 +82,11 @@ class Progress:
     """For how long nothing of a reply has come, from the beginning of the stage; None once something did."""
 
 
+RATES = frozenset(
+    {"request_throughput", "request_goodput", "output_throughput", "total_token_throughput", "steady_output_throughput"}
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Point:
     """A finished point. `figures` has vLLM's own key names plus ours (README "Benchmarks" lists them); a missing figure is None."""
@@ -92,6 +97,9 @@ class Point:
     """vLLM's per-request arrays, when they were asked for."""
 
     def get(self, name: str) -> float | None:
+        """A figure; a rate of completed requests is not known where none was completed."""
+        if name in RATES and self.figures.get("completed") == 0:
+            return None
         value = self.figures.get(name)
         return float(value) if isinstance(value, int | float) else None
 

@@ -20,6 +20,7 @@ _ESCAPES = re.compile(
 _FORBIDDEN = (
     r"\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"  # C0 except tab, CR and LF, DEL, C1
     r"\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # zero width, line separators, bidi controls
+    r"\ufe0e\ufe0f"  # the choice between an emoji and a sign: terminals don't agree on how wide it makes the character before it
     r"\ud800-\udfff"  # lone surrogates: can't be encoded, a terminal write would raise
     r"\U000e0000-\U000e007f"  # tags: invisible text
 )

@@ -14,7 +14,7 @@ from textual.style import Style
 from textual.widget import MountError
 from textual.widgets import ContentSwitcher
 
-from tui.actions import ACTIONS, TABS, Action, bindings, in_footer, types_text
+from tui.actions import ACTIONS, BY_ID, TABS, Action, bindings, in_footer, shown_key, types_text
 from tui.core.connection import Link
 from tui.core.deployment import DeploymentState
 from tui.messages import RunsShown, ScreenFurnished
@@ -43,6 +43,8 @@ TITLES = {"load": "Load", "chat": "Chat", "bench": "Bench", "gpus": "GPUs", "log
 NARROW, SHORT, WIDE, HIGH = 110, 32, 180, 50
 TINY = (60, 12)
 TICK_S = 0.5
+ALARMING = frozenset({"log", "gpus"})
+"""What is new there is errors; elsewhere it is a result that has not been seen."""
 HANDS_OFF_S = 3.0
 """Nothing opens by itself so soon after a key."""
 STALE_S = 6.0
@@ -102,6 +104,8 @@ class MainScreen(WorkScreen):
 
     def showing(self, figure: F) -> F:
         """The figure, which from now on is given what is shown, and when."""
+        figure.set_reactive(Figure.state, self.shown)
+        figure.set_reactive(Figure.moment, Moment(time.time(), time.monotonic()))
         self._figures.append(figure)
         return figure
 
@@ -196,14 +200,14 @@ class MainScreen(WorkScreen):
         self.update_classes({"-offline": offline, "-stale": offline and known})
         if now == READY and not self.benching:
             self.bench_problem = None  # it told of the server that was there before
+        if now == READY:
+            self.app.forget_refusal()  # type: ignore[attr-defined]
         if self._chose:
             return
         if now == READY:
             # who is at the keys means what is there now
             if time.monotonic() - self.app.last_key_at > HANDS_OFF_S:  # type: ignore[attr-defined]
                 self.open_tab("chat", focus=False)
-            else:
-                self._news.add("chat")
         elif now in (LOADING, FAILED):
             self.open_tab("load")
         if now == FAILED:
@@ -315,7 +319,8 @@ class MainScreen(WorkScreen):
         """Key, name and news of a tab; clicking opens it."""
         here = tab == self.tab
         count = self._news.count(tab)
-        news = (f" ▲{count if count < 100 else '99+'}", BW) if count and not here else ""
+        alarms = (f" ▲{count if count < 100 else '99+'}", BW) if tab in ALARMING else (" •", BP)
+        news = alarms if count and not here else ""
         text = line((f"{TABS.index(tab) + 1} ", P if here else QUIET), (TITLES[tab], BP if here else QUIET), news)
         return text.stylize(Style.from_meta({"@click": f"screen.show('{tab}')"}))
 
@@ -367,6 +372,9 @@ class MainScreen(WorkScreen):
         for word_of, tab in (("reply", "chat"), (self.plan.kind if self.plan else "benchmark", "bench")):
             if word_of in before and word_of not in after:
                 self._news.add(tab)
+        if "smoke" in before and "smoke" not in after and self.smoke is not None and not self.query_one("#smoke").region:
+            self._news.add("chat")
+        self._mark_news()
 
     # -- what runs -----------------------------------------------------------------------------------------------------------------
 
@@ -399,6 +407,7 @@ class MainScreen(WorkScreen):
         if tab != "log":
             switcher.current = f"tab-{tab}" if self.query(f"#tab-{tab}") else None
         self._arrange()
+        self._mark_news()
 
     def action_type(self) -> None:
         """Into the prompt, where a tab that opened by itself left the keys to be commands."""
@@ -415,6 +424,8 @@ class MainScreen(WorkScreen):
     def action_show(self, tab: str) -> None:
         self._chose = True
         self.remove_class("-zoomed-log", "-zoomed-stage")
+        if tab == self.tab == "chat":
+            return  # nobody is led into the prompt who only asked for what is there
         self.open_tab(tab)
         if tab == "runs":
             self.post_message(RunsShown())
@@ -425,8 +436,10 @@ class MainScreen(WorkScreen):
             log.stop_finding(keep=False)
         elif self.typing:
             self.set_focus(None)
-        elif self.activity:
-            self.action_stop()
+        elif self.streaming or self.smoking:
+            self.stop_asking()
+        elif self.benching:
+            self.app.say(f"{shown_key(BY_ID['stop'], self.own_keys)} stops the benchmark.")  # type: ignore[attr-defined]
 
     def action_find(self) -> None:
         if not self.query_one("#log").display:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 NO_WORD = ""
 """It can't be done, and nobody would expect it to."""
+NOT_YET = "Not yet"
+"""So begins what will hold no longer when the server is up."""
 
 
 def obstacle(screen: "MainScreen", action: Action) -> str | None:
@@ -43,7 +45,7 @@ def obstacle(screen: "MainScreen", action: Action) -> str | None:
             return "The connection is up: there is nothing to try."
         case "ready" | "bench" if not state.api.ready:
             why = why_not(state)
-            return f"Not yet: {why}. {_key('show-load', own)} shows {_shown(state)}."
+            return f"{NOT_YET}: {why}. {_key('show-load', own)} shows {_shown(state)}."
         case "ready" if screen.smoking:
             return f"The smoke prompts are being asked; {_key('stop', own)} stops them."
         case "bench" if screen.activity:

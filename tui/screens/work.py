@@ -109,11 +109,15 @@ class WorkScreen(Screen[None]):
     def watch_progress(self) -> None:
         self._name_activity()
 
-    def action_stop(self) -> None:
+    def stop_asking(self) -> None:
+        """Stop the reply and the smoke run: what can be asked again at once."""
         if self.streaming:
             self.post_message(GenerationStopped())
         if self.smoking:
             self.post_message(SmokeStopped())
+
+    def action_stop(self) -> None:
+        self.stop_asking()
         if self.benching:
             self.post_message(BenchmarkStopped())
 

@@ -320,7 +320,7 @@ class Session:
         keeps = link in (Link.CONNECTING, Link.ASKING)  # the reason of the loss stays readable while a new try runs
         connection = ConnectionState(
             link=link,
-            host=self.host.name,
+            host=self.target,
             since=since,
             cause=error.cause if error is not None else before.cause if keeps else None,
             advice=self._advice(error) if error is not None else before.advice if keeps else None,

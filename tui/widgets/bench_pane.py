@@ -101,7 +101,8 @@ class BenchPane(Figure, can_focus=True):
             kept[-1] = line(kept[-1].truncate(max(1, width - more.cell_length), ellipsis=True), more)
         above: list[Content] = []
         if height >= 14:
-            several = self.plan is None or len(self.plan.concurrency) > 1 or self.plan.concurrency != (1,)
+            plan = self.result.plan if self.result is not None else self.plan
+            several = plan is None or plan.concurrency != (1,)
             figures = hero(points, self.previous, self.running, width, several=several)
             above += [Content("")] * airy + figures + [Content("")] * airy
         if self.running:

@@ -54,7 +54,7 @@ def hero(points: Sequence[Point], previous: Result | None, running: bool, width:
     """Five lines: peak, single stream with its change, the most streams within the TTFT limit. `several`: points are planned."""
     known = [(rate, point) for point in measured(points) if (rate := point.get("output_throughput")) is not None]
     cells: list[tuple[str, str, Content, str]] = []
-    if len(known) > 1 or (running and several and not (known and known[0][1].concurrency == 1)):
+    if len(known) > 1 or (several and not (known and known[0][1].concurrency == 1)):
         most, at = max(known, key=lambda one: one[0]) if known else (None, None)
         streams = " stream" if at is not None and at.concurrency == 1 else " streams"
         foot = line(label("tok/s at "), (str(at.concurrency), B), label(streams)) if at is not None else line(label("tok/s"))
@@ -109,7 +109,11 @@ def progress_line(progress: Progress, width: int) -> Content:
     left.append(label(f"  {done}"))
     if progress.failed:
         left.append((f"  ✗ {progress.failed:,} failed", BE))
-    rate: list[Part] = [label("  "), (three(progress.tokens_s), B), label(" tok/s")] if progress.tokens_s is not None else []
+    rate: list[Part] = (
+        [label("  "), (three(progress.tokens_s), B), label(" tok/s")]
+        if progress.tokens_s is not None and progress.waiting_s is None
+        else []
+    )
     after = f"  {clock(progress.left_s)} left" if progress.left_s is not None else f"  {clock(progress.elapsed_s)}"
     share = _share(progress)
     bar = meter(round(share * 20), 20, 20) if share is not None else Content("")

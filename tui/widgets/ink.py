@@ -1,17 +1,22 @@
 """What a terminal of 16 colours, or one without Unicode, shows of a figure: the same shape in other glyphs."""
 
+from rich.segment import Segment
+from textual.color import Color
 from textual.content import Content, Span
+from textual.filter import LineFilter
 
 SHADES = "░▒▓█"
 ASCII = str.maketrans(
-    {
+    {chr(code): "+" for code in range(0x2500, 0x2580)}
+    | {chr(code): "#" for code in range(0x2580, 0x25A0)}
+    | {
         "◐": "*", "●": "o", "○": "O", "✓": "+", "✗": "x", "▲": "!", "·": ".", "▌": ">", "▸": ">", "▾": "v", "▊": "#", "▏": ".",
         "▆": "#", "▒": "%", "░": "-", "▓": "=", "█": "#", "▁": "_", "▂": "_", "▃": ".", "▄": "-", "▅": "=", "▇": "=", "▎": ":",
         "▍": ":", "▋": "#", "▉": "#", "╌": "-", "—": "-", "–": "-", "…": ".", "−": "-", "×": "x", "±": "~", "°": " ", "≥": ">",
         "≤": "<", "→": ">", "←": "<", "↑": "^", "↓": "v", "─": "-", "│": "|", "┌": "+", "┐": "+", "└": "+", "┘": "+", "╭": "+",
         "╮": "+", "╰": "+", "╯": "+", "├": "+", "┤": "+", "╶": "-", "╴": "-", "╷": "|", "╵": "|", "┴": "+", "⠀": " ",
         "━": "-", "╺": "-", "╸": "-", "┃": "|", "╻": "|", "╹": "|", "┏": "+", "┓": "+", "┗": "+", "┛": "+", "┻": "+", "┫": "+",
-        "┣": "+", "•": ".",
+        "┣": "+", "•": "*", "▔": "-", "▕": "|", "▶": ">", "›": ">", "‹": "<", "∞": "~", "≈": "~",
     }
     | {chr(code): "." for code in range(0x2801, 0x2900)}
 )  # fmt: skip
@@ -43,3 +48,13 @@ def plain(content: Content) -> Content:
     """The same in ASCII; every glyph is replaced by one of the same width."""
     text = content.plain.translate(ASCII)
     return Content(text if text.isascii() or len(text) == len(content.plain) else content.plain, list(content.spans))
+
+
+class Plain(LineFilter):
+    """What is left of glyphs where text is written that is no figure: borders, lists, lines that were cut."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        return [
+            piece if piece.text.isascii() else Segment(piece.text.translate(ASCII), piece.style, piece.control)
+            for piece in segments
+        ]

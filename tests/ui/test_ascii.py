@@ -1,0 +1,92 @@
+"""With --ascii nothing of the room's own is written in other characters, wherever it stands."""
+
+import time
+from typing import Any
+
+import pytest
+import scenes
+from msgspec.structs import replace
+from room import Room, room, screen, shows, until
+
+from tui.app import ControlRoom
+from tui.core.benchmark import Plan, Point, Progress
+from tui.core.chat import Conversation, Turn
+from tui.core.deployment import DeploymentState, LogLine
+from tui.screens.dialogs import ConfirmDialog, GpuDialog, HelpDialog, HostKeyDialog, NameDialog, SecretDialog, ServerDialog
+from tui.screens.load_report import LoadReport
+from tui.screens.modal import Modal
+from tui.screens.palette import Palette
+from tui.settings import Settings, UiSettings
+
+LONG = "INFO 07-30 10:00:00 [x.py:1] " + "a long line " * 30
+
+
+def plain_room(state: DeploymentState) -> ControlRoom:
+    state = replace(state, log=state.log.extended([LogLine(LONG, "INFO")]))
+    return room(state, Settings(ui=UiSettings(ascii=True, theme="16")))[0]
+
+
+def others(pilot: Room) -> str:
+    return "".join(sorted({char for char in screen(pilot) if not char.isascii()}))
+
+
+async def stays_ascii(pilot: Room, what: str) -> None:
+    await pilot.pause()
+    assert not others(pilot), f"{what}: {others(pilot)}\n{screen(pilot)}"
+
+
+@pytest.mark.parametrize("name", ["loading", "ready", "failed", "lost", "connecting"])
+async def test_every_pane_and_dialog(name: str) -> None:
+    app = plain_room(scenes.SCENES[name](time.monotonic()))
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await until(pilot, lambda: app.main.furnished and app.main.shown.name != "")
+        app.main.points = (Point(1, {"output_throughput": 80.0, "completed": 3, "p99_ttft_ms": 3000.0}),)
+        app.main.begin_benchmark(Plan(kind="sweep", concurrency=tuple(2**i for i in range(12))))
+        app.main.points = tuple(
+            Point(2**i, {"output_throughput": 80.0 + i, "completed": 3, "p99_ttft_ms": 3000.0}) for i in range(5)
+        )
+        app.main.progress = Progress(5, 12, 32, "measuring", 32, 3, 0, 40, 90.0, 5.0, 9.0)
+        app.main.conversation = Conversation(turns=(Turn("say hello", "hello\n\n* a list\n\n| a | b |\n| - | - |\n| 1 | 2 |"),))
+        for key in ("1", "2", "f3", "escape", "escape", "3", "4", "5", "home", "6", "1", "f8", "slash", "escape"):
+            await pilot.press(key)
+            await stays_ascii(pilot, key)
+        await pilot.press("5")
+        for size in ((200, 60), (120, 35), (20, 5), (80, 24)):
+            await pilot.resize_terminal(*size)
+            await until(pilot, lambda size=size: app.main.size == size)  # type: ignore[misc]
+            await stays_ascii(pilot, str(size))
+        await pilot.press("5", "end")
+        await shows(pilot, "a long line")
+        await pilot.press("ctrl+p")
+        await until(pilot, lambda: isinstance(app.screen, Palette))
+        await shows(pilot, "Go to Chat")
+        await stays_ascii(pilot, "palette")
+        await pilot.press("escape")
+        await until(pilot, lambda: app.screen is app.main)
+        shown = app.main.shown
+        dialogs: list[Modal[Any]] = [
+            HelpDialog({}),
+            ConfirmDialog("a", "b", "c"),
+            HostKeyDialog("gpu-box", "ssh-ed25519", "SHA256:abc"),
+            SecretDialog("gpu-box", "Password:", False),
+            NameDialog("Keep", "told", "name"),
+            ServerDialog(shown.servers, None),
+            LoadReport(shown),
+        ]
+        if shown.gpus is not None:
+            dialogs.append(GpuDialog(shown.gpus.gpus[0]))
+        for dialog in dialogs:
+            await app.push_screen(dialog)
+            await pilot.pause()
+            await stays_ascii(pilot, type(dialog).__name__)
+            dialog.dismiss()
+            await until(pilot, lambda: app.screen is app.main)
+
+
+async def test_text_of_others_stays_what_it_is() -> None:
+    state = scenes.SCENES["loading"](time.monotonic())
+    app = plain_room(replace(state, log=state.log.extended([LogLine("モデル loaded", "INFO")])))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await shows(pilot, "LOADING")
+        await pilot.press("5")
+        await shows(pilot, "モデル loaded")
