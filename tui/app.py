@@ -10,6 +10,8 @@ from textual import on, work
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
 from textual.dom import DOMNode
+from textual.driver import Driver
+from textual.drivers.linux_driver import LinuxDriver
 from textual.events import Event, InputEvent, Key
 from textual.screen import Screen
 
@@ -25,6 +27,7 @@ from tui.screens.asking import Asked, ScreenAsker
 from tui.screens.main import MainScreen
 from tui.screens.obstacles import NOT_YET, obstacle
 from tui.settings import Settings
+from tui.terminal_driver import TerminalDriver
 from tui.widgets.failure import title
 from tui.widgets.ink import Plain
 
@@ -94,6 +97,10 @@ class ControlRoom(ModelWork, RecordWork, FleetWork, inherit_bindings=False):
         self.set_reactive(ControlRoom.theme, theme)
         self.update_classes({"-dark-mode": look.dark, "-light-mode": not look.dark}, update=False)
         self.stylesheet.set_variables(self.get_css_variables())
+
+    def get_driver_class(self) -> type[Driver]:
+        chosen = super().get_driver_class()
+        return TerminalDriver if chosen is LinuxDriver else chosen
 
     def get_default_screen(self) -> Screen[None]:
         if self._all_first:
