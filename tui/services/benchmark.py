@@ -29,6 +29,7 @@ from tui.core.benchmark_soak import engine_gpus
 from tui.core.counted import counted
 from tui.core.gpu import GpuSample
 from tui.core.text import hide, secrets_in
+from tui.core.text import clean
 from tui.host.base import Host, HostError, NotPermitted, ProbeFailed
 from tui.host.together import ended
 from tui.services.benchmark_gpus import Drawn, GpuWatch
@@ -313,7 +314,7 @@ class _Run:
         self.stopped: str | None = None
         self.kept = False
         self.at = at
-        self._model = plan.model or ""
+        self._model = clean(plan.model or "")
         self._vantage = plan.vantage or Vantage.HOST
 
     def begin(self, generator: LoadSource) -> None:
