@@ -4,7 +4,8 @@ from textual.containers import Horizontal
 from textual.widget import Widget
 from textual.widgets import ContentSwitcher
 
-from tui.screens.main import MainScreen, Pane
+from tui.screens.main import MainScreen
+from tui.screens.pane import Pane
 from tui.widgets.banner import Banner
 from tui.widgets.bench_pane import BenchPane
 from tui.widgets.chat_pane import ChatPane

@@ -8,9 +8,7 @@ from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.events import Resize
-from textual.geometry import Region
 from textual.reactive import var
-from textual.style import Style
 from textual.widget import MountError
 from textual.widgets import ContentSwitcher
 
@@ -21,9 +19,10 @@ from tui.messages import RunsShown, ScreenFurnished
 from tui.screens.news import News
 from tui.screens.obstacles import obstacle
 from tui.screens.painting import SparingCompositor
+from tui.screens.pane import Pane, tab_title
 from tui.screens.work import WorkScreen
 from tui.widgets.figure import NOTHING, Figure, Moment
-from tui.widgets.figures import BP, BW, QUIET, P, label, line
+from tui.widgets.figures import BW, label, line
 from tui.widgets.gpu_panel import GpuPanel
 from tui.widgets.ink import plain
 from tui.widgets.key_bar import KeyBar
@@ -39,27 +38,13 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Figure)
 
-TITLES = {"load": "Load", "chat": "Chat", "bench": "Bench", "gpus": "GPUs", "log": "Log", "runs": "Runs"}
 NARROW, SHORT, WIDE, HIGH = 110, 32, 180, 50
 TINY = (60, 12)
 TICK_S = 0.5
-ALARMING = frozenset({"log", "gpus"})
-"""What is new there is errors; elsewhere it is a result that has not been seen."""
 HANDS_OFF_S = 3.0
 """Nothing opens by itself so soon after a key."""
 STALE_S = 6.0
 """From this age on a sample is marked with it."""
-
-
-class Pane(Vertical):
-    """A part of the screen with its title in its border; the number before the title is its key."""
-
-    def say_below(self, words: Content | None) -> None:
-        """Writes into the lower border, and has only that painted; assigning `border_subtitle` would paint the other three too."""
-        self._border_subtitle = words
-        left, top = self.content_offset
-        width, height = self.outer_size
-        self.refresh(Region(-left, height - 1 - top, width, 1))
 
 
 class MainScreen(WorkScreen):
@@ -293,9 +278,10 @@ class MainScreen(WorkScreen):
         note = self.log_pane.note() if self.furnished else Content("")
         self._note("#log", None if self.narrow else note)
         title = self._tab_title("log")
-        if self.narrow and note.plain:
-            title = line(title, "  ", note)
-        self._title("#log", title, self.narrow)
+        self._title("#log", line(title, "  ", note) if self.narrow and note.plain else title, self.narrow)
+
+    def _tab_title(self, tab: str) -> Content:
+        return tab_title(tab, self.tab, self._news.count(tab))
 
     def _retitle(self) -> None:
         narrow = self.narrow or self.tab == "log"
@@ -303,26 +289,12 @@ class MainScreen(WorkScreen):
         names = [tab for tab in TABS if narrow or tab not in own_pane or tab == self.tab]
         parts = [self._tab_title(tab) for tab in names]
         self._title("#stage", Content("  ").join(parts), narrow)
-        for pane, title in (
-            ("#phases", "Phases"),
-            ("#serving", "Serving"),
-            ("#smoke", "Smoke"),
-            ("#host", "Host"),
-        ):
+        for pane, title in (("#phases", "Phases"), ("#serving", "Serving"), ("#smoke", "Smoke"), ("#host", "Host")):
             self._title(pane, line(label(title)), False)
         for pane, title in (("#deployment", "Deployment"), ("#past", "Earlier loads")):
             self._title(pane, line(label(title)), self.narrow)
         self._title("#gpus", self._tab_title("gpus"), False)
         self._tell_of_log()
-
-    def _tab_title(self, tab: str) -> Content:
-        """Key, name and news of a tab; clicking opens it."""
-        here = tab == self.tab
-        count = self._news.count(tab)
-        alarms = (f" ▲{count if count < 100 else '99+'}", BW) if tab in ALARMING else (" •", BP)
-        news = alarms if count and not here else ""
-        text = line((f"{TABS.index(tab) + 1} ", P if here else QUIET), (TITLES[tab], BP if here else QUIET), news)
-        return text.stylize(Style.from_meta({"@click": f"screen.show('{tab}')"}))
 
     def _title(self, pane: str, title: Content, ruled: bool) -> None:
         title = line(" ", title, " ") if ruled else title

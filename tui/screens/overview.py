@@ -16,7 +16,7 @@ from tui.core.counted import counted
 from tui.core.deployment import DeploymentState
 from tui.core.fleet import ORDERS
 from tui.messages import DeploymentChosen, OverviewLeft, OverviewShown, RetryRequested
-from tui.screens.main import Pane
+from tui.screens.pane import Pane
 from tui.widgets.figure import NOTHING, Figure, Moment
 from tui.widgets.figures import B, label, line, middle, spread
 from tui.widgets.fleet_view import FleetView, counts
