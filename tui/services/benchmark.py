@@ -28,8 +28,7 @@ from tui.core.benchmark_server import series
 from tui.core.benchmark_soak import engine_gpus
 from tui.core.counted import counted
 from tui.core.gpu import GpuSample
-from tui.core.text import hide, secrets_in
-from tui.core.text import clean
+from tui.core.text import clean, hide, secrets_in
 from tui.host.base import Host, HostError, NotPermitted, ProbeFailed
 from tui.host.together import ended
 from tui.services.benchmark_gpus import Drawn, GpuWatch
