@@ -1,5 +1,6 @@
 """Fixtures that several parts of the tests use."""
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -8,6 +9,15 @@ from needs import need
 from sshd import SSHD, Sshd
 
 MakeSshd = Callable[..., Sshd]
+
+# What runs the tests (nohup, a shell's background job) may ignore these: the commands under test would inherit it.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files that take longest first, so that none of them is left alone at the end."""
+    items.sort(key=lambda item: not any(part in item.nodeid for part in ("tests/real/", "tests/tmux/", "test_static")))
 
 
 @pytest.fixture

@@ -52,9 +52,9 @@ def test_space(output: str, grade: Grade, says: str) -> None:
 
 @pytest.mark.parametrize("name", ["kimi-k2", "a b", 'quote"d', "$(rm -rf)", "new\nline", "ünïcode"])
 def test_what_was_found_is_valid_configuration_whatever_it_is_called(name: str) -> None:
-    found = FoundDeployment(name, f"me@{name}", "http://127.0.0.1:8000", f"file:/var/log/{name}.log", name, True, f"found {name}")
-    deployment = parse_settings(deployment_toml(found), Path("c")).deployments[name]
-    assert deployment.engines[0].host == f"me@{name}"
+    found = FoundDeployment(name, "me@gpu-box", "http://127.0.0.1:8000", f"file:/var/log/{name}.log", name, True, f"found {name}")
+    (deployment,) = parse_settings(deployment_toml(found), Path("c")).deployments.values()
+    assert deployment.engines[0].host == "me@gpu-box"
     assert deployment.engines[0].log == f"file:/var/log/{name}.log"
     assert deployment.model == name
     assert deployment.api_key_env == "VLLM_API_KEY"

@@ -103,6 +103,11 @@ class Processes:
             self._users.setdefault(0, "root")
         return self._users.get(uid, "uid %d" % uid)
 
+    @property
+    def known(self) -> Set[int]:
+        """The processes that were there at the last look for a family."""
+        return set(self._parents)
+
     def family(self, roots: Iterable[int]) -> Set[int]:
         """The given processes and all that descend from them. Reads the parent only of processes it hasn't seen before."""
         roots = set(roots)

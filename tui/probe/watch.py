@@ -18,7 +18,7 @@ hangs holds up its own thread alone.
 import threading
 import time
 import traceback
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Set
 
 from pynvml import NVMLError
 
@@ -44,13 +44,18 @@ ENGINE_TITLES = ("VLLM::", "vllm::", "sglang::")
 class GpuWatch:
     """Asks the driver, in a thread of its own."""
 
-    def __init__(self, link: Link, hz: float, pids: Optional[List[int]], energy_s: float = nvml.ENERGY_S) -> None:
+    def __init__(self, link: Link, hz: float, energy_s: float = nvml.ENERGY_S) -> None:
         self._link = link
         self._energy_s = energy_s
         self.interval = 1.0 / hz
-        self.pids = pids
-        self.engine: Any = set()
-        """The engine's processes: those told, and what descends from them; else those whose title says so."""
+        self.family: Optional[Set[int]] = None
+        """The engine's processes where they were told: those, and what descends from them."""
+        self.judged: Set[int] = set()
+        """Processes that there were when the family was found."""
+        self.newcomers = False
+        """Whether a GPU is used by a process that is younger than the family."""
+        self._titled: Set[int] = set()
+        """Those whose title says so, where none were told."""
         self.asking_since: Optional[float] = None
         self.asking: Optional[int] = None
         self.last: Optional[Dict[str, Any]] = None
@@ -65,6 +70,16 @@ class GpuWatch:
         self._answered_at = time.monotonic()
         self._pcie_turn = 0
         self._pcie_due = 0.0
+
+    def found(self, processes: Processes, roots: Optional[List[int]]) -> None:
+        """Takes the processes that descend from `roots` now for the engine's; None: those whose title says so."""
+        if roots is None:
+            self.family = None
+            return
+        self.newcomers = False
+        family = processes.family(roots)
+        self.judged = processes.known
+        self.family = family
 
     def run(self) -> None:
         """Samples for ever."""
@@ -192,13 +207,22 @@ class GpuWatch:
         return rows
 
     def _is_engine(self, pid: int, facts: Dict[str, Any]) -> Optional[bool]:
-        if self.pids is not None:
-            return pid in self.engine
+        family = self.family
+        if family is not None:
+            if pid in family or pid in self.judged:
+                return pid in family
+            self.newcomers = True
+            return None
         return True if facts.get("name", "").startswith(ENGINE_TITLES) else None
 
     def _find_engine(self, facts: Dict[int, Dict[str, Any]]) -> None:
-        if self.pids is None:
-            self.engine = {pid for pid, known in facts.items() if known.get("name", "").startswith(ENGINE_TITLES)}
+        self._titled = {pid for pid, known in facts.items() if known.get("name", "").startswith(ENGINE_TITLES)}
+
+    @property
+    def engine(self) -> Set[int]:
+        """The engine's processes, as far as they are known."""
+        family = self.family
+        return self._titled if family is None else family
 
     def _wait_for_xids(self, devices: List[nvml.Device]) -> None:
         try:
@@ -227,10 +251,11 @@ class GpuWatch:
 
 def play(arguments: Dict[str, Any], link: Link) -> None:
     Become(arguments, link).take_over()
-    gpus = GpuWatch(link, _hz(arguments.get("hz")), _pids(arguments.get("pids")), _energy_s(arguments.get("energy_s")))
+    gpus = GpuWatch(link, _hz(arguments.get("hz")), _energy_s(arguments.get("energy_s")))
     processes = Processes()
-    if gpus.pids is not None:
-        gpus.engine = processes.family(gpus.pids)
+    pids = _pids(arguments.get("pids"))
+    if pids is not None:
+        gpus.found(processes, pids)
     family_due = time.monotonic() + FAMILY_S
     machine = Machine(arguments.get("paths") or [])
     threading.Thread(target=gpus.run, name="gpus", daemon=True).start()
@@ -242,15 +267,17 @@ def play(arguments: Dict[str, Any], link: Link) -> None:
             if "hz" in request:
                 gpus.interval = 1.0 / _hz(request["hz"])
             if "pids" in request:
-                gpus.pids = _pids(request["pids"])
-                family_due = 0.0
+                # at once and in one step: a sample between would take the engine's processes for somebody else's
+                pids = _pids(request["pids"])
+                gpus.found(processes, pids)
+                family_due = time.monotonic() + FAMILY_S
             if "paths" in request:
                 machine = Machine(request["paths"] or [])
             gpus.changed.set()
         now = time.monotonic()
-        if gpus.pids is not None and now >= family_due:
+        if pids is not None and (now >= family_due or gpus.newcomers):
             family_due = now + FAMILY_S
-            gpus.engine = processes.family(gpus.pids)
+            gpus.found(processes, pids)
         since = gpus.asking_since
         if since is not None and now - since > max(LATE_S, 2 * gpus.interval) and now >= late_due:
             late_due = now + 1.0
