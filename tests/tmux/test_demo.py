@@ -51,7 +51,14 @@ def test_a_whole_deployment(columns: int, rows: int, tmp_path: Path) -> None:
         terminal.until(counting)
         terminal.until(lambda screen: "READY" in screen, 60)
 
-        terminal.until(lambda screen: "Ask kimi" in screen)  # the chat opens by itself, ready to type
+        terminal.until(lambda screen: "Ask kimi" in screen)  # the chat opens by itself, and enter begins to type
+
+        def typing(screen: str) -> bool:
+            if "enter send" not in screen:
+                terminal.send("Enter")
+            return "enter send" in screen
+
+        terminal.until(typing)
         terminal.type("What is 2+2?")
         terminal.send("Enter")
         terminal.until(lambda screen: "tok/s" in screen and "TTFT" in screen and "4" in screen)
