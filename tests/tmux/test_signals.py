@@ -1,6 +1,7 @@
 """SIGINT, SIGTERM and SIGHUP while a command runs: it ends in order with 130 and one line, the terminal is as it was before, and
 nothing is left on the host."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -35,7 +36,12 @@ def environment(sshd: Sshd, tmp_path: Path) -> dict[str, str]:
 
 
 def probes(sshd: Sshd) -> bool:
-    return len(sshd.sessions()) > 4
+    """Whether a probe runs there."""
+    for pid in sshd.sessions():
+        with contextlib.suppress(OSError):
+            if b"sys.stdin.buffer" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                return True
+    return False
 
 
 def of_the_screen(below: int) -> int:
