@@ -70,6 +70,7 @@ class ControlRoom(ModelWork, RecordWork, FleetWork, inherit_bindings=False):
         super().__init__()
         self.session = session
         self.settings = settings or Settings()
+        self.own_keys = dict(self.settings.keys)
         self.asker = asker
         self.record = record
         self._interrupted = False
@@ -81,7 +82,7 @@ class ControlRoom(ModelWork, RecordWork, FleetWork, inherit_bindings=False):
             self.register_theme(theme)
         self._begin_with(themes.choose(self.settings.ui.theme, self.console.color_system, os.environ))
         self.fleet = fleet
-        self.main = MainScreen(dict(self.settings.keys), self.settings.ui.system_prompt)
+        self.main = MainScreen(self.own_keys, self.settings.ui.system_prompt)
         named = DeploymentState(name=session.name, target=session.target)
         self.main.set_reactive(MainScreen.state, named)  # the first paint says already what is being connected to
         self.main.set_reactive(MainScreen.shown, named)
@@ -116,7 +117,7 @@ class ControlRoom(ModelWork, RecordWork, FleetWork, inherit_bindings=False):
         if self.settings.ui.ascii or encoding not in ("utf8", "utf16"):
             self.add_class("-ascii")
             self._filters.append(Plain())  # Textual 8 has no other way to give it one
-        self.set_keymap(dict(self.settings.keys))
+        self.set_keymap(self.own_keys)
         self.install_screen(self.main, "deployment 1")
         if self.several:
             self.install_screen(self.overview, "overview")
@@ -203,7 +204,7 @@ class ControlRoom(ModelWork, RecordWork, FleetWork, inherit_bindings=False):
     def action_help(self) -> None:
         from tui.screens.dialogs import HelpDialog
 
-        self.push_screen(HelpDialog(dict(self.settings.keys)))
+        self.push_screen(HelpDialog(self.own_keys))
 
     def on_resize(self) -> None:
         """Writes the whole screen anew a moment later: a terminal that shrank and grew before the screen could follow has lost what

@@ -266,7 +266,7 @@ async def test_a_login_that_needed_a_person_is_not_repeated_unasked(tmp_path: Pa
             attempts, asked = server.attempts, len(person.asked)
             error = await refusal(host)
             assert "needs you again" in error.cause
-            assert error.advice == "press r to log in again"
+            assert error.advice == "try again to log in"
             assert (server.attempts, len(person.asked)) == (attempts, asked)
             # The person presses r.
             person.secrets = list(secrets)

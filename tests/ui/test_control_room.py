@@ -196,6 +196,19 @@ async def test_the_users_own_keys() -> None:
     assert shown_key(BY_ID["find"], {}) == "/"
 
 
+async def test_texts_name_the_users_own_keys() -> None:
+    app, _ = room(scene("ready"), Settings(keys={"smoke": "ctrl+t", "look": "f12", "bench-sweep": "S", "log_there": "x"}))
+    async with app.run_test(size=(120, 35)) as pilot:
+        await shows(pilot, "^t asks six prompts")
+        await pilot.press("2")
+        await shows(pilot, "press ^t for the smoke prompts")
+        await pilot.press("3")
+        await shows(pilot, "f6  single stream", "S  sweep")
+    app, _ = room(scene("failed"), Settings(keys={"log_there": "x"}))
+    async with app.run_test(size=(120, 35)) as pilot:
+        await shows(pilot, "press x for the line in the log")
+
+
 # -- the log -----------------------------------------------------------------------------------------------------------------------
 
 

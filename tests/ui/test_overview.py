@@ -152,7 +152,7 @@ async def test_a_session_that_cannot_be_made_says_why_and_is_tried_again() -> No
 
 async def test_a_configuration_that_does_not_hold_is_no_refusal_of_the_host() -> None:
     cause = "api_key_env names K, but it is not set"
-    connection = ConnectionState(host="gpu", cause=cause, advice="Correct it, then press r to try again.")
+    connection = ConnectionState(host="gpu", cause=cause, advice="Correct it.")
     app, _ = room(DeploymentState("kimi", "gpu", connection=connection, misconfigured=cause))
     async with app.run_test(size=(120, 35)) as pilot:
-        await shows(pilot, "BAD CONFIG", "The configuration does not hold", cause, "press r")
+        await shows(pilot, "BAD CONFIG", "The configuration does not hold", cause, "Correct it. · Press r to try again.")

@@ -24,9 +24,9 @@ def refused_login(login: Login, client: LoginClient, person: Person, *, unattend
     methods = ", ".join(clean(method) for method in client.methods) or "no method that readyroom knows"
     where = f"{login.user}@{login.place}"
     if unattended and person.needed:
-        return Refused(f"the login to {where} needs you again: it asks for a password or code", "press r to log in again")
+        return Refused(f"the login to {where} needs you again: it asks for a password or code", "try again to log in")
     if person.cancelled:
-        return Refused(f"the login to {where} was cancelled", "press r to log in again")
+        return Refused(f"the login to {where} was cancelled", "try again to log in")
     if person.needed and not person.asked:
         return Refused(
             f"{where} refused the login: no key was accepted, and nobody can be asked here ({methods})",
@@ -34,7 +34,7 @@ def refused_login(login: Login, client: LoginClient, person: Person, *, unattend
         )
     if person.asked:
         return Refused(
-            f"{where} refused the login: wrong answer, or the account is locked (it offers {methods})", "press r to log in again"
+            f"{where} refused the login: wrong answer, or the account is locked (it offers {methods})", "try again to log in"
         )
     return Refused(
         f"{where} refused the login: no key was accepted (it offers {methods})",
@@ -188,7 +188,7 @@ def disconnected(error: asyncssh.DisconnectError, login: Login, client: LoginCli
             f"set IdentityFile and 'IdentitiesOnly yes' for {login.alias} in ~/.ssh/config",
         )
     if error.code == _DISCONNECT_AUTH:
-        return Refused(f"{login.place} refused the login: {words}", "press r to log in again")
+        return Refused(f"{login.place} refused the login: {words}", "try again to log in")
     return Unreachable(f"{login.place} ended the connection: {words}", "it is tried again")
 
 

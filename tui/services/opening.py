@@ -48,7 +48,7 @@ class OpeningSession:
     def state(self) -> DeploymentState:
         if self._session is not None:
             return self._session.state
-        advice = "Correct it, then press r to try again." if self._failed is not None else None
+        advice = "Correct it." if self._failed is not None else None
         connection = ConnectionState(Link.IDLE, self.target, cause=self._failed, advice=advice)
         return DeploymentState(name=self.name, target=self.target, connection=connection, misconfigured=self._failed)
 

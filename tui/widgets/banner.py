@@ -8,6 +8,7 @@ from tui.core.connection import Link
 from tui.core.deployment import DeploymentState
 from tui.widgets.figure import Figure
 from tui.widgets.figures import BE, BW, B, W, label, line, meter, rows, short, spread
+from tui.widgets.key_bar import key_of
 from tui.widgets.numbers import age
 
 
@@ -70,8 +71,8 @@ class Banner(Figure):
             if old is not None:
                 at = time.strftime("%H:%M:%S", time.localtime(self.moment.wall - old))
                 rest.append(f"The host goes on. Figures are of {at}; the log is read on from where it stopped.")
-        elif link.link is Link.REFUSED:
-            rest.append("Press r to try again.")
+        elif refused:
+            rest.append(f"Press {key_of(self, 'retry')} to try again.")
         while len(rest) > 1 and len(" · ".join(rest)) > width:
             rest.pop(0 if link.link is Link.LOST else -1)
         second = line(label(short(" · ".join(rest), width)))

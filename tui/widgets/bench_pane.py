@@ -10,6 +10,7 @@ from tui.core.benchmark import Plan, Point, Progress, Result
 from tui.widgets.bench_view import hero, how, measured, one_point, progress_line, remarks
 from tui.widgets.figure import Figure
 from tui.widgets.figures import BP, W, label, line, rows
+from tui.widgets.key_bar import key_of
 from tui.widgets.sweep import columns_of, fitting, sweep
 
 TALL = 24
@@ -126,8 +127,9 @@ class BenchPane(Figure, can_focus=True):
                 line(("▲ ", W), one) if i == 0 else line("  ", one)
                 for i, one in enumerate(Content(self.problem).wrap(max(8, width - 2)))
             ]
+        single, curve = key_of(self, "bench-single"), key_of(self, "bench-sweep")
         lines += [
-            line(("f6", BP), label("  single stream: a few requests one after the other")),
-            line(("f7", BP), label("  sweep: 1, 2, 4 … streams at once; throughput and latency over concurrency")),
+            line((single, BP), label("  single stream: a few requests one after the other")),
+            line((curve, BP), label("  sweep: 1, 2, 4 … streams at once; throughput and latency over concurrency")),
         ]
         return rows(*lines)

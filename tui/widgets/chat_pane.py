@@ -16,6 +16,7 @@ from tui.core.counted import counted
 from tui.core.smoke import SmokeRun
 from tui.messages import ConversationCleared, GenerationStopped, PromptSubmitted, SystemPromptChanged, TextCopied
 from tui.widgets.figures import B, W, label, line, middle
+from tui.widgets.key_bar import key_of
 from tui.widgets.prompt import Prompt
 from tui.widgets.smoke_panel import SmokeStrip
 
@@ -187,7 +188,7 @@ class ChatPane(Vertical):
         if self._editing_system:
             return ""
         if self.streaming:
-            return "a reply is streaming: esc stops it"
+            return f"a reply is streaming: {key_of(self, 'leave')} stops it"
         return "" if self.ready else self.reason or "the model is not up yet"
 
     def _tell(self) -> None:
@@ -205,16 +206,18 @@ class ChatPane(Vertical):
             words = middle(f"not sent: {why}" if self._refused and why else why, room)
             prompt.border_subtitle = line((words, W) if self._refused or not self.streaming else label(words)) if why else None
             ask = f"Ask {middle(self.model, 40)}" if self.model else "Ask the model"
-            prompt.placeholder = Content(ask if prompt.has_focus else f"{ask} (enter: type here)")
+            prompt.placeholder = Content(ask if prompt.has_focus else f"{ask} ({key_of(self, 'type')}: type here)")
         self.query_one("#chat-empty", Static).update(self._welcome())
 
     def _welcome(self) -> Content:
         if self.ready:
-            return line(label("Ask "), (self.model or "the model", B), label(" something, or press f5 for the smoke prompts."))
+            or_else = f" something, or press {key_of(self, 'smoke')} for the smoke prompts."
+            return line(label("Ask "), (self.model or "the model", B), label(or_else))
         why = self.reason or "the model is not up yet"
+        more = key_of(self, "show-load")
         return line(
             (why[:1].upper() + why[1:], B),
-            label(".\n1 shows more. A prompt can be typed already, and be sent once the server answers."),
+            label(f".\n{more} shows more. A prompt can be typed already, and be sent once the server answers."),
         )
 
     def _show_system(self) -> None:

@@ -134,8 +134,8 @@ def _steps(state: DeploymentState, width: int) -> list[Content]:
     return out
 
 
-def failure_body(state: DeploymentState, width: int, height: int) -> list[Content]:
-    """Below the band: because, the line, next, what follows, where the load stopped."""
+def failure_body(state: DeploymentState, width: int, height: int, key: str) -> list[Content]:
+    """Below the band: because, the line, next, what follows, where the load stopped. `key` shows the line in the log."""
     load = state.load
     if load is None or load.failure is None:
         return []
@@ -149,7 +149,7 @@ def failure_body(state: DeploymentState, width: int, height: int) -> list[Conten
         blocks.append(steps)
     if load.errors > 1:
         more = counted(load.errors - 1, "more error line")
-        blocks.append([line(label(f"{'follows':<12}{more}; press l for the line in the log"))])
+        blocks.append([line(label(f"{'follows':<12}{more}; press {key} for the line in the log"))])
     if load.restarts:
         blocks.append([line(label(f"{'restarts':<12}{whole(load.restarts)} before this one in the log"))])
     flat = [one for block in blocks for one in block]
@@ -163,11 +163,11 @@ def failure_body(state: DeploymentState, width: int, height: int) -> list[Conten
     return out[:height]
 
 
-def failure_view(state: DeploymentState, width: int, height: int) -> Content:
+def failure_view(state: DeploymentState, width: int, height: int, key: str) -> Content:
     """The whole tab after a failure."""
     airy = height >= 12
     top = [*band(state, width, airy=airy), Content("")]
     inset = 2 if width >= 60 else 0
-    body = failure_body(state, width - 2 * inset, max(0, height - len(top)))
+    body = failure_body(state, width - 2 * inset, max(0, height - len(top)), key)
     parts: list[Content] = [line(" " * inset, one) for one in body]
     return rows(*top, *parts)

@@ -1,15 +1,24 @@
-"""The footer: the keys that do something now."""
+"""The footer: the keys that do something now; and the key of an action, for whatever else names it."""
+
+from collections.abc import Mapping
 
 from textual.content import Content
 from textual.events import Click
 from textual.reactive import var
+from textual.widget import Widget
 
-from tui.actions import Action, shown_key
+from tui.actions import BY_ID, Action, shown_key
 from tui.widgets.figure import Figure
 from tui.widgets.figures import BP, line
 
 KEPT = ("help", "quit")
 """These stay when room goes."""
+
+
+def key_of(widget: Widget, action: str) -> str:
+    """The key of an action, as the user has set it, for a text of the widget."""
+    own: Mapping[str, str] = getattr(widget.app, "own_keys", {})
+    return shown_key(BY_ID[action], own)
 
 
 class KeyBar(Figure):

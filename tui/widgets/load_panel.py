@@ -27,6 +27,7 @@ from tui.widgets.figures import (
     spread,
 )
 from tui.widgets.host_clock import host_now
+from tui.widgets.key_bar import key_of
 from tui.widgets.numbers import DASH, GIB, change, clock, three, whole
 from tui.widgets.phases import last_time, phase_line, phase_rows
 from tui.widgets.shards import shards
@@ -276,7 +277,7 @@ class LoadPanel(Figure):
         state = self.state
         load = state.load
         if load is not None and load.failure is not None and not state.api.ready:
-            return failure_view(state, width, height)
+            return failure_view(state, width, height, key_of(self, "log_there"))
         if load is None or not load.lines:
             if state.api.ready:
                 return rows(

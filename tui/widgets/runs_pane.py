@@ -15,6 +15,7 @@ from tui.core.benchmark import Result
 from tui.core.text import clean
 from tui.messages import CompareRequested, ReportRequested, RunOpened
 from tui.widgets.figures import BP, B, label, line, short
+from tui.widgets.key_bar import key_of
 from tui.widgets.runs_view import Compared, StoredRun, compared_view, run_view, when
 
 COLUMNS = (("", 1), ("run", 4), ("when", 16), ("deployment", 18), ("kind", 9), ("what", None))
@@ -125,7 +126,9 @@ class RunsPane(Vertical):
         elif self.opened is not None:
             content = run_view(self.opened, self.result, width)
         else:
-            keys = (("enter", "opens a run   "), ("space", "marks one, "), ("c", "compares with it   "), ("e", "writes a report"))
+            compare, report = key_of(self, "compare"), key_of(self, "export")
+            marked = (("space", "marks one, "), (compare, "compares with it   "))
+            keys = (("enter", "opens a run   "), *marked, (report, "writes a report"))
             content = line(*(part for key, does in keys for part in ((key, BP), label(f" {does}"))))
         scroll.query_one(Static).update(content)
         if home:

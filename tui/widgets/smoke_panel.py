@@ -9,6 +9,7 @@ from tui.core.counted import counted
 from tui.core.smoke import Outcome, SmokeResult, SmokeRun
 from tui.widgets.figure import Figure
 from tui.widgets.figures import BG, BP, BW, QUIET, B, E, G, Part, W, fit, label, line, rows, short
+from tui.widgets.key_bar import key_of
 
 SIGNS = {Outcome.PASSED: ("✓", G), Outcome.FAILED: ("✗", E), Outcome.INCONCLUSIVE: ("▲", W)}
 NAME = 13
@@ -43,10 +44,10 @@ def live_line(run: SmokeRun) -> Content:
     return line(("◐ ", BP), label(f"prompt {len(run.results) + 1} of {run.planned}"))
 
 
-def smoke_lines(run: SmokeRun | None, running: bool, width: int, height: int) -> list[Content]:
-    """All prompts, or, where they don't fit, those that did not pass, and how many did."""
+def smoke_lines(run: SmokeRun | None, running: bool, width: int, height: int, key: str) -> list[Content]:
+    """All prompts, or, where they don't fit, those that did not pass, and how many did; `key` begins a run."""
     if run is None:
-        return [line(label("f5 asks six prompts with known answers."))]
+        return [line(label(f"{key} asks six prompts with known answers."))]
     live = [live_line(run)] if running and len(run.results) < run.planned else []
     if len(run.results) + len(live) <= height:
         return [*(result_line(one, width) for one in run.results), *live]
@@ -89,7 +90,7 @@ class SmokePanel(Figure):
         return sum_line(self.run, self.running)
 
     def draw(self, width: int, height: int) -> Content:
-        return rows(*smoke_lines(self.run, self.running, width, height))
+        return rows(*smoke_lines(self.run, self.running, width, height, key_of(self, "smoke")))
 
 
 class SmokeStrip(SmokePanel):
@@ -111,7 +112,7 @@ class SmokeStrip(SmokePanel):
         if height > run.planned:
             total = sum_line(run, self.running)
             head = line(label("smoke  "), total if total is not None else "")
-            return rows(head, *smoke_lines(run, self.running, width, height - 1))
+            return rows(head, *smoke_lines(run, self.running, width, height - 1, key_of(self, "smoke")))
         parts: list[Part] = [label("smoke  ")]
         for one in run.results:
             sign, style = SIGNS[one.outcome]
