@@ -61,21 +61,67 @@ async def test_the_place_is_kept(size: tuple[int, int], keys: tuple[str, ...]) -
         assert top(app) == place
 
 
+async def seeks(pilot: Room, app: ControlRoom, *keys: str) -> None:
+    """Types the keys; until all of them are in the filter, and what they find is drawn."""
+    await pilot.press("slash", *keys)
+    sought = "".join(keys)
+    await until(pilot, lambda: app.main.log_pane.sought == sought)
+    await pilot.pause()
+
+
 async def test_what_is_found_begins_at_the_place_and_moving_there_moves_it() -> None:
-    app, _ = room(state())
+    app, _ = room(state(900))
     async with app.run_test(size=(80, 24)) as pilot:
-        await at_log(pilot, *["pageup"] * 8)
-        number = int(top(app).split()[1])
-        await pilot.press("slash", *"7 of")
-        await until(pilot, lambda: app.main.log_pane.sought == "7 of")
+        await shows(pilot, "LOADING")
+        await pilot.press("5")
+        await shows(pilot, "entry 900 of it")
+        await pilot.press("home", "pagedown", "pagedown", "pagedown")
         await pilot.pause()
-        assert number <= int(top(app).split()[1]) < number + 10 or app.main.query_one(LogView).at_end
+        number = int(top(app).split()[1])
+        assert number % 10 != 7
+        found = f"entry {number + (7 - number) % 10} of it"
+        await seeks(pilot, app, *"7 of")
+        assert top(app) == found
+        await pilot.press("enter")
+        await until(pilot, lambda: not app.main.log_pane.has_class("-finding"))
+        await pilot.pause()
+        assert top(app) == found
+        for width, height in ((110, 50), (80, 12), (200, 60), (80, 24)):
+            await pilot.resize_terminal(width, height)
+            await until(pilot, lambda w=width: app.main.size.width == w)  # type: ignore[misc]
+            await pilot.pause()
+            assert top(app) == found
+        await pilot.press("escape")  # the line itself is at the top again
+        await until(pilot, lambda: app.main.log_pane.sought == "")
+        await pilot.pause()
+        assert top(app) == f"entry {number} of it"
+        await seeks(pilot, app, *"7 of")
         await pilot.press("enter", "home", "down")
         await until(pilot, lambda: top(app) == "entry 17 of it")
         await pilot.press("escape")
         await until(pilot, lambda: app.main.log_pane.sought == "")
         await pilot.pause()
         assert top(app) == "entry 17 of it"
+
+
+async def test_a_place_after_all_that_is_found_shows_the_last_of_it() -> None:
+    app, _ = room(state(900))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await shows(pilot, "LOADING")
+        await pilot.press("5")
+        await shows(pilot, "entry 900 of it")
+        await pilot.press("pageup", "pageup")
+        await pilot.pause()
+        place = top(app)
+        await seeks(pilot, app, *"entry 1")
+        await shows(pilot, "entry 199 of it")
+        await pilot.press("enter")
+        await pilot.resize_terminal(80, 20)
+        await shows(pilot, "entry 199 of it")
+        await pilot.press("escape")
+        await until(pilot, lambda: app.main.log_pane.sought == "")
+        await pilot.pause()
+        assert top(app) == place
 
 
 async def test_the_end_is_followed_again() -> None:

@@ -85,6 +85,8 @@ class LogView(ScrollView, can_focus=True):
         self._longest = 0
         self._top: LogLine | None = None
         """Where the reader is: it stays the topmost line, whatever the size and whichever lines are shown. None follows the end."""
+        self._stand_in: LogLine | None = None
+        """What is at the top instead of it while a filter hides it; else the line itself."""
         self._held = False
         self._placing = False
         self._settled = Size(0, 0)
@@ -109,7 +111,8 @@ class LogView(ScrollView, can_focus=True):
 
     def release(self) -> None:
         """Follow the newest line again."""
-        self._held, self._top, self._goal = False, None, None
+        self._held, self._goal = False, None
+        self._top = self._stand_in = None
         self.scroll_end(animate=False, immediate=True, x_axis=False)
 
     def show_lines(self, lines: Sequence[LogLine], *, order: Sequence[LogLine] = (), cause: int | None = None) -> None:
@@ -133,7 +136,8 @@ class LogView(ScrollView, can_focus=True):
         self.set_reactive(LogView.virtual_size, Size(self._longest, len(lines)))
         self.vertical_scrollbar.window_virtual_size = len(lines)
         if self._held:
-            self._place(order)
+            self._find_stand_in(order)
+            self._place()
         else:
             self.scroll_end(animate=False, immediate=True, x_axis=False)
         self.refresh()
@@ -145,15 +149,20 @@ class LogView(ScrollView, can_focus=True):
 
     def _note_top(self) -> None:
         top = self.scroll_offset.y
-        self._top = self._lines[top] if 0 <= top < len(self._lines) else None
+        self._top = self._stand_in = self._lines[top] if 0 <= top < len(self._lines) else None
 
-    def _place(self, order: Sequence[LogLine] = ()) -> None:
-        """Bring the reader's line to the top, or the next one that is shown."""
-        shown = {id(one): index for index, one in enumerate(self._lines)}
+    def _find_stand_in(self, order: Sequence[LogLine]) -> None:
+        """Of the lines that are shown: the reader's own, else the next one after it, else the last."""
+        if self._top is None or not self._lines:
+            self._stand_in = None
+            return
+        shown = {id(one) for one in self._lines}
         at = next((index for index, one in enumerate(order) if one is self._top), 0)
-        later = [self._top, *order[at:]] if self._top is not None else []
-        index = next((shown[id(one)] for one in later if id(one) in shown), len(self._lines) if self._top is not None else 0)
-        self._scroll_to_line(index)
+        self._stand_in = next((one for one in (self._top, *order[at:]) if id(one) in shown), self._lines[-1])
+
+    def _place(self) -> None:
+        """Bring it to the top."""
+        self._scroll_to_line(next((index for index, one in enumerate(self._lines) if one is self._stand_in), 0))
 
     def _scroll_to_line(self, index: int) -> None:
         self._placing = True
@@ -188,7 +197,7 @@ class LogView(ScrollView, can_focus=True):
                 self._held = True
                 self._goal = None if self.size.height else number
                 top = max(0, index - self.size.height // 2)
-                self._top = self._lines[top]
+                self._top = self._stand_in = self._lines[top]
                 self._scroll_to_line(top)
                 return True
         return False
