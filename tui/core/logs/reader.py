@@ -4,19 +4,18 @@ A new start resets everything but the count of restarts. Nothing leads back from
 """
 
 import re
-from datetime import UTC, datetime, timedelta
 
 from msgspec.structs import replace
 
 from tui.core.deployment import LogLine
 from tui.core.logs import progress, sglang, vllm
-from tui.core.logs.bars import Bar, looks_like_bar, parse_bar
-from tui.core.logs.clock import Alignment, LogClock
-from tui.core.logs.course import SILENCE_S, Course
-from tui.core.logs.picture import Counts, moved, picture
+from tui.core.logs.bars import looks_like_bar, parse_bar
+from tui.core.logs.course import Course
+from tui.core.logs.picture import Counts, picture
 from tui.core.logs.records import NOBODY, Line, LineParser
 from tui.core.logs.services import Services
 from tui.core.logs.state import LoadState, Phase
+from tui.core.logs.timeline import Timeline
 from tui.core.logs.troubles import Troubles
 from tui.core.logs.wrappers import hides_data
 from tui.core.text import clean
@@ -47,18 +46,11 @@ class LogReader:
         self._begin()
 
     def _begin(self) -> None:
-        self._clock = LogClock(self._year)
-        self._parser = LineParser(self._clock)
+        self._time = Timeline(self._year, self._zone_s)
+        self._parser = LineParser(self._time.clock)
         self._course = Course()
         self._troubles = Troubles(self._course)
         self._counts = Counts()
-        self._last_at: float | None = None
-        self._now: float | None = None
-        self._alignment = Alignment(self._zone_s)
-        self._undated = False
-        self._last_arrival: float | None = None
-        self._unsettled_at: float | None = None
-        self._stamp = ""
         self._calm = False
         self._state: LoadState | None = None
 
@@ -71,7 +63,7 @@ class LogReader:
     @property
     def rollovers(self) -> int:
         """Turns of the year within the log. A file's date tells the year of its end, so a first reading may begin too late."""
-        return self._clock.rollovers
+        return self._time.clock.rollovers
 
     @property
     def services(self) -> tuple[str, ...]:
@@ -81,13 +73,13 @@ class LogReader:
     @property
     def live(self) -> bool:
         """Are lines read as they are written?"""
-        return self._alignment.live
+        return self._time.live
 
     @property
     def state(self) -> LoadState:
         """What the log says so far. The same object until something changes."""
         if self._state is None:
-            self._settle()
+            self._time.settle()
             self._state = self._picture()
         return self._state
 
@@ -102,8 +94,8 @@ class LogReader:
             return LogLine(text, None, place, at)
         if self._calm and self._uneventful(text, at):
             return LogLine(text, "INFO", place, at)
-        if self._unsettled_at is not None:
-            self._settle()
+        if self._time.unsettled_at is not None:
+            self._time.settle()
         parts = self._parser.lines(text) if "{" in text[:120] else None
         if parts is not None:
             read = self._feed_parts(parts, text, at, place)
@@ -138,30 +130,15 @@ class LogReader:
             if not text.startswith(_REQUESTS, end) and (text[end:stop] if stop > 0 else text[end:]) in vllm.MESSAGES:
                 return False
             stamp = text[start : start + 14]
-            if stamp != self._stamp:
-                seconds = self._clock.seconds(stamp)
-                if seconds is None:
-                    return False
-                self._stamp = stamp
-                self._now = self._last_at = seconds
-                if at is not None:
-                    self._alignment.sample(at, seconds)
+            if stamp != self._time.stamp and not self._time.glance(stamp, at):
+                return False
         if at is not None:
-            self._unsettled_at = at
+            self._time.unsettled_at = at
         return True
-
-    def _settle(self) -> None:
-        """Takes over the arrival of lines that went the short way."""
-        at, self._unsettled_at = self._unsettled_at, None
-        if at is not None:
-            self._last_arrival = at
-            own = self._alignment.own(at)
-            if own is not None and (self._now is None or own > self._now):
-                self._now = self._last_at = own
 
     def finish(self) -> None:
         """The source has ended for good: an announced failure whose traceback never came is one."""
-        self._settle()
+        self._time.settle()
         self._troubles.finish()
         self._state = None
 
@@ -191,19 +168,7 @@ class LogReader:
         if line.speaker.name in _MAIN or line.uvicorn:
             self._main_speaks(line)
         course = self._course
-        stamp = line.at
-        before = self._now
-        if stamp is not None:
-            self._now = stamp
-            if course.started_at is None:
-                course.started_at = stamp
-        if at is not None:
-            self._arrived(line, at)
-        course.now = self._now
-        course.line = place
-        self._last_at = self._now
-        if before is not None and self._now is not None and self._now - before >= SILENCE_S and not course.was_ready:
-            course.silent(self._now - before, place, before)
+        self._time.take(line, at, place, course)
         message = line.message
         level = line.level
         if level is not None or line.head:
@@ -224,7 +189,7 @@ class LogReader:
         if level == "ERROR" or level == "CRITICAL" or level is None or self._troubles.busy or level == "WARNING":
             if level is None and not line.head and message and self._bare(line, message):
                 return
-            self._troubles.read(line, message, place, self._now)
+            self._troubles.read(line, message, place, self._time.now)
 
     def _main_speaks(self, line: Line) -> None:
         """Another main process than the one that stopped or failed has begun a start whose banner the log level may hide."""
@@ -236,43 +201,6 @@ class LogReader:
                 self._new_start(line)
         if pid is not None and self._course.main_pid is None:
             self._course.main_pid = pid
-
-    def _arrived(self, line: Line, at: float) -> None:
-        """Learns how far the log's clock is from the clock of arrival, and dates lines that carry no time themselves."""
-        course = self._course
-        alignment = self._alignment
-        self._last_arrival = at
-        if line.at is not None:
-            if alignment.lag is None:
-                self._first_stamp(line, at)
-            alignment.sample(at, line.at)
-        elif alignment.lag is None:
-            # No line has told a time yet: the clock of arrival is all there is.
-            self._now = at
-            self._undated = True
-            if course.started_at is None:
-                course.started_at = at
-        else:
-            own = alignment.own(at)
-            if own is not None and (self._now is None or own > self._now):
-                self._now = own
-
-    def _first_stamp(self, line: Line, at: float) -> None:
-        """Takes the year from the first arrival, and moves what was dated by arrivals alone into the log's clock."""
-        assert line.at is not None
-        arrived, stamped = datetime.fromtimestamp(at, UTC), datetime.fromtimestamp(line.at, UTC)
-        if self._year is None and stamped.year != arrived.year:
-            # A log's date may lie a day ahead (its zone) or months behind (an old file), never months ahead.
-            year = arrived.year - (1 if stamped.month - arrived.month > 6 else -1 if arrived.month - stamped.month > 10 else 0)
-            leap = stamped.month == 2 and stamped.day == 29
-            line.at = (stamped - timedelta(days=1) if leap else stamped).replace(year=year).timestamp() + (86400.0 if leap else 0.0)
-            self._clock.set_year(year)
-            self._now = line.at
-        if self._undated:
-            self._course.shift(line.at - at)
-            self._undated = False
-        elif self._course.started_at is None or self._course.started_at < line.at - 366 * 86400:
-            self._course.started_at = line.at
 
     # -- what engines say
 
@@ -333,7 +261,7 @@ class LogReader:
         if course.engine == "sglang" and course.phase is not Phase.READY and not course.serving_soon:
             return
         was_ready = course.was_ready
-        course.become_ready(self._now)
+        course.become_ready(self._time.now)
         self._after(was_ready)
 
     def _start_seen(self, line: Line) -> None:
@@ -359,8 +287,7 @@ class LogReader:
         if before is not None:
             where = f" (line {before.line})" if before.line else ""
             self._course.notes["before"] = f"the start before this one failed{where}: {before.cause}"
-        self._course.now = self._now
-        self._course.started_at = self._now
+        self._course.now = self._course.started_at = self._time.now
         self._course.start_seen = True
         self._troubles = Troubles(self._course)
 
@@ -371,24 +298,9 @@ class LogReader:
         if bar is None:
             return False
         if line.at is None and bar.elapsed is not None:
-            self._bar_time(bar, at)
-        progress.take(self._course, bar, line.speaker, self._now)
+            self._time.take_bar(bar, at, self._course)
+        progress.take(self._course, bar, line.speaker, self._time.now)
         return True
-
-    def _bar_time(self, bar: Bar, at: float | None) -> None:
-        """A bar without a time of its own tells the time by its elapsed seconds, if its start is dated."""
-        for one in reversed(self._course.loaders.bars):
-            if one.total == bar.total and one.started_at is not None and one.done <= bar.done and not one.complete:
-                there = one.started_at + (bar.elapsed or 0.0)
-                if at is not None and not self._undated:
-                    self._alignment.sample(at, there)
-                    if self._alignment.live:
-                        return
-                if self._now is None or there > self._now:
-                    if self._now is not None and there - self._now >= SILENCE_S:
-                        self._course.silent(there - self._now, self._course.line, self._now)
-                    self._now = self._course.now = self._last_at = there
-                return
 
     # -- bare lines
 
@@ -413,14 +325,8 @@ class LogReader:
     # -- the picture
 
     def _picture(self) -> LoadState:
-        load = picture(self._course, self._counts, self._troubles.failure(), self._last_at)
+        load = picture(self._course, self._counts, self._troubles.failure(), self._time.now)
         services = self._services
         if services.note is not None:
             load = replace(load, service=services.chosen, services=tuple(services.servers), notes=(services.note, *load.notes))
-        offset = self._alignment.offset
-        if offset:
-            load = moved(load, offset)
-        if self._last_arrival is not None and not self._alignment.live:
-            # How old the last line really is can't be told yet: it counts from when it was read.
-            load = replace(load, last_line_at=self._last_arrival)
-        return load
+        return self._time.placed(load)
