@@ -5,7 +5,7 @@ import contextlib
 import os
 import re
 import time
-from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
+from typing import Any, Dict, FrozenSet, Iterable, List, Optional, Set, Tuple
 
 KNOWN_S = 10.0
 """How long a process's facts are taken as known; engines set their titles some time after they start."""
@@ -104,9 +104,9 @@ class Processes:
         return self._users.get(uid, "uid %d" % uid)
 
     @property
-    def known(self) -> Set[int]:
-        """The processes that were there at the last look for a family."""
-        return set(self._parents)
+    def known(self) -> FrozenSet[int]:
+        """The processes whose parents the last look for a family could tell."""
+        return frozenset(self._parents)
 
     def family(self, roots: Iterable[int]) -> Set[int]:
         """The given processes and all that descend from them. Reads the parent only of processes it hasn't seen before."""

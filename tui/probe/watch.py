@@ -18,12 +18,13 @@ hangs holds up its own thread alone.
 import threading
 import time
 import traceback
-from typing import Any, Dict, List, Optional, Set
+from typing import AbstractSet, Any, Dict, List, Optional, Set
 
 from pynvml import NVMLError
 
 from tui.probe import library, nvml
 from tui.probe.become import Become
+from tui.probe.family import Family, Kin, in_container
 from tui.probe.leash import Link
 from tui.probe.machine import Machine
 from tui.probe.processes import Processes, bytes_read, name_of, wall_and_mono
@@ -34,7 +35,6 @@ LATE_S = 2.0
 """The driver is late when a sample takes longer than this."""
 RETRY_S = 5.0
 ALL_FAILED_S = 20.0
-FAMILY_S = 5.0
 XIDS_KEPT = 32
 XID_WAIT_S = 2.0
 PCIE_S = 2.0
@@ -44,16 +44,11 @@ ENGINE_TITLES = ("VLLM::", "vllm::", "sglang::")
 class GpuWatch:
     """Asks the driver, in a thread of its own."""
 
-    def __init__(self, link: Link, hz: float, energy_s: float = nvml.ENERGY_S) -> None:
+    def __init__(self, link: Link, hz: float, family: Family, energy_s: float = nvml.ENERGY_S) -> None:
         self._link = link
+        self._family = family
         self._energy_s = energy_s
         self.interval = 1.0 / hz
-        self.family: Optional[Set[int]] = None
-        """The engine's processes where they were told: those, and what descends from them."""
-        self.judged: Set[int] = set()
-        """Processes that there were when the family was found."""
-        self.newcomers = False
-        """Whether a GPU is used by a process that is younger than the family."""
         self._titled: Set[int] = set()
         """Those whose title says so, where none were told."""
         self.asking_since: Optional[float] = None
@@ -70,16 +65,6 @@ class GpuWatch:
         self._answered_at = time.monotonic()
         self._pcie_turn = 0
         self._pcie_due = 0.0
-
-    def found(self, processes: Processes, roots: Optional[List[int]]) -> None:
-        """Takes the processes that descend from `roots` now for the engine's; None: those whose title says so."""
-        if roots is None:
-            self.family = None
-            return
-        self.newcomers = False
-        family = processes.family(roots)
-        self.judged = processes.known
-        self.family = family
 
     def run(self) -> None:
         """Samples for ever."""
@@ -190,6 +175,7 @@ class GpuWatch:
             if "name" not in known:
                 known["name"] = name_of((library.process_name(pid) or "").encode("utf-8", "replace"))
         self._find_engine(facts)
+        kin = self._family.kin  # once: all rows are judged by the same look
         rows = []
         for device in self._devices:
             row = dict(device.row)
@@ -198,31 +184,23 @@ class GpuWatch:
                     dict(
                         facts[pid],
                         pid=pid,
-                        engine=self._is_engine(pid, facts[pid]),
+                        engine=_is_engine(kin, pid, facts[pid]),
                         memory_mib=memory,
                     )
                     for pid, memory in sorted(device.pids.items())
                 ]
             rows.append(row)
+        self._family.used = frozenset(seen)
         return rows
-
-    def _is_engine(self, pid: int, facts: Dict[str, Any]) -> Optional[bool]:
-        family = self.family
-        if family is not None:
-            if pid in family or pid in self.judged:
-                return pid in family
-            self.newcomers = True
-            return None
-        return True if facts.get("name", "").startswith(ENGINE_TITLES) else None
 
     def _find_engine(self, facts: Dict[int, Dict[str, Any]]) -> None:
         self._titled = {pid for pid, known in facts.items() if known.get("name", "").startswith(ENGINE_TITLES)}
 
     @property
-    def engine(self) -> Set[int]:
+    def engine(self) -> AbstractSet[int]:
         """The engine's processes, as far as they are known."""
-        family = self.family
-        return self._titled if family is None else family
+        kin = self._family.kin
+        return self._titled if kin is None else kin.family
 
     def _wait_for_xids(self, devices: List[nvml.Device]) -> None:
         try:
@@ -251,12 +229,9 @@ class GpuWatch:
 
 def play(arguments: Dict[str, Any], link: Link) -> None:
     Become(arguments, link).take_over()
-    gpus = GpuWatch(link, _hz(arguments.get("hz")), _energy_s(arguments.get("energy_s")))
-    processes = Processes()
-    pids = _pids(arguments.get("pids"))
-    if pids is not None:
-        gpus.found(processes, pids)
-    family_due = time.monotonic() + FAMILY_S
+    family = Family(Processes(), in_container())
+    family.tell(_pids(arguments.get("pids")), time.monotonic())
+    gpus = GpuWatch(link, _hz(arguments.get("hz")), family, _energy_s(arguments.get("energy_s")))
     machine = Machine(arguments.get("paths") or [])
     threading.Thread(target=gpus.run, name="gpus", daemon=True).start()
     machine_due = time.monotonic()
@@ -267,17 +242,13 @@ def play(arguments: Dict[str, Any], link: Link) -> None:
             if "hz" in request:
                 gpus.interval = 1.0 / _hz(request["hz"])
             if "pids" in request:
-                # at once and in one step: a sample between would take the engine's processes for somebody else's
-                pids = _pids(request["pids"])
-                gpus.found(processes, pids)
-                family_due = time.monotonic() + FAMILY_S
+                # at once: a sample before the look would take the engine's processes for somebody else's
+                family.tell(_pids(request["pids"]), time.monotonic())
             if "paths" in request:
                 machine = Machine(request["paths"] or [])
             gpus.changed.set()
         now = time.monotonic()
-        if pids is not None and (now >= family_due or gpus.newcomers):
-            family_due = now + FAMILY_S
-            gpus.found(processes, pids)
+        family.look_if_due(now)
         since = gpus.asking_since
         if since is not None and now - since > max(LATE_S, 2 * gpus.interval) and now >= late_due:
             late_due = now + 1.0
@@ -292,6 +263,12 @@ def play(arguments: Dict[str, Any], link: Link) -> None:
                 frame["engine_read_bytes"] = read
             if not link.outlet_blocked():
                 link.send(frame)
+
+
+def _is_engine(kin: Optional[Kin], pid: int, facts: Dict[str, Any]) -> Optional[bool]:
+    if kin is not None:
+        return kin.has(pid)
+    return True if facts.get("name", "").startswith(ENGINE_TITLES) else None
 
 
 def _late(gpus: GpuWatch, seconds: float) -> Dict[str, Any]:
