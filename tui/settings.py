@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 import platformdirs
@@ -15,6 +15,7 @@ import tomli
 from tui.core.address import shown_url, socket_of
 from tui.core.text import clean
 from tui.host.target import require_target
+from tui.wire.address import port_of
 from tui.wire.headers import unsendable
 
 LOG_SOURCES = ("auto", "none", "file:", "journal:", "docker:", "compose:", "kubectl:", "tmux:", "command:")
@@ -294,16 +295,29 @@ def _contradictions(settings: Settings) -> Iterator[tuple[str, str]]:
             yield f"smoke.{key}", "must be above 0"
 
 
+def _server_url(text: str) -> SplitResult | None:
+    """The parts of a server's URL; None for what is none."""
+    try:
+        port_of(text)
+        parts = urlsplit(text)
+    except ValueError:
+        return None
+    return parts if parts.scheme in ("http", "https") and parts.hostname else None
+
+
 def _deployment_problems(key: str, deployment: Deployment) -> Iterator[tuple[str, str]]:
-    url = urlsplit(deployment.api)
     socket = socket_of(deployment.api)
     if socket is not None:
         if not socket.startswith("/"):
             yield f"{key}.api", f'must name the socket by its whole path, such as "unix:/run/vllm.sock", not {deployment.api!r}'
-    elif url.scheme not in ("http", "https") or not url.hostname:
+    elif (url := _server_url(deployment.api)) is None:
         yield f"{key}.api", f'must be a URL such as "http://127.0.0.1:8000", not {shown_url(deployment.api)!r}'
     elif url.query or url.fragment:
-        why = "a query goes with no request: give a key by api_key_env or headers"
+        why = (
+            "a query goes with no request: give a key by api_key_env or headers"
+            if url.query
+            else "what begins with # is never sent"
+        )
         yield f"{key}.api", f"must be a URL that ends with its path, not {shown_url(deployment.api)!r} and more: {why}"
     for header, value in deployment.headers.items():
         if (wrong := unsendable(header, value)) is not None:

@@ -2,10 +2,10 @@
 
 from urllib.parse import quote, unquote, urlsplit
 
-from tui.wire.headers import basic_of, socket_path
+from tui.wire.address import SOCKET, shown_url, socket_path
+from tui.wire.headers import basic_of
 
-SOCKET = "unix:"
-"""How the address of a server on a Unix socket begins; the socket's absolute path follows, percent-encoded where need be."""
+__all__ = ["SOCKET", "of_socket", "secrets_of", "shown_url", "socket_of"]
 
 
 def socket_of(url: str) -> str | None:
@@ -16,20 +16,6 @@ def socket_of(url: str) -> str | None:
 def of_socket(path: str) -> str:
     """The address of a server on a Unix socket."""
     return SOCKET + quote(path)
-
-
-def shown_url(url: str) -> str:
-    """The URL without the name and the password of its user, and without a query, which may hold a key; one that can't be read
-    without all before its last `@`."""
-    if url.startswith(SOCKET):
-        return url
-    try:
-        parts = urlsplit(url)
-        if "@" not in parts.netloc and not parts.query and not parts.fragment:
-            return url
-        return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
-    except ValueError:
-        return url.rpartition("@")[2].partition("?")[0]
 
 
 def secrets_of(url: str) -> tuple[str, ...]:

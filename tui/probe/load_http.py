@@ -7,7 +7,8 @@ responses are passed over. After RFC 9112. Python 3.8.
 from typing import Dict, List, Mapping, NamedTuple, Optional
 from urllib.parse import urlsplit
 
-from tui.wire.headers import TOKEN_CHARACTERS, socket_path
+from tui.wire.address import SOCKET, port_of, shown_url, socket_path
+from tui.wire.headers import TOKEN_CHARACTERS
 
 MAX_HEAD_BYTES = 64 * 1024
 
@@ -37,24 +38,27 @@ def target_of(url: str) -> Target:
 
     Raises ValueError with the reason.
     """
-    if url.startswith("unix:"):
-        path = socket_path(url[5:])
+    if url.startswith(SOCKET):
+        path = socket_path(url[len(SOCKET) :])
         if not path.startswith("/"):
             raise ValueError("%r: the path of a Unix socket must be absolute" % url)
         return Target(False, "localhost", 80, path, "")
-    shown = url.rpartition("@")[2].partition("?")[0].partition("#")[0]  # without a password and a key
+    shown = shown_url(url)
     try:
         parts = urlsplit(url)
     except ValueError:
         raise ValueError("%r is no URL" % shown) from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("%r is no http:// or https:// URL" % shown)
-    if parts.query or parts.fragment:
-        raise ValueError("%r has a query, which requests can't carry: give a key in a header, not in the URL" % shown)
     try:
-        port = parts.port or (443 if parts.scheme == "https" else 80)
+        port = port_of(url)
     except ValueError:
-        raise ValueError("%r: the port is no number from 1 to 65535" % shown) from None
+        hint = "; write a / in a password as %2F, a ? as %3F, a # as %23" if shown.endswith("…") else ""
+        raise ValueError("%r: the port is no number from 1 to 65535%s" % (shown, hint)) from None
+    if parts.query:
+        raise ValueError("%r has a query, which requests can't carry: give a key in a header, not in the URL" % shown)
+    if parts.fragment:
+        raise ValueError("%r has a part that begins with #, which no request carries: leave it out" % shown)
     prefix = parts.path.rstrip("/")
     if prefix.endswith("/v1"):
         prefix = prefix[:-3]

@@ -2,7 +2,7 @@
 
 import base64
 from typing import Dict, Mapping, Optional
-from urllib.parse import unquote, unquote_to_bytes, urlsplit
+from urllib.parse import unquote_to_bytes, urlsplit
 
 AUTHORIZATION = "Authorization"
 TOKEN_CHARACTERS = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
@@ -49,9 +49,3 @@ def authorized(url: str, key: Optional[str], headers: Mapping[str, str]) -> Dict
     """The headers with the one that lets the request in: a given Authorization, else the URL's name and password, else the key."""
     value = basic_of(url) or ("Bearer " + key if key else None)
     return merged({AUTHORIZATION: value} if value else {}, headers)
-
-
-def socket_path(written: str) -> str:
-    """The path of a Unix socket as it stands behind `unix:`: `unix:///run/a%20b` is `unix:/run/a%20b`, and both are `/run/a b`."""
-    path = unquote(written)
-    return "/" + path.lstrip("/") if path.startswith("/") else path
