@@ -21,7 +21,8 @@ from typing import Any
 
 from tui.probe.load_prompts import _unknown
 from tui.probe.load_workers import Share, carry, first_address
-from tui.wire.metrics import COMPLETED, Record, percentile, summary
+from tui.wire.metrics import percentile, summary
+from tui.wire.record import COMPLETED, Record
 
 HERE = Path(__file__).parent
 

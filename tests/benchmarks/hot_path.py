@@ -9,7 +9,7 @@ from typing import Any
 
 from tui.probe.load_http import Response
 from tui.probe.load_stream import Stream, scan
-from tui.wire.metrics import Record
+from tui.wire.record import Record
 from tui.wire.stream import EventDecoder, token_of
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"

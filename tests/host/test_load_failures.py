@@ -13,7 +13,8 @@ from scripted_server import SSE, Exchange, scripted, until
 from tui.probe.load_order import Outcome
 from tui.probe.load_prompts import _unknown
 from tui.probe.load_workers import Share, first_address
-from tui.wire.metrics import COMPLETED, FAILED, INCOMPLETE, summary
+from tui.wire.metrics import summary
+from tui.wire.record import COMPLETED, FAILED, INCOMPLETE
 
 FIELDS = {"max_tokens": "$asked", "stream": True}
 

@@ -10,18 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tui.wire.metrics import (
-    COMPLETED,
-    FAILED,
-    INCOMPLETE,
-    Record,
-    _warnings,
-    detail,
-    percentile,
-    quantile_interval,
-    spread,
-    summary,
-)
+from tui.wire.metrics import _warnings, detail, percentile, quantile_interval, spread, summary
+from tui.wire.record import COMPLETED, FAILED, INCOMPLETE, Record
 
 DATA = Path(__file__).parent.parent / "data" / "bench"
 

@@ -32,7 +32,8 @@ from tui.probe.load_net import Address, keep_stamping, kind_of, resolve, tls_con
 from tui.probe.load_prompts import Refused, settle_fields, settle_lengths, settle_model
 from tui.probe.load_server import Gauges, metrics_lines
 from tui.probe.load_workers import Share, carry
-from tui.wire.metrics import COMPLETED, detail, percentile, summary
+from tui.wire.metrics import detail, percentile, summary
+from tui.wire.record import COMPLETED
 
 WARM_UP_TOKENS = 32
 BUSY = 0.85

@@ -4,7 +4,7 @@ from collections import deque
 from typing import Deque, Optional, Tuple
 
 from tui.probe.load_order import Body, Order
-from tui.wire.metrics import Record
+from tui.wire.record import Record
 
 AHEAD_BYTES = 64 << 20
 """Of bodies made ahead."""

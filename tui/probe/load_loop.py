@@ -17,7 +17,7 @@ from tui.probe.load_order import Body, Endpoint, Health, Order, Outcome
 from tui.probe.load_pool import IN, OUT, SPARE, ConnectFailed, Opening, Pool
 from tui.probe.load_stream import Failure, Stream
 from tui.probe.load_tally import Tally
-from tui.wire.metrics import Record
+from tui.wire.record import Record
 
 STALE_S = 1.0
 """A connection that was closed while idle says so at once; a server that closes later has failed the request."""

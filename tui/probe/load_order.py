@@ -4,7 +4,7 @@ from array import array
 from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 from tui.probe.load_net import Address
-from tui.wire.metrics import Record
+from tui.wire.record import Record
 
 Body = Callable[[int], Tuple[bytes, int]]
 """The JSON body of the request of that number, and the output tokens that it asks for."""

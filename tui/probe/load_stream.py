@@ -6,7 +6,7 @@ from typing import Any, List, Optional, Tuple
 
 from tui.probe.load_http import Response
 from tui.probe.load_net import Connection
-from tui.wire.metrics import COMPLETED, FAILED, Record
+from tui.wire.record import COMPLETED, FAILED, Record
 from tui.wire.stream import CONTENT, REASONING, EventDecoder, error_of, token_of
 
 scan = make_scanner(json.JSONDecoder())  # type: ignore[arg-type]

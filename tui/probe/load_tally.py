@@ -4,7 +4,7 @@ from collections import deque
 from typing import Any, Collection, Deque, Dict, List, Tuple
 
 from tui.probe.load_stream import Stream
-from tui.wire.metrics import Record
+from tui.wire.record import Record
 
 RATE_LOOKS = 5
 """The rate of tokens is that of so many last looks: about a second."""

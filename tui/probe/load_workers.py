@@ -21,7 +21,7 @@ from tui.probe.load_loop import Load
 from tui.probe.load_net import Address, resolve, tls_context
 from tui.probe.load_order import Endpoint, Health, Order, Outcome
 from tui.probe.load_prompts import PATHS, Lengths, Prompts
-from tui.wire.metrics import Record
+from tui.wire.record import Record
 
 START = "import sys;sys.path[:0]=%r;from tui.probe.load_workers import work;work()"
 

@@ -26,7 +26,8 @@ from tui.probe.load_server import metrics_lines
 from tui.probe.load_stream import Failure, Stream
 from tui.services.benchmark_probe import BenchmarkRefused, LoadSource, Measured, Server
 from tui.wire.headers import authorized, merged
-from tui.wire.metrics import INCOMPLETE, Record, detail, summary
+from tui.wire.metrics import detail, summary
+from tui.wire.record import INCOMPLETE, Record
 
 MOST_STREAMS = 32
 PROGRESS_S = 0.25

@@ -1,4 +1,4 @@
-"""What a load generator records of a request, and the figures made of it, by the definitions of `vllm bench serve` (0.33).
+"""The figures made of a load generator's records (`record`), by the definitions of `vllm bench serve` (0.33).
 
 Times are seconds of one clock; figures are named as vLLM names them (`mean_ttft_ms`, ...), ours bear names that vLLM doesn't use.
 
@@ -19,10 +19,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
-COMPLETED = "completed"
-FAILED = "failed"
-INCOMPLETE = "incomplete"
-"""Cut off because the asked duration ended or the run was stopped: neither completed nor failed."""
+from tui.wire.record import COMPLETED, FAILED, INCOMPLETE, Record
 
 PERCENTILES = (50.0, 90.0, 95.0, 99.0)
 EXAMPLES = 10
@@ -32,75 +29,6 @@ T_975_9 = 2.262
 
 P99_SAMPLES = 368
 """With fewer samples even the largest is no 95 % upper bound of the 99th percentile (1 - 0.99^n < 0.975)."""
-
-
-class Record:
-    """One request: when it was sent, when each token-bearing chunk arrived, how it ended."""
-
-    __slots__ = (
-        "answer",
-        "asked",
-        "cached",
-        "chunks",
-        "connect_s",
-        "due",
-        "end",
-        "error",
-        "finish",
-        "index",
-        "kind",
-        "n_in",
-        "n_out",
-        "reasoning",
-        "retried",
-        "start",
-        "state",
-        "status",
-        "text",
-    )
-
-    def __init__(self, index: int, asked: int, due: Optional[float] = None) -> None:
-        self.index = index
-        self.asked = asked
-        """Output tokens asked for."""
-        self.due = due
-        """When the schedule wanted it sent (open loop)."""
-        self.start = 0.0
-        self.end = 0.0
-        self.chunks = array("d")
-        """Arrival of each token-bearing chunk."""
-        self.answer: Optional[float] = None
-        """Arrival of the first chunk that is no reasoning."""
-        self.state = INCOMPLETE
-        self.kind = ""
-        """What kind of failure."""
-        self.error = ""
-        self.status: Optional[int] = None
-        self.n_out: Optional[int] = None
-        """usage.completion_tokens; None when the server told none."""
-        self.n_in: Optional[int] = None
-        self.cached: Optional[int] = None
-        self.reasoning: Optional[int] = None
-        self.finish = ""
-        self.connect_s: Optional[float] = None
-        """How long its connection took to open; None when it used an open one."""
-        self.retried = False
-        self.text = ""
-
-    @property
-    def tokens(self) -> int:
-        """Output tokens: the server's count, or the number of chunks where it told none."""
-        return len(self.chunks) if self.n_out is None else self.n_out
-
-    def pack(self) -> Tuple[Any, ...]:
-        return tuple(getattr(self, name) for name in self.__slots__)
-
-    @classmethod
-    def unpack(cls, values: Sequence[Any]) -> "Record":
-        record = cls.__new__(cls)
-        for name, value in zip(cls.__slots__, values):
-            setattr(record, name, value)
-        return record
 
 
 def percentile(ordered: Sequence[float], p: float) -> float:
