@@ -42,6 +42,12 @@ class Output:
         return self._file.fileno()
 
 
+def _terminal() -> IO[str]:
+    """The terminal to draw on: the standard error, as Textual has it, or, where that goes elsewhere (`2> FILE`), the output."""
+    streams = [one for one in (sys.__stderr__, sys.__stdout__) if one is not None]
+    return next((one for one in streams if one.isatty()), streams[0])
+
+
 @contextlib.contextmanager
 def _gone_is_fine() -> Iterator[None]:
     try:
@@ -56,8 +62,7 @@ class TerminalDriver(LinuxDriver):
 
     def __init__(self, app: "App[Any]", *, debug: bool = False, mouse: bool = True, size: tuple[int, int] | None = None) -> None:
         super().__init__(app, debug=debug, mouse=mouse, size=size)
-        shown_on = sys.__stderr__ or sys.__stdout__
-        assert shown_on is not None  # a terminal was asked for
+        shown_on = _terminal()
         self._file = Output(shown_on)  # type: ignore[assignment]  # all that Textual's output thread asks of a file
         self._shown = False
         self._hang_up: select.epoll | None = None

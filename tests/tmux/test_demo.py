@@ -85,6 +85,16 @@ def test_a_whole_deployment(columns: int, rows: int, tmp_path: Path) -> None:
         assert left == []
 
 
+def test_errors_that_go_to_a_file_leave_the_screen_in_the_terminal(tmp_path: Path) -> None:
+    need(TMUX, "tmux isn't installed")
+    homes = {"XDG_STATE_HOME": str(tmp_path / "state"), "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    with Terminal(f"{COMMAND} demo --speed 300 2> {tmp_path}/errors", 80, 24, homes) as terminal:
+        terminal.until(lambda screen: "LOADING" in screen)
+        terminal.send("q")
+        terminal.until(lambda screen: "LEFT WITH 0" in screen)
+    assert "\x1b" not in (tmp_path / "errors").read_text("utf-8")
+
+
 def test_without_a_terminal_it_says_what_to_do() -> None:
     done = subprocess.run([COMMAND, "local"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
