@@ -110,6 +110,48 @@ async def test_poll_of_a_server_that_is_up(server: Replay, client: ApiClient) ->
     assert len(server.asked) - before == 2  # health and metrics; what does not change is remembered
 
 
+@pytest.mark.parametrize("how", ["closed", "reset"])
+async def test_a_kept_connection_that_ends_as_it_is_used_says_nothing_of_the_server(how: str) -> None:
+    """Each connection serves one request, and the next one on it meets its end, as where a server has just closed an idle one."""
+    ended = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal ended
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+            writer.write(UP[head.decode().partition(" HTTP/1.1")[0]])
+            if await reader.read(1 if how == "reset" else 65536):  # what is left unread resets the connection
+                ended += 1
+        finally:
+            writer.transport.abort() if how == "reset" else writer.close()
+
+    listener = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+    async with listener, aclosing_client(ApiClient(url, None)) as api:
+        status = await api.poll()
+    assert (status.reach, status.error, status.ready) == (Reach.UP, None, True)
+    assert status.metrics is not None
+    assert ended == 3
+
+
+async def test_a_server_that_ends_every_connection_is_asked_once() -> None:
+    """A forwarded port behind which nobody listens, say."""
+    asked = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        await reader.readuntil(b"\r\n\r\n")
+        asked += 1
+        writer.close()
+
+    listener = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+    async with listener, aclosing_client(ApiClient(url, None)) as api:
+        status = await api.poll()
+    assert (status.reach, asked) == (Reach.ERROR, 1)
+    assert status.error == f"{url}: Server disconnected without sending a response."
+
+
 async def test_closed_port_is_not_yet(unused_tcp_port: int) -> None:
     async with aclosing_client(ApiClient(f"http://127.0.0.1:{unused_tcp_port}", None)) as api:
         status = await api.poll()

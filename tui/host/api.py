@@ -226,9 +226,18 @@ class ApiClient:
         return self._client.stream("POST", self._url(path), content=_json(body), headers=headers, timeout=_patient(silence_s))
 
     async def _get(self, path: str, *, timeout: float = POLL_TIMEOUT_S, limit: int = POLL_LIMIT) -> tuple[int, bytes]:
+        """Asks again where the server ended a connection that was kept open, as it was used anew: that is no word on how it is."""
         with self._words:
-            async with self._client.stream("GET", self._url(path), timeout=timeout) as response:
-                return response.status_code, await self._bounded(response, limit)
+            while True:
+                opening = _Opening()
+                try:
+                    async with self._client.stream(
+                        "GET", self._url(path), timeout=timeout, extensions={"trace": opening.see}
+                    ) as response:
+                        return response.status_code, await self._bounded(response, limit)
+                except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
+                    if opening.seen:
+                        raise
 
     async def _bounded(self, response: httpx.Response, limit: int) -> bytes:
         parts: list[bytes] = []
@@ -241,6 +250,16 @@ class ApiClient:
                 raise ApiError(response.status_code, f"{response.url.path} answers more than {limit >> 20} MiB", "too_large")
             parts.append(data)
         return b"".join(parts)
+
+
+class _Opening:
+    """Whether a request opened a connection of its own, rather than using one that was kept open."""
+
+    def __init__(self) -> None:
+        self.seen = False
+
+    async def see(self, event: str, info: object) -> None:
+        self.seen = self.seen or event.startswith("connection.connect_")
 
 
 def _patient(silence_s: float) -> httpx.Timeout:

@@ -146,7 +146,7 @@ class Words:
                 )
             case httpx.UnsupportedProtocol() | httpx.InvalidURL():
                 return ApiError(None, self.one_line(f"{where} is no address of an API: {error}"), "garbage")
-        return ApiError(None, self.one_line(f"{where}: {error or type(error).__name__}"), "unreachable")
+        return ApiError(None, self.one_line(f"{where}: {str(error) or type(error).__name__}"), "unreachable")
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
