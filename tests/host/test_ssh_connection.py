@@ -399,21 +399,65 @@ async def test_closing_leaves_no_process_on_the_host(sshd: Sshd) -> None:
     await eventually(lambda: not sshd.sessions(), what="the end of all processes")
 
 
-async def test_options_that_leave_nothing_to_choose(sshd: Sshd) -> None:
-    sshd.write_client_config("KexAlgorithms no-such-algorithm")
+NOTHING_IN_COMMON = [
+    ("KexAlgorithms no-such-algorithm", "", "No matching key exchange algorithm found, sent <None> and received "),
+    (
+        "KexAlgorithms curve25519-sha256",
+        "KexAlgorithms ecdh-sha2-nistp256",
+        "No matching key exchange algorithm found, sent curve25519-sha256 and received ecdh-sha2-nistp256",
+    ),
+    ("Ciphers aes128-ctr", "Ciphers aes256-ctr", "No matching encryption algorithm found, sent aes128-ctr and received aes256-ctr"),
+    (
+        "Ciphers aes128-ctr\nMACs hmac-sha2-256",
+        "MACs hmac-sha2-512",
+        "No matching MAC algorithm found, sent hmac-sha2-256 and received hmac-sha2-512",
+    ),
+    (
+        "HostKeyAlgorithms ecdsa-sha2-nistp256",
+        "",
+        "No matching host key algorithm found, sent ecdsa-sha2-nistp256 and received ssh-ed25519",
+    ),
+]
+
+
+@pytest.mark.parametrize(("client", "server", "words"), NOTHING_IN_COMMON)
+async def test_no_algorithm_in_common(sshd: Sshd, client: str, server: str, words: str) -> None:
+    """Both sides notice, and the server leaves at once: whichever is first, it is told in the same words."""
+    sshd.stop()
+    sshd.options += [server] if server else []
+    sshd.start()
+    sshd.write_client_config(client)
     error = await failure(host_of(sshd))
     assert isinstance(error, Refused)
-    assert "key exchange" in error.cause
+    assert words in error.cause
+    assert "KexAlgorithms, Ciphers, MACs or HostKeyAlgorithms" in error.advice
 
 
-async def test_no_algorithm_in_common(sshd: Sshd) -> None:
-    sshd.stop()
-    sshd.options.append("Ciphers aes256-ctr")
-    sshd.start()
-    sshd.write_client_config("Ciphers aes128-ctr")
-    error = await failure(host_of(sshd))
-    # Both sides notice, and the server's end may come first.
-    assert "algorithm in common" in f"{error.cause}: {error.advice}"
+async def test_a_server_that_leaves_over_the_algorithms_is_told_as_it_is(sshd: Sshd) -> None:
+    """The server's end in the same moment as its offer, as it comes on a client that is busy."""
+    relayed: set[asyncio.Task[None]] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        relayed.add(asyncio.current_task())  # type: ignore[arg-type]
+        far, to_far = await asyncio.open_connection(sshd.host, sshd.port)
+        writer.write(await far.readline())  # the version; the client answers with its own, and its offer
+        to_far.write(await reader.readline())
+        to_far.write(await reader.read(65536))
+        said = await far.read()
+        for connection in (to_far, writer):
+            if connection is writer:
+                connection.write(said)
+            connection.close()
+            await connection.wait_closed()
+
+    listener = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with listener:
+        near = listener.sockets[0].getsockname()[1]
+        sshd.write_client_config(f"Host gpu-box\n  Port {near}\n  KexAlgorithms no-such-algorithm")
+        error = await failure(host_of(sshd))
+        await asyncio.wait(relayed)
+    assert isinstance(error, Refused)
+    assert "No matching key exchange algorithm found, sent <None> and received " in error.cause
 
 
 async def test_connecting_again_and_again_leaks_nothing(sshd: Sshd) -> None:

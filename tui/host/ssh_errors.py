@@ -126,10 +126,7 @@ def explain(error: BaseException, login: Login, client: LoginClient | None, seco
         case asyncssh.ConfigParseError() | asyncssh.IllegalUserName():
             return Refused(f"the ssh configuration can't be used: {clean(str(error))}", "correct it, then try again")
         case asyncssh.KeyExchangeFailed():
-            return Refused(
-                f"{where} and this client have no algorithm in common: {clean(str(error))}",
-                "set KexAlgorithms, Ciphers, MACs or HostKeyAlgorithms for the host in ~/.ssh/config",
-            )
+            return _nothing_in_common(login, (client and client.nothing_in_common) or str(error))
         case asyncssh.ChannelOpenError():
             return through_jump(error, login)
         case asyncssh.ProtocolNotSupported() | asyncssh.ProtocolError() if client is None or not client.greeted:
@@ -159,7 +156,16 @@ def _system(error: OSError, login: Login, client: LoginClient | None) -> HostErr
             return Unreachable(f"{where}: {clean(error.strerror or str(error))}")
 
 
-def _closed_early(login: Login, client: LoginClient | None) -> Unreachable:
+def _nothing_in_common(login: Login, words: str) -> Refused:
+    return Refused(
+        f"{login.place} and this client have no algorithm in common: {clean(words)}",
+        "set KexAlgorithms, Ciphers, MACs or HostKeyAlgorithms for the host in ~/.ssh/config",
+    )
+
+
+def _closed_early(login: Login, client: LoginClient | None) -> HostError:
+    if client is not None and (words := client.nothing_in_common) is not None:
+        return _nothing_in_common(login, words)
     if client is not None and client.met:
         return Unreachable(
             f"{login.place} closed the connection during the key exchange",

@@ -10,6 +10,7 @@ from asyncssh import SSHKeyPair
 from tui.core.text import clean
 from tui.host.base import Asker
 from tui.host.ssh_config import Login
+from tui.host.ssh_kex import nothing_in_common
 from tui.host.ssh_keys import Agent, KeyRing
 
 SECRET_TRIES = 3
@@ -85,6 +86,16 @@ class LoginClient(asyncssh.SSHClient):
     def met(self) -> bool:
         """The host has said which SSH version it speaks."""
         return self._connection is not None and self._connection.get_extra_info("server_version") is not None
+
+    @property
+    def nothing_in_common(self) -> str | None:
+        """Which kind of algorithm the two sides share none of, once both have said what they offer.
+
+        asyncssh says so, too, but one step too late where the host notices and leaves at once: then all it says is that it left.
+        """
+        # Two private names of asyncssh's; a test holds them to what they are now.
+        offers = (getattr(self._connection, "_client_kexinit", b""), getattr(self._connection, "_server_kexinit", b""))
+        return nothing_in_common(*offers)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.lost.done():
