@@ -16,16 +16,16 @@ def nothing_in_common(client: bytes, server: bytes) -> str | None:
         pairs = list(zip(_KINDS, _lists(client), _lists(server), strict=True))
     except ValueError:
         return None
-    cipher = ""
+    ciphers: list[str] = []
     for kind, ours, theirs in pairs:
-        if kind == "MAC" and cipher.endswith(_BUILT_IN):
+        if kind == "MAC" and ciphers.pop(0).endswith(_BUILT_IN):
             continue
         chosen = next((name for name in ours if name in theirs), None)
         if chosen is None:
             sent, received = ",".join(ours) or "<None>", ",".join(theirs) or "<None>"
             return f"No matching {kind} algorithm found, sent {sent} and received {received}"
         if kind == "encryption":
-            cipher = chosen
+            ciphers.append(chosen)
     return None
 
 
