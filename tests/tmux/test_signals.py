@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -74,12 +75,14 @@ def test_the_screen(sshd: Sshd, environment: dict[str, str], number: signal.Sign
         until(lambda: not [pid for pid in started if Path(f"/proc/{pid}").exists()], seconds=20, what="the end of all started here")
 
 
-def connected(pid: int) -> bool:
-    """Whether a process has a socket open: a command that has begun with its host."""
+def connected(pid: int, port: int) -> bool:
+    """Whether a process has a connection to a port of this machine: a command that has begun with its host."""
     try:
-        return any(os.readlink(f"/proc/{pid}/fd/{name}").startswith("socket:") for name in os.listdir(f"/proc/{pid}/fd"))
+        files = {os.readlink(f"/proc/{pid}/fd/{name}") for name in os.listdir(f"/proc/{pid}/fd")}
+        rows = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
     except OSError:
         return False
+    return any(int(row[2].partition(":")[2], 16) == port and f"socket:[{row[9]}]" in files for row in rows)
 
 
 def waits_for_input(pid: int) -> bool:
@@ -103,7 +106,7 @@ def test_a_command(sshd: Sshd, environment: dict[str, str], words: list[str], nu
         if words[0] == "wait":
             until(lambda: probes(sshd) or process.poll() is not None, seconds=60, what="the probes on the host")
         else:
-            begun = waits_for_input if words[0] == "log" else connected
+            begun = waits_for_input if words[0] == "log" else partial(connected, port=sshd.port)
             until(lambda: begun(process.pid), seconds=30, what="the command at its work")
         process.send_signal(number)
         _, errors = process.communicate(timeout=30)
