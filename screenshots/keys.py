@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tui.actions import ACTIONS
+from tui.actions import ACTIONS, NO_KEYS, help_of
 
 README = Path(__file__).parents[1] / "README.md"
 BEGIN, END = "from the table that footer, help and palette use -->\n", "<!-- /keys -->"
@@ -11,7 +11,7 @@ BEGIN, END = "from the table that footer, help and palette use -->\n", "<!-- /ke
 def table() -> str:
     """The table as Markdown."""
     rows = ["| key | does |", "| --- | --- |"]
-    rows += [f"| `{action.shown}` | {action.help} |" for action in ACTIONS if action.shown]
+    rows += [f"| `{action.shown}` | {help_of(action, NO_KEYS)} |" for action in ACTIONS if action.shown]
     return "\n".join(rows) + "\n"
 
 

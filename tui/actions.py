@@ -1,7 +1,9 @@
 """What the user can do on the main screen, in one table: footer, help, command palette and the README's keys come from it."""
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 
 from msgspec import Struct
 from textual.binding import Binding
@@ -24,6 +26,7 @@ class Action(Struct, frozen=True):
     text: str
     """One or two words, for the footer."""
     help: str
+    """Another action's id in braces stands for that one's key; see `help_of`."""
     group: str
     tabs: frozenset[str] = frozenset()
     """Tabs in whose footer it stands."""
@@ -48,7 +51,7 @@ def _tab(number: int, name: str, title: str, tells: str) -> Action:
 
 ACTIONS: tuple[Action, ...] = (
     _tab(1, "load", "Load", "How the start goes: time left, shards, phases, verdict"),
-    _tab(2, "chat", "Chat", "Talk to the model; once there, enter types"),
+    _tab(2, "chat", "Chat", "Talk to the model; once there, {type} types"),
     _tab(3, "bench", "Bench", "Benchmarks: single stream and concurrency sweep"),
     _tab(4, "gpus", "GPUs", "All GPUs with all their figures; enter shows one alone"),
     _tab(5, "log", "Log", "The server's log over the whole screen"),
@@ -70,7 +73,7 @@ ACTIONS: tuple[Action, ...] = (
         "enter",
         "enter",
         "type",
-        "Into the prompt, where keys are commands; esc leaves it",
+        "Into the prompt, where keys are commands; {leave} leaves it",
         "Chat",
         frozenset({"chat"}),
         palette=False,
@@ -120,7 +123,7 @@ ACTIONS: tuple[Action, ...] = (
     Action(
         "retry", "r", "r", "try now", "Try to connect now, not at the end of the wait", "Connection", EVERYWHERE, needs="offline"
     ),
-    Action("find", "slash", "/", "find", "Filter the log by a text; esc clears", "Log", frozenset({"load", "log"})),
+    Action("find", "slash", "/", "find", "Filter the log by a text; {leave} clears", "Log", frozenset({"load", "log"})),
     Action("follow", "f", "f", "follow", "Follow the log's end, or hold it still", "Log", frozenset({"log"}), needs="log"),
     Action(
         "smoke", "f5", "f5", "smoke", "Send the smoke prompts and judge the replies", "Tests", frozenset({"chat"}), needs="ready"
@@ -217,7 +220,7 @@ ACTIONS: tuple[Action, ...] = (
         "d",
         "d",
         "deployments",
-        "All configured deployments, each watched, the worst on top; esc goes back",
+        "All configured deployments, each watched, the worst on top; {overview-back} goes back",
         "Places",
         EVERYWHERE,
         needs="several",
@@ -258,37 +261,52 @@ ACTIONS: tuple[Action, ...] = (
 BY_ID = {action.id: action for action in ACTIONS}
 BY_CALL = {action.action: action for action in ACTIONS if action.bound}
 """By what a key or the palette calls."""
-PRINTABLE = frozenset({"slash", "question_mark"})
+OVERVIEW_TOO = ("retry", "deployments", "look", "commands", "help", "quit")
+"""What the screen of all deployments does, too; `deployments` leads back from there."""
+NO_KEYS: Mapping[str, str] = {}
 
 
-def bindings() -> list[Binding]:
-    """The screen's bindings, with ids for the user's own keys.
+def binding(action: Action, calls: str = "") -> Binding:
+    """A binding that follows the user's own keys by its id; `calls` is what it does on another screen than the main one."""
+    return Binding(action.keys, calls or action.action, action.text, show=False, id=action.id, tooltip=help_of(action, NO_KEYS))
 
-    Keys that don't type anything go before the focused widget's own: a TextArea takes f6 and f7 for itself.
+
+def bindings(own: Mapping[str, str] = NO_KEYS) -> list[Binding]:
+    """The main screen's bindings; `own` is the user's [keys].
+
+    Keys that don't type anything go before the focused widget's own: a TextArea takes f6 and f7 for itself. Only what is left is
+    the widget's first: it may be inside of something itself. The user's keys are in
+    here, and not put into Textual's keymap: there a key has the precedence of the one whose place it takes, and an action whose
+    usual key types a character could not be had by its own one while a text is typed.
     """
-
-    def first(one: Action) -> bool:
-        return (one.keys[0] == "f" and one.keys[1:].isdigit()) or one.keys.startswith("ctrl+")
-
     return [
-        Binding(one.keys, one.action, one.text, show=False, id=one.id, tooltip=one.help, priority=first(one))
+        Binding(key, one.action, one.text, show=False, tooltip=help_of(one, own), priority=one.id != "leave" and _goes_first(key))
         for one in ACTIONS
         if one.bound
+        for key in map(str.strip, own.get(one.id, one.keys).split(","))
     ]
+
+
+def _goes_first(key: str) -> bool:
+    return (key[0] == "f" and key[1:].isdigit()) or key.startswith(("ctrl+", "alt+"))
 
 
 def shown_key(action: Action, own: Mapping[str, str]) -> str:
     """The key to write in footer and help; `own` is the user's [keys]."""
     if action.id not in own:
         return action.shown
-    key = own[action.id].partition(",")[0]
-    return {"slash": "/", "question_mark": "?", "escape": "esc"}.get(key, key.replace("ctrl+", "^"))
+    key = own[action.id].partition(",")[0].strip()
+    return "esc" if key == "escape" else "space" if key == "space" else typed_by(key) or key.replace("ctrl+", "^")
+
+
+def help_of(action: Action, own: Mapping[str, str]) -> str:
+    """What the action does, with the user's keys where it names others."""
+    return re.sub(r"\{([\w-]+)\}", lambda found: shown_key(BY_ID[found[1]], own), action.help)
 
 
 def types_text(action: Action, own: Mapping[str, str] | None = None) -> bool:
     """Whether the key would be typed into a focused prompt."""
-    key = (own or {}).get(action.id, action.keys).partition(",")[0]
-    return len(key) == 1 or key in PRINTABLE
+    return typed_by((own or {}).get(action.id, action.keys).partition(",")[0].strip()) is not None
 
 
 def in_footer(tab: str) -> list[Action]:
@@ -307,26 +325,48 @@ def groups(actions: Iterable[Action] = ACTIONS) -> dict[str, list[Action]]:
 def markdown_table() -> str:
     """The table of keys as the README has it."""
     lines = ["| key | does |", "| --- | --- |"]
-    lines += [f"| `{one.shown}` | {one.help} |" for one in ACTIONS]
+    lines += [f"| `{one.shown}` | {help_of(one, NO_KEYS)} |" for one in ACTIONS]
     return "\n".join(lines)
 
 
 MODIFIERS = frozenset({"ctrl", "shift", "alt", "super", "hyper", "meta"})
-NAMED_KEYS = frozenset(key.value for key in Keys if not key.value.startswith("<")) | frozenset(KEY_NAME_REPLACEMENTS.values())
+SENT = frozenset(key.value for key in Keys if not key.value.startswith("<")) - {"return", "ctrl-at"}
+"""Keys that are no characters, alone and with modifiers; the two that are left out are names that nothing sends."""
+SHORT_NAMES = {short: key_to_character(long) for long, short in KEY_NAME_REPLACEMENTS.items()}
+"""Characters whose key Textual calls by a name of its own: `slash` for `/`."""
+
+
+@cache
+def typed_by(key: str) -> str | None:
+    """The character that a key types: `q`, `?` by question_mark; None for `f5`, `enter`, `ctrl+t`."""
+    if len(key) > 1 and "+" in key:
+        return None
+    character = key if len(key) == 1 else SHORT_NAMES.get(key) or key_to_character(key)
+    if character is None or not character.isprintable() or key_name(character) != key_name(key):
+        return None  # its Unicode name, say, by which no key is known
+    return character
 
 
 def is_key(name: str) -> bool:
-    """Whether a terminal can send a key that Textual calls so: `q`, `?`, `question_mark`, `f5`, `ctrl+t`."""
+    """Whether a terminal can send a key that Textual calls so: `q`, `?`, `question_mark`, `f5`, `ctrl+t`.
+
+    Those of modern terminals count, too: `ctrl+1`, `alt+ctrl+x`. With shift a character is another one: `shift+q` comes as `Q`.
+    """
     *modifiers, base = name.split("+") if name != "+" else [name]
-    if not MODIFIERS.issuperset(modifiers):
+    if modifiers != sorted(MODIFIERS.intersection(modifiers)):  # in this order they come
         return False
-    character = base if len(base) == 1 else key_to_character(base)
-    return name in NAMED_KEYS or base in NAMED_KEYS or (character is not None and character.isprintable())
+    if name in SENT or base in SENT:
+        return True
+    if typed_by(base) is None:
+        return False
+    return not modifiers or (modifiers != ["shift"] and base == base.lower())
 
 
 def key_name(key: str) -> str:
     """The one name of a key that may be written as its character: `?` is `question_mark`."""
-    return next(iter(Binding.make_bindings([(key, "", "")]))).key if len(key) == 1 and key != "," else key
+    if key in (",", " "):
+        return {",": "comma", " ": "space"}[key]  # between two keys these are no keys
+    return next(iter(Binding.make_bindings([(key, "", "")]))).key if len(key) == 1 else key
 
 
 def key_problems(keys: Mapping[str, str]) -> list[str]:
@@ -353,9 +393,16 @@ def key_problems(keys: Mapping[str, str]) -> list[str]:
             if other != name and keys.keys() & {name, other}:
                 where = name if name in keys else other
                 problems.append(f"keys.{where}: {key.strip()!r} is the key of {other!r} and of {name!r}")
+    there = {key: one.id for one in ACTIONS if one.group == "Deployments" for key in one.keys.split(",")}
+    for name in OVERVIEW_TOO:
+        for key in keys.get(name, "").split(","):
+            if (other := there.get(key_name(key.strip()))) is not None and not any(f"keys.{name}: " in one for one in problems):
+                problems.append(f"keys.{name}: {key.strip()!r} is the key of {other!r} on the screen of all deployments")
     return problems
 
 
 def _like(key: str) -> str:
-    near = difflib.get_close_matches(key, NAMED_KEYS, 1)
+    *modifiers, base = key.split("+")
+    meant = base.upper() if modifiers == ["shift"] else "+".join([*sorted(map(str.lower, modifiers)), base.lower()])
+    near = [meant] if is_key(meant) else difflib.get_close_matches(key, SENT | SHORT_NAMES.keys(), 1)
     return f"; did you mean {near[0]!r}?" if near else ": write it as in q, f5, ctrl+t, enter, question_mark"

@@ -16,7 +16,7 @@ from textual.events import Event, InputEvent, Key
 from textual.screen import Screen
 
 from tui import themes
-from tui.actions import ACTIONS, BY_CALL, Action
+from tui.actions import ACTIONS, BY_CALL, BY_ID, Action, help_of
 from tui.core.deployment import DeploymentState
 from tui.core.gpu import Gpu
 from tui.fleet_work import FleetWork
@@ -53,9 +53,10 @@ class ControlRoom(ModelWork, RecordWork, FleetWork, inherit_bindings=False):
     CSS_PATH = "screens/main.tcss"  # a default screen's own CSS_PATH is not read by Textual 8.2
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c", "interrupt", show=False, system=True),
+        # Textual would add one that no [keys] can move
+        Binding(BY_ID["commands"].keys, "command_palette", show=False, priority=True, id="commands"),
     ]
     ENABLE_COMMAND_PALETTE = True
-    COMMAND_PALETTE_BINDING = "ctrl+p"
 
     def __init__(
         self,
@@ -282,9 +283,8 @@ class ControlRoom(ModelWork, RecordWork, FleetWork, inherit_bindings=False):
         """The palette: the same actions as the keys."""
         for one in ACTIONS:
             if one.palette and one.bound and self.main.can(one):
-                yield SystemCommand(
-                    one.text.capitalize() if one.group != "Places" else f"Go to {one.text}", one.help, self._runner(one)
-                )
+                name = one.text.capitalize() if one.group != "Places" else f"Go to {one.text}"
+                yield SystemCommand(name, help_of(one, self.own_keys), self._runner(one))
 
     def _runner(self, one: Action) -> "Runner":
         return Runner(self, one)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, cast
 from textual import on, work
 from textual.app import App
 
+from tui.actions import BY_ID, shown_key
 from tui.messages import DeploymentChosen, OverviewLeft, OverviewShown, RetryRequested
 from tui.screens.main import MainScreen
 from tui.settings import Settings
@@ -87,7 +88,8 @@ class FleetWork(App[str | None], inherit_bindings=False):
         if not self.several:
             self.notify("The configuration has no other deployment.", markup=False)
         elif self.main.activity:
-            self.notify("Stop what runs first (f8): it belongs to this deployment.", severity="warning", markup=False)
+            stop = shown_key(BY_ID["stop"], self.settings.keys)
+            self.notify(f"Stop what runs first ({stop}): it belongs to this deployment.", severity="warning", markup=False)
         else:
             await self._go_to(self.overview)
 

@@ -8,7 +8,7 @@ import scenes
 from msgspec.structs import replace
 from room import room, screen, shows, until
 
-from tui.actions import ACTIONS, BY_ID, in_footer, markdown_table, shown_key
+from tui.actions import ACTIONS, BY_ID, help_of, in_footer, markdown_table
 from tui.core.deployment import DeploymentState, LogLine, LogTail, MemoryMark
 from tui.core.expectations import Expected
 from tui.core.gpu import Gpu, GpuSample
@@ -168,12 +168,13 @@ async def test_footer_help_and_palette_come_from_one_table() -> None:
         for one in in_footer("load"):
             assert (f"{one.shown} {one.text}" in footer) == app.main.can(one), one.id
         offered = {command.help for command in app.get_system_commands(app.main)}
-        assert offered == {one.help for one in ACTIONS if one.palette and one.bound and app.main.can(one)}
+        assert offered == {help_of(one, {}) for one in ACTIONS if one.palette and one.bound and app.main.can(one)}
         await pilot.press("question_mark")
         await until(pilot, lambda: isinstance(app.screen, HelpDialog))
         told = app.screen.told().plain  # type: ignore[attr-defined]
-        assert all(one.help in " ".join(told.split()) for one in ACTIONS)
-        assert all(one.help in markdown_table() for one in ACTIONS)
+        assert all(help_of(one, {}) in " ".join(told.split()) for one in ACTIONS)
+        assert all(help_of(one, {}) in markdown_table() for one in ACTIONS)
+        assert "{" not in told + markdown_table()
 
 
 async def test_every_bound_action_has_its_method() -> None:
@@ -185,28 +186,6 @@ async def test_every_bound_action_has_its_method() -> None:
                 name = one.action.partition("(")[0]
                 owner: object = app if name.startswith("app.") else app.main
                 assert hasattr(owner, f"action_{name.removeprefix('app.')}"), one.id
-
-
-async def test_the_users_own_keys() -> None:
-    app, _ = room(scene("loading"), Settings(keys={"zoom": "ctrl+f", "help": "h"}))
-    async with app.run_test(size=(120, 35)) as pilot:
-        await shows(pilot, "^f zoom", "h help")
-        await pilot.press("h")
-        await until(pilot, lambda: isinstance(app.screen, HelpDialog))
-    assert shown_key(BY_ID["find"], {}) == "/"
-
-
-async def test_texts_name_the_users_own_keys() -> None:
-    app, _ = room(scene("ready"), Settings(keys={"smoke": "ctrl+t", "look": "f12", "bench-sweep": "S", "log_there": "x"}))
-    async with app.run_test(size=(120, 35)) as pilot:
-        await shows(pilot, "^t asks six prompts")
-        await pilot.press("2")
-        await shows(pilot, "press ^t for the smoke prompts")
-        await pilot.press("3")
-        await shows(pilot, "f6  single stream", "S  sweep")
-    app, _ = room(scene("failed"), Settings(keys={"log_there": "x"}))
-    async with app.run_test(size=(120, 35)) as pilot:
-        await shows(pilot, "press x for the line in the log")
 
 
 # -- the log -----------------------------------------------------------------------------------------------------------------------

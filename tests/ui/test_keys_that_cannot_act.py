@@ -17,6 +17,7 @@ from tui.screens.dialogs import ConfirmDialog, HelpDialog, HostKeyDialog
 from tui.screens.obstacles import obstacle
 from tui.screens.palette import Palette
 from tui.settings import Settings, UiSettings
+from tui.widgets.prompt import Prompt
 
 
 def scene(name: str) -> DeploymentState:
@@ -136,6 +137,23 @@ async def test_a_chat_that_opens_by_itself_leaves_the_keys_to_be_commands() -> N
         await until(pilot, lambda: app.main.tab == "bench")  # it was not typed
         await pilot.press("1", "2", "escape", "2", "enter")
         await until(pilot, lambda: app.main.typing)
+
+
+@pytest.mark.parametrize("pane", ["1", "3", "4", "5", "6"])
+async def test_keys_of_places_are_never_typed_into_the_chat_that_they_show(pane: str) -> None:
+    app, _ = room(scene("ready"))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await shows(pilot, "READY")
+        for keys, tab in (("22", "chat"), ("2" + pane, None), ("2", "chat"), (pane + "2", "chat"), ("25", "log"), ("2", "chat")):
+            await pilot.press(pane)
+            for key in keys:
+                app.post_message(Key(key, key))
+            await until(pilot, lambda tab=tab: tab is None or app.main.tab == tab)  # type: ignore[misc]
+        await pilot.pause()
+        prompt = app.main.chat.query_one(Prompt)
+        assert prompt.text == ""
+        await pilot.press("enter", *"2+3?")
+        await until(pilot, lambda: prompt.text == "2+3?")
 
 
 async def test_escape_does_not_stop_a_benchmark() -> None:

@@ -13,6 +13,8 @@ from tui.core.connection import ConnectionState
 from tui.core.deployment import DeploymentState, exit_code_of, status_of
 from tui.core.fleet import arranged, gravity
 from tui.core.text import clean
+from tui.screens.dialogs import HelpDialog
+from tui.screens.palette import Palette
 from tui.services.fleet import Fleet
 from tui.services.opening import OpeningFailed, OpeningSession
 from tui.services.session import Session
@@ -46,10 +48,12 @@ def states(names: tuple[tuple[str, str], ...] = WHICH) -> list[DeploymentState]:
     return [replace(scenes.SCENES[kind](mono), name=name, target=f"gpu-{name[:4]}") for name, kind in names]
 
 
-def fleet_room(theme: str = "dark", *, all_first: bool = True, own: list[DeploymentState] | None = None) -> ControlRoom:
+def fleet_room(
+    theme: str = "dark", *, all_first: bool = True, own: list[DeploymentState] | None = None, keys: dict[str, str] | None = None
+) -> ControlRoom:
     fleet = Fleet([cast("OpeningSession", OneSession(state)) for state in own or states()])
     session = cast("Session", fleet.session(fleet.names[0]))
-    return ControlRoom(session, Settings(ui=UiSettings(theme=theme)), fleet=fleet, all_first=all_first)
+    return ControlRoom(session, Settings(ui=UiSettings(theme=theme), keys=keys or {}), fleet=fleet, all_first=all_first)
 
 
 def order(pilot: Room) -> list[str]:
@@ -156,3 +160,40 @@ async def test_a_configuration_that_does_not_hold_is_no_refusal_of_the_host() ->
     app, _ = room(DeploymentState("kimi", "gpu", connection=connection, misconfigured=cause))
     async with app.run_test(size=(120, 35)) as pilot:
         await shows(pilot, "BAD CONFIG", "The configuration does not hold", cause, "Correct it. · Press r to try again.")
+
+
+async def test_the_users_own_keys_work_here_too() -> None:
+    keys = {"help": "f12", "quit": "x", "commands": "f2", "deployments": "b", "retry": "n", "look": "ctrl+l", "stop": "S"}
+    app = fleet_room(keys=keys, all_first=False)
+    async with app.run_test(size=(120, 35), notifications=True) as pilot:
+        await until(pilot, lambda: app.main.furnished)
+        app.main.streaming = True
+        await pilot.press("b")
+        await until(pilot, lambda: any("Stop what runs first (S)" in one.message for one in app._notifications))
+        app.main.streaming = False
+        await pilot.press("b")
+        await until(pilot, lambda: app.screen is app.overview)
+        await shows(pilot, "f12 help", "x quit", "f2 commands", "n try now")
+        await pilot.press("question_mark")
+        await pilot.pause()
+        assert app.screen is app.overview
+        await pilot.press("f12")
+        await until(pilot, lambda: isinstance(app.screen, HelpDialog))
+        await pilot.press("f12")
+        await until(pilot, lambda: app.screen is app.overview)
+        await pilot.press("f2")
+        await until(pilot, lambda: isinstance(app.screen, Palette))
+        await pilot.press("escape")
+        await until(pilot, lambda: app.screen is app.overview)
+        theme = app.theme
+        await pilot.press("ctrl+l")
+        await until(pilot, lambda: app.theme != theme)
+        await pilot.press("b")
+        await until(pilot, lambda: app.screen is app.main)
+        await pilot.press("b")
+        await until(pilot, lambda: app.screen is app.overview)
+        await pilot.press("d", "q")
+        await pilot.pause()
+        assert app.screen is app.overview
+        await pilot.press("x")
+        await until(pilot, lambda: app._exit)

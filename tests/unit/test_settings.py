@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import tomli
 
-from tui.actions import ACTIONS, is_key, key_problems
+from tui.actions import ACTIONS, BY_ID, is_key, key_problems, shown_key, types_text
 from tui.settings import Deployment, Engine, Expect, Settings, SettingsError, load_settings, parse_settings, redacted
 
 EXAMPLE = Path(__file__).parents[2] / "config.toml.example"
@@ -124,6 +124,11 @@ def test_settings_are_frozen() -> None:
         ({"help": "notakey"}, ["keys.help: there is no key 'notakey': write it as in q, f5, ctrl+t, enter, question_mark"]),
         ({"help": "escap"}, ["keys.help: there is no key 'escap'; did you mean 'escape'?"]),
         ({"help": "ctlr+h"}, ["keys.help: there is no key 'ctlr+h'; did you mean 'ctrl+h'?"]),
+        ({"zoom": "shift+q"}, ["keys.zoom: there is no key 'shift+q'; did you mean 'Q'?"]),
+        ({"zoom": "Ctrl+G"}, ["keys.zoom: there is no key 'Ctrl+G'; did you mean 'ctrl+g'?"]),
+        ({"zoom": "shift+ctrl+x"}, ["keys.zoom: there is no key 'shift+ctrl+x'; did you mean 'ctrl+shift+x'?"]),
+        ({"gpu_order": "x", "help": "s"}, ["keys.help: 's' is the key of 'overview-sort' on the screen of all deployments"]),
+        ({"find": "x", "retry": "/"}, ["keys.retry: '/' is the key of 'overview-filter' on the screen of all deployments"]),
         ({"smoke": "f5,"}, ["keys.smoke: a comma stands between two keys; that key itself is called 'comma'"]),
         (
             {"quit": "", "help": "f99", "zoom": "1"},
@@ -141,6 +146,43 @@ def test_keys_name_actions_and_are_used_once(keys: dict[str, str], problems: lis
 
 def test_every_key_of_the_table_is_one() -> None:
     assert all(is_key(key) for action in ACTIONS for key in action.keys.split(","))
+
+
+@pytest.mark.parametrize(
+    ("key", "sent", "types", "shown"),
+    [
+        ("q", True, True, "q"),
+        ("Q", True, True, "Q"),
+        ("ä", True, True, "ä"),
+        ("?", True, True, "?"),
+        ("question_mark", True, True, "?"),
+        ("plus", True, True, "+"),
+        ("+", True, True, "+"),
+        ("minus", True, True, "-"),
+        ("comma", True, True, ","),
+        ("full_stop", True, True, "."),
+        ("space", True, True, "space"),
+        ("escape", True, False, "esc"),
+        ("tab", True, False, "tab"),
+        ("f5", True, False, "f5"),
+        ("ctrl+t", True, False, "^t"),
+        ("ctrl+1", True, False, "^1"),  # by terminals with kitty's protocol
+        ("ctrl+plus", True, False, "^plus"),
+        ("alt+x", True, False, "alt+x"),
+        ("shift+f5", True, False, "shift+f5"),
+        ("ctrl+shift+x", True, False, "^shift+x"),
+        ("shift+q", False, False, "shift+q"),  # comes as Q
+        ("ctrl+Q", False, False, "^Q"),  # comes as ctrl+q
+        ("shift+ctrl+x", False, False, "shift+^x"),  # comes as ctrl+shift+x
+        ("return", False, False, "return"),  # comes as enter
+        ("solidus", False, False, "solidus"),  # comes as slash
+        ("ctrl+", False, False, "^"),
+    ],
+)
+def test_what_a_key_is(key: str, sent: bool, types: bool, shown: str) -> None:
+    assert is_key(key) is sent
+    assert types_text(BY_ID["zoom"], {"zoom": key}) is types
+    assert shown_key(BY_ID["zoom"], {"zoom": key}) == shown
 
 
 @pytest.mark.parametrize(

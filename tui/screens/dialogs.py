@@ -9,7 +9,7 @@ from textual.content import Content
 from textual.reactive import var
 from textual.widgets import Button, Input, Static
 
-from tui.actions import Action, groups, shown_key
+from tui.actions import BY_ID, Action, binding, groups, help_of, shown_key
 from tui.core.deployment import ServerSeen
 from tui.core.gpu import Gpu
 from tui.screens.modal import Modal
@@ -225,7 +225,7 @@ class HelpDialog(Modal[None]):
     DEFAULT_CSS = (
         STYLE.format(name="HelpDialog") + "HelpDialog VerticalScroll { height: auto; max-height: 80vh; scrollbar-size: 1 1; }"
     )
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,question_mark,q", "close", "close")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "close", "close"), binding(BY_ID["help"], "close")]
 
     def __init__(self, own: dict[str, str]) -> None:
         super().__init__()
@@ -235,7 +235,7 @@ class HelpDialog(Modal[None]):
         """The text of the help; what is longer than a line goes on below its own column."""
 
         def row(one: Action) -> list[Content]:
-            first, *rest = Content(one.help).wrap(max(20, width - HELP_AT))
+            first, *rest = Content(help_of(one, self.own)).wrap(max(20, width - HELP_AT))
             return [
                 line((f"  {shown_key(one, self.own):<{HELP_AT - 2}}", BP), first),
                 *(line(" " * HELP_AT, more) for more in rest),

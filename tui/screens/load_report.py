@@ -12,6 +12,7 @@ from textual.events import Resize
 from textual.reactive import var
 from textual.widgets import Static
 
+from tui.actions import BY_ID, binding
 from tui.core.deployment import DeploymentState
 from tui.core.gpu_others import next_steps
 from tui.core.logs.report_text import Row, lines
@@ -21,6 +22,7 @@ from tui.screens.modal import Modal
 from tui.widgets.figure import NOTHING
 from tui.widgets.figures import BE, BG, BP, BW, QUIET, label, line, rows
 from tui.widgets.ink import plain, sixteen
+from tui.widgets.key_bar import key_of
 
 AROUND = (3, 4)
 INKS = {"title": BP, "good": BG, "warn": BW, "bad": BE, "label": QUIET, "value": "", "dim": QUIET}
@@ -78,9 +80,10 @@ class LoadReport(Modal[None]):
     LoadReport Static { width: 1fr; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,i", "close", "close"),
-        Binding("y", "copy", "copy"),
-        Binding("e", "export", "export"),
+        Binding("escape,q", "close", "close"),
+        binding(BY_ID["load_report"], "close"),
+        binding(BY_ID["copy_cause"], "copy"),
+        binding(BY_ID["export"], "export"),
         Binding("j", "move(1)", "down", show=False),
         Binding("k", "move(-1)", "up", show=False),
     ]
@@ -95,14 +98,17 @@ class LoadReport(Modal[None]):
     def compose(self) -> ComposeResult:
         with Vertical() as box:
             box.border_title = line(f"Report on {self.state.name or self.state.target}")
-            box.border_subtitle = line(label("y copy · e export · esc close"))
+            box.border_subtitle = line(label(" · ".join(self._keys())))
             with VerticalScroll():
                 yield Static()
+
+    def _keys(self) -> tuple[str, ...]:
+        return f"{key_of(self, 'copy_cause')} copy", f"{key_of(self, 'export')} export", "esc close"
 
     def on_mount(self) -> None:
         for box in self.query(Vertical) if self.app.has_class("-ascii") else ():
             box.styles.border = ("ascii", "gray")
-            box.border_subtitle = "y copy, e export, esc close"
+            box.border_subtitle = line(", ".join(self._keys()))
         self.call_after_refresh(self._draw)
 
     def on_resize(self, event: Resize) -> None:

@@ -1,12 +1,11 @@
 """The main screen: the machine on the left, what happens on the right, the log below. It holds the values that its widgets show."""
 
 import time
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
+from textual.binding import BindingsMap
 from textual.containers import Horizontal, Vertical
-from textual.content import Content
 from textual.events import Resize
 from textual.reactive import var
 from textual.widget import MountError
@@ -16,19 +15,17 @@ from tui.actions import ACTIONS, BY_ID, TABS, Action, bindings, in_footer, shown
 from tui.core.connection import Link
 from tui.core.deployment import DeploymentState
 from tui.messages import RunsShown, ScreenFurnished
+from tui.screens.frame import Frame
 from tui.screens.news import News
 from tui.screens.obstacles import obstacle
 from tui.screens.painting import SparingCompositor
-from tui.screens.pane import Pane, tab_title
+from tui.screens.pane import Pane
 from tui.screens.work import WorkScreen
 from tui.widgets.figure import NOTHING, Figure, Moment
-from tui.widgets.figures import BW, label, line
 from tui.widgets.gpu_panel import GpuPanel
-from tui.widgets.ink import plain
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.load_panel import LoadPanel
-from tui.widgets.numbers import age
-from tui.widgets.phases import Phases, total_words
+from tui.widgets.phases import Phases
 from tui.widgets.status import BAD_CONFIG, FAILED, LOADING, READY, StatusLine, word
 from tui.widgets.why_not import why_not
 
@@ -38,18 +35,12 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Figure)
 
-NARROW, SHORT, WIDE, HIGH = 110, 32, 180, 50
-TINY = (60, 12)
 TICK_S = 0.5
 HANDS_OFF_S = 3.0
 """Nothing opens by itself so soon after a key."""
-STALE_S = 6.0
-"""From this age on a sample is marked with it."""
 
 
 class MainScreen(WorkScreen):
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings()]
-
     AUTO_FOCUS = ""
 
     state: var[DeploymentState] = var(NOTHING, init=False)
@@ -65,14 +56,17 @@ class MainScreen(WorkScreen):
         super().__init__()
         self._compositor = SparingCompositor()
         self.own_keys = own_keys or {}
+        self._bindings = BindingsMap.merge([BindingsMap(bindings(self.own_keys)), self._bindings])
         self.system_prompt = system_prompt
         self._figures: list[Figure] = []
+        self.frame = Frame(self)
+        self.news = News()
         self.furnished = False
         """Whether all parts are there: what the first paint did not need comes right after it."""
 
     def compose(self) -> ComposeResult:
         mine = MainScreen
-        self._classify()  # before there are parts whose styles would have to follow
+        self.frame.classify()  # before there are parts whose styles would have to follow
         yield self.showing(StatusLine(id="status")).data_bind(activity=mine.activity, tab=mine.tab)
         with Horizontal(id="body"):
             with Vertical(id="machine"):
@@ -98,12 +92,8 @@ class MainScreen(WorkScreen):
         self._chose = False
         """Whether the user chose a tab: from then on none opens by itself."""
         self._was = ""
-        self._news = News()
         self._marks: tuple[int, ...] = ()
-        self._arranged: object = None
-        self._noted: dict[str, Content | None] = {}
-        self._titled: dict[str, Content] = {}
-        self._arrange()
+        self.rearrange()
         self.moment = Moment(time.time(), time.monotonic())
         self.call_after_refresh(self._furnish)
 
@@ -122,7 +112,7 @@ class MainScreen(WorkScreen):
             return
         self.furnished = True
         self.log_pane.state = self.shown = self.state
-        self._arrange()
+        self.rearrange()
         self._tick()
         self.set_interval(TICK_S, self._tick)
         self.post_message(ScreenFurnished())
@@ -149,7 +139,7 @@ class MainScreen(WorkScreen):
             self._was = now
         self.api_ready = self.shown.api.ready
         self.why_not_ready = why_not(self.shown)
-        self._arrange()
+        self.rearrange()
         self._mark_news()
 
     def _tick(self) -> None:
@@ -158,7 +148,7 @@ class MainScreen(WorkScreen):
         self.moment = Moment(time.time(), time.monotonic(), not self.moment.beat)
         self.shown = self.state
         self._draw()
-        self._stamp_ages()
+        self.frame.tell_below()
 
     def _draw(self) -> None:
         for figure in self._figures:
@@ -168,15 +158,15 @@ class MainScreen(WorkScreen):
         """Tabs say how much came since they were looked at."""
         if not self.furnished:
             return
-        self._news.take(self.shown)
-        self._news.see(self.tab)
+        self.news.take(self.shown)
+        self.news.see(self.tab)
         for tab in ("log", "gpus"):
             if self.query_one(f"#{tab}").region:  # none where it is not on the screen
-                self._news.see(tab)
-        marks = self._news.marks(TABS)
+                self.news.see(tab)
+        marks = self.news.marks(TABS)
         if marks != self._marks:
             self._marks = marks
-            self._retitle()
+            self.frame.retitle()
 
     def _became(self, before: str, now: str) -> None:
         """What opens by itself, as long as the user chose nothing."""
@@ -198,122 +188,18 @@ class MainScreen(WorkScreen):
         if now == FAILED:
             self.call_after_refresh(self.log_pane.jump_to_cause)
 
-    # -- layout --------------------------------------------------------------------------------------------------------------------
-
     @property
     def narrow(self) -> bool:
         """Whether there is one column only."""
-        return self.app.size.width < NARROW or self.app.size.height < SHORT
+        return self.frame.narrow
 
     def on_resize(self, event: Resize) -> None:
-        self._arrange()
+        self.rearrange()
 
-    def _arrange(self) -> None:
-        """Layout, titles and keys; classes and titles are touched only when what they follow from has changed."""
+    def rearrange(self) -> None:
+        """Keys, layout and titles follow what is shown."""
         self.set_keys()
-        sample = self.shown.gpus
-        count = len(sample.gpus) if sample else 0
-        cause = (self.size, self.tab, self.furnished, count, word(self.shown) == READY)
-        if cause == self._arranged:
-            return
-        self._arranged = cause
-        self._lay_out()
-        self._retitle()
-
-    def _lay_out(self) -> None:
-        self._classify()
-        load = self.query_one(LoadPanel)
-        if load.narrow != self.narrow:
-            load.narrow = self.narrow
-            load.redraw_soon()
-        if self.furnished:
-            self.log_pane.set_brief(self.size.width < NARROW)
-        self._size_gpus(word(self.shown) == READY)
-
-    def _classify(self) -> None:
-        """The classes that the layout follows, all at once: each change has the styles of the whole screen worked out again."""
-        width, height = self.app.size
-        tiny = width < TINY[0] or height < TINY[1]
-        served = word(self.shown) == READY
-        self.update_classes(
-            {
-                "-tiny": tiny,
-                "-narrow": self.narrow and not tiny,
-                "-tall": height >= SHORT,
-                "-wide": width >= WIDE and height >= HIGH,
-                "-served": served,
-                "-starting": not served,
-                **{f"-tab-{tab}": tab == self.tab for tab in TABS},
-            }
-        )
-
-    def _size_gpus(self, served: bool) -> None:
-        """As high as the GPUs there are need, as long as the pane below keeps its rows."""
-        sample = self.shown.gpus
-        count = len(sample.gpus) if sample else 0
-        high = self.has_class("-wide")
-        need = max(3, (2 if high and count <= 16 else 1) * count + 1 + 2 + (4 if served else 0)) + 2
-        room = self.size.height - 2 - (12 if high else 0 if served else 10) - (16 if served else 12 if high else 10)
-        self.query_one("#gpus").styles.height = max(7, min(need, room))
-
-    def _stamp_ages(self) -> None:
-        """Panes whose sample is old say how old, others what they come to."""
-        from tui.widgets.smoke_panel import sum_line
-
-        sample, machine = self.shown.gpus, self.shown.machine
-        for pane, at in (("#gpus", sample.received_at if sample else None), ("#host", machine.received_at if machine else None)):
-            old = self.moment.since(at)
-            stamp = line((f"{age(old)} old", BW)) if old is not None and old > STALE_S else None
-            self._note(pane, stamp)
-        bench, runs = self.bench, self.record
-        bench.told_below = self.narrow
-        note = None if self.narrow else bench.note() if self.tab == "bench" else runs.note() if self.tab == "runs" else None
-        self._note("#stage", note)
-        self._note("#phases", total_words(self.shown))
-        self._note("#smoke", sum_line(self.smoke, self.smoking))
-        self._tell_of_log()
-
-    def _tell_of_log(self) -> None:
-        """What is to be said of the log stands in its lower border, or after its title where there is none."""
-        note = self.log_pane.note() if self.furnished else Content("")
-        self._note("#log", None if self.narrow else note)
-        title = self._tab_title("log")
-        self._title("#log", line(title, "  ", note) if self.narrow and note.plain else title, self.narrow)
-
-    def _tab_title(self, tab: str) -> Content:
-        return tab_title(tab, self.tab, self._news.count(tab))
-
-    def _retitle(self) -> None:
-        narrow = self.narrow or self.tab == "log"
-        own_pane = {"gpus", "log"} if self.has_class("-wide") or word(self.shown) != READY else {"gpus"}
-        names = [tab for tab in TABS if narrow or tab not in own_pane or tab == self.tab]
-        parts = [self._tab_title(tab) for tab in names]
-        self._title("#stage", Content("  ").join(parts), narrow)
-        for pane, title in (("#phases", "Phases"), ("#serving", "Serving"), ("#smoke", "Smoke"), ("#host", "Host")):
-            self._title(pane, line(label(title)), False)
-        for pane, title in (("#deployment", "Deployment"), ("#past", "Earlier loads")):
-            self._title(pane, line(label(title)), self.narrow)
-        self._title("#gpus", self._tab_title("gpus"), False)
-        self._tell_of_log()
-
-    def _title(self, pane: str, title: Content, ruled: bool) -> None:
-        title = line(" ", title, " ") if ruled else title
-        if self.app.has_class("-ascii"):
-            title = plain(title)
-        before = self._titled.get(pane)
-        if before is not None and before.is_same(title):
-            return
-        for one in self.query(pane):
-            self._titled[pane] = title
-            one.border_title = title
-
-    def _note(self, pane: str, note: Content | None) -> None:
-        """Write into a pane's lower border, when it is something new."""
-        before = self._noted.get(pane)
-        if note is before or (note is not None and before is not None and note.is_same(before)):
-            return
-        self._noted[pane] = note
-        self.query_one(pane, Pane).say_below(plain(note) if note is not None and self.app.has_class("-ascii") else note)
+        self.frame.arrange()
 
     # -- keys ----------------------------------------------------------------------------------------------------------------------
 
@@ -343,9 +229,9 @@ class MainScreen(WorkScreen):
         self.set_keys()
         for word_of, tab in (("reply", "chat"), (self.plan.kind if self.plan else "benchmark", "bench")):
             if word_of in before and word_of not in after:
-                self._news.add(tab)
+                self.news.add(tab)
         if "smoke" in before and "smoke" not in after and self.smoke is not None and not self.query_one("#smoke").region:
-            self._news.add("chat")
+            self.news.add("chat")
         self._mark_news()
 
     # -- what runs -----------------------------------------------------------------------------------------------------------------
@@ -364,21 +250,22 @@ class MainScreen(WorkScreen):
         if not focus:
             self.set_focus(None)
             return
-        # at once, not as `focus()` does it: a key that follows must not be typed into a prompt that is hidden again
+        # at once, not as `focus()` does it: the key that follows is meant for what is shown then. The prompt is entered with a key
+        # of its own: the digit of another place, or this one's pressed twice, would be typed into it
         home = {
             "gpus": "#tab-gpus",
             "log": "#log-lines",
-            "chat": "#prompt",
+            "chat": "#tab-chat.-talking Turns",
             "bench": "#tab-bench",
             "runs": "#tab-runs DataTable",
         }.get(tab)
-        self.set_focus(self.query_one(home) if home else None)
+        self.set_focus(next(iter(self.query(home)), None) if home else None)
 
     def watch_tab(self, tab: str) -> None:
         switcher = self.query_one(ContentSwitcher)
         if tab != "log":
             switcher.current = f"tab-{tab}" if self.query(f"#tab-{tab}") else None
-        self._arrange()
+        self.rearrange()
         self._mark_news()
 
     def action_type(self) -> None:
@@ -396,8 +283,6 @@ class MainScreen(WorkScreen):
     def action_show(self, tab: str) -> None:
         self._chose = True
         self.remove_class("-zoomed-log", "-zoomed-stage")
-        if tab == self.tab == "chat":
-            return  # nobody is led into the prompt who only asked for what is there
         self.open_tab(tab)
         if tab == "runs":
             self.post_message(RunsShown())

@@ -11,7 +11,7 @@ from textual.reactive import var
 from textual.screen import Screen
 from textual.widgets import Input
 
-from tui.actions import BY_ID
+from tui.actions import BY_ID, OVERVIEW_TOO, binding
 from tui.core.counted import counted
 from tui.core.deployment import DeploymentState
 from tui.core.fleet import ORDERS
@@ -78,11 +78,8 @@ class Overview(Screen[None]):
         Binding("pagedown", "move(5)", "down", show=False),
         Binding("slash", "find", "filter"),
         Binding("s", "sort", "sort"),
-        Binding("escape,d", "back", "back"),
-        Binding("r", "retry", "try now"),
-        Binding("question_mark", "app.help", "help"),
-        Binding("q", "app.quit", "quit"),
-        Binding("ctrl+t", "app.look", "theme", priority=True, show=False),
+        Binding("escape", "back", "back"),
+        *(binding(BY_ID[id], {"deployments": "back", "retry": "retry"}.get(id, "")) for id in OVERVIEW_TOO),
     ]
 
     states: var[tuple[DeploymentState, ...]] = var((), init=False)

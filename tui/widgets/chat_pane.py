@@ -11,6 +11,7 @@ from textual.events import MouseScrollDown
 from textual.reactive import var
 from textual.widgets import Static
 
+from tui.actions import BY_ID, binding
 from tui.core.chat import Conversation
 from tui.core.counted import counted
 from tui.core.smoke import SmokeRun
@@ -73,7 +74,7 @@ class ChatPane(Vertical):
     ChatPane.-tight TurnView > Markdown { margin: 0; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "stop_or_leave", "stop", show=False),
+        binding(BY_ID["leave"], "stop_or_leave"),
         Binding("pageup", "page(-1)", "earlier", show=False),
         Binding("pagedown", "page(1)", "later", show=False),
         Binding("ctrl+end", "end", "end", show=False),
@@ -198,7 +199,7 @@ class ChatPane(Vertical):
         why = self.why
         room = max(10, self.size.width - 8) if self.size.width else 60
         if self._editing_system:
-            prompt.border_title = line(("system prompt", B), label("  enter keeps it, esc leaves it"))
+            prompt.border_title = line(("system prompt", B), label(f"  enter keeps it, {key_of(self, 'leave')} leaves it"))
             prompt.border_subtitle = None
             prompt.placeholder = "You are …"
         else:

@@ -10,6 +10,7 @@ from tui.core.counted import counted
 from tui.core.deployment import LOG_LINES, DeploymentState, LogLine
 from tui.widgets.figure import NOTHING, Figure
 from tui.widgets.figures import BW, QUIET, B, W, label, line, rows
+from tui.widgets.key_bar import key_of
 from tui.widgets.log_view import LogView, bare, poll
 from tui.widgets.numbers import whole
 
@@ -48,7 +49,8 @@ class LogPane(Vertical):
     def compose(self) -> ComposeResult:
         yield LogView(id="log-lines")
         yield LogNote(id="log-note")
-        yield Input(placeholder="find in the log; enter keeps, esc clears", id="log-find", select_on_focus=False)
+        asks = f"find in the log; enter keeps, {key_of(self, 'leave')} clears"
+        yield Input(placeholder=asks, id="log-find", select_on_focus=False)
 
     def on_mount(self) -> None:
         self._held_at = 0
