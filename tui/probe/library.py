@@ -166,10 +166,10 @@ class XidWatch:
         self._set = pynvml.nvmlEventSetCreate()
         registered = 0
         for device in devices:
-            if device.handle is None:
+            if device.calls.handle is None:
                 continue
             try:
-                pynvml.nvmlDeviceRegisterEvents(device.handle, pynvml.nvmlEventTypeXidCriticalError, self._set)
+                pynvml.nvmlDeviceRegisterEvents(device.calls.handle, pynvml.nvmlEventTypeXidCriticalError, self._set)
                 registered += 1
             except pynvml.NVMLError:
                 continue
@@ -187,5 +187,5 @@ class XidWatch:
         if not event.eventType & pynvml.nvmlEventTypeXidCriticalError:
             return None
         address = ctypes.cast(event.device, ctypes.c_void_p).value
-        index = next((device.index for device in self._devices if device.address == address), None)
+        index = next((device.index for device in self._devices if device.calls.address == address), None)
         return {"gpu": index, "code": int(event.eventData), "at": time.time()}

@@ -7,13 +7,13 @@ last ones known.
 Memory is nvmlMemory_v2, which agrees with nvidia-smi: the first version of the call counts the driver's reserve as used.
 """
 
-import ctypes
 import time
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import pynvml
 
 from tui.probe.library import error_words, text
+from tui.probe.nvml_calls import NEVER, Calls, DriverGone, raise_if_lost
 
 MIB = 1 << 20
 
@@ -36,31 +36,6 @@ THROTTLE_WORDS = (
     (0x80, "power brake"),
 )
 
-_NEVER = (
-    pynvml.NVML_ERROR_NOT_SUPPORTED,
-    pynvml.NVML_ERROR_NO_PERMISSION,
-    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
-    pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
-    pynvml.NVML_ERROR_INVALID_ARGUMENT,
-    pynvml.NVML_ERROR_DEPRECATED,
-)
-"""Asking again makes no sense."""
-
-_DRIVER_GONE = (
-    pynvml.NVML_ERROR_UNINITIALIZED,
-    pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
-    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
-)
-"""The library must be started anew."""
-
-_WHAT_FAILS = {
-    "nvmlDeviceGetPowerUsage": "power",
-    "nvmlDeviceGetFanSpeed": "fan",
-    "nvmlDeviceGetTemperature": "temperature",
-    "nvmlDeviceGetUtilizationRates": "utilisation",
-    "nvmlDeviceGetClockInfo": "clocks",
-}
-
 _FIELDS = (
     (pynvml.NVML_FI_DEV_MEMORY_TEMP, "memory_temperature_c"),
     (pynvml.NVML_FI_DEV_ECC_SBE_VOL_TOTAL, "ecc_corrected"),
@@ -80,10 +55,6 @@ def mib(size: int) -> int:
     return -(-size // MIB)
 
 
-class DriverGone(Exception):
-    """The driver was reloaded or unloaded while in use."""
-
-
 class Device:
     """One GPU. `row` is what a frame says of it."""
 
@@ -93,47 +64,15 @@ class Device:
         self.row: Dict[str, Any] = {"index": index}
         self.pids: Dict[int, Optional[int]] = {}
         """Processes on it and their memory in MiB."""
-        self.handle: Any = None
-        self._without: Set[Tuple[Any, ...]] = set()
+        self.calls = Calls(index)
+        self._ask = self.calls.ask
         self._due: Dict[str, float] = {}
         self._instances: List[Tuple[Any, Dict[str, Any]]] = []
-        self._failed = ""
-        self._failing: Dict[Tuple[Any, ...], str] = {}
-        """Calls that fail at present, and the driver's words for it."""
         self._level: Optional[Tuple[int, float]] = None
 
     def recognise(self, earlier: "Device") -> None:
         """Takes over who it is from the same GPU before the library was started anew."""
         self.row.update({key: earlier.row[key] for key in IDENTITY if key in earlier.row})
-
-    @property
-    def address(self) -> Optional[int]:
-        """The library's pointer for it, to recognise it in events."""
-        return ctypes.cast(self.handle, ctypes.c_void_p).value if self.handle is not None else None
-
-    def _ask(self, name: str, *arguments: Any) -> Any:
-        """Calls an NVML function for this GPU. None where it doesn't tell; raises for what concerns the whole GPU or driver."""
-        call = (name, *arguments)
-        if call in self._without:
-            return None
-        try:
-            answer = getattr(pynvml, name)(self.handle, *arguments)
-            if self._failing:
-                self._failing.pop(call, None)
-            return answer
-        except pynvml.NVMLError as error:
-            if error.value in _NEVER:
-                self._without.add(call)
-                return None
-            if error.value in _DRIVER_GONE:
-                raise DriverGone(error_words(error)) from error
-            if error.value in (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED):
-                raise
-            self._failed = self._failing[call] = error_words(error)
-            return None
-        except AttributeError:  # a pynvml that doesn't know it
-            self._without.add(call)
-            return None
 
     def _is_due(self, what: str, period: float, now: float) -> bool:
         if now < self._due.get(what, 0.0):
@@ -150,9 +89,9 @@ class Device:
 
     def sample(self, now: float) -> Dict[str, Any]:
         """The row at `now` (monotonic). A GPU that can't be read keeps its identity and says why in "error"."""
-        self._failed = ""
+        self.calls.failed = ""
         try:
-            if self.handle is None:
+            if self.calls.handle is None:
                 self._attach()
             self._fast(now)
             if self._is_due("rarely", RARELY_S, now):
@@ -172,36 +111,24 @@ class Device:
         except pynvml.NVMLError as error:
             self._lose(error_words(error))
             return self.row
-        if self._failed and "memory_used_mib" not in self.row:
-            self.row["error"] = self._failed
+        if self.calls.failed and "memory_used_mib" not in self.row:
+            self.row["error"] = self.calls.failed
         else:
             self.row.pop("error", None)
-            self._set(unread=self._unread() if self._failing else None)
+            self._set(unread=self.calls.unread)
         return self.row
-
-    def _unread(self) -> str:
-        """`power, fan: Unknown Error`."""
-        names = sorted({_WHAT_FAILS.get(call[0], "others") for call in self._failing})
-        return "%s: %s" % (", ".join(names), next(iter(self._failing.values())))
 
     def _lose(self, why: str) -> None:
         self.row = {key: self.row[key] for key in IDENTITY if key in self.row}
         self.row["error"] = why
         self.pids = {}
-        self.handle = None
+        self.calls.lose()
         self._due = {}
         self._level = None
-        self._failing = {}
         self._instances = []
 
     def _attach(self) -> None:
-        try:
-            self.handle = pynvml.nvmlDeviceGetHandleByIndex(self.index)
-        except pynvml.NVMLError as error:
-            if error.value in _DRIVER_GONE:
-                raise DriverGone(error_words(error)) from error
-            raise
-        self._without = set()
+        self.calls.attach()
         pci = self._ask("nvmlDeviceGetPciInfo")
         name = self._ask("nvmlDeviceGetName")
         uuid = self._ask("nvmlDeviceGetUUID")
@@ -219,7 +146,7 @@ class Device:
 
     def _fast(self, now: float) -> None:
         memory = self._ask("nvmlDeviceGetMemoryInfo", pynvml.nvmlMemory_v2)
-        if memory is None and not self._failed:
+        if memory is None and not self.calls.failed:
             memory = self._first_memory_call()
         if memory is None:
             self._set(memory_used_mib=None, memory_total_mib=None, memory_still_s=None)
@@ -234,12 +161,11 @@ class Device:
     def _first_memory_call(self) -> Any:
         """Drivers before 510 have no second version; their nvidia-smi counts as this call does."""
         try:
-            return pynvml.nvmlDeviceGetMemoryInfo(self.handle)
+            return pynvml.nvmlDeviceGetMemoryInfo(self.calls.handle)
         except pynvml.NVMLError as error:
-            if error.value in (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED):
-                raise
-            if error.value not in _NEVER:  # a GPU that shares the host's memory tells none of its own
-                self._failed = error_words(error)
+            raise_if_lost(error)
+            if error.value not in NEVER:  # a GPU that shares the host's memory tells none of its own
+                self.calls.failed = error_words(error)
             return None
 
     def _often(self) -> None:
@@ -281,11 +207,10 @@ class Device:
         up = total = 0
         for link in range(NVLINKS):
             try:
-                up += pynvml.nvmlDeviceGetNvLinkState(self.handle, link)
+                up += pynvml.nvmlDeviceGetNvLinkState(self.calls.handle, link)
                 total += 1
             except pynvml.NVMLError as error:
-                if error.value in (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED):
-                    raise
+                raise_if_lost(error)
                 break
         return (up, total) if total else (None, None)
 
@@ -313,7 +238,7 @@ class Device:
     def measure_pcie(self) -> None:
         """Measures PCIe traffic over some 40 ms: from the byte counters where there are some, else by the driver's own measurement,
         which costs three times as much."""
-        if self.handle is None:
+        if self.calls.handle is None:
             return
         try:
             traffic = self._counted_pcie() or self._measured_pcie()
@@ -325,7 +250,7 @@ class Device:
         began = time.monotonic()
         first = self._ask("nvmlDeviceGetFieldValues", _PCIE_IDS)
         if first is None or any(answer.nvmlReturn != pynvml.NVML_SUCCESS for answer in first):
-            self._without.add(("nvmlDeviceGetFieldValues", _PCIE_IDS))
+            self.calls.give_up("nvmlDeviceGetFieldValues", _PCIE_IDS)
             return None
         time.sleep(PCIE_GAP_S)
         second = self._ask("nvmlDeviceGetFieldValues", _PCIE_IDS)
@@ -345,22 +270,21 @@ class Device:
 
     def _processes(self) -> None:
         found: Dict[int, Optional[int]] = {}
-        self._list(self.handle, found)
+        self._list(self.calls.handle, found)
         for handle, _ in self._instances:
             self._list(handle, found)
         self.pids = found
 
     def _list(self, handle: Any, found: Dict[int, Optional[int]]) -> None:
         for name in ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses"):
-            if (name,) in self._without:
+            if not self.calls.answers(name):
                 continue
             try:
                 running = getattr(pynvml, name)(handle)
             except pynvml.NVMLError as error:
-                if error.value in (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED):
-                    raise
-                if error.value in _NEVER and handle is self.handle:
-                    self._without.add((name,))
+                raise_if_lost(error)
+                if error.value in NEVER and handle is self.calls.handle:
+                    self.calls.give_up(name)
                 continue
             for process in running:
                 memory = process.usedGpuMemory
@@ -376,11 +300,10 @@ class Device:
             return
         for number in range(self._ask("nvmlDeviceGetMaxMigDeviceCount") or 0):
             try:
-                handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(self.handle, number)
+                handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(self.calls.handle, number)
                 row = {"name": text(pynvml.nvmlDeviceGetName(handle)), "uuid": text(pynvml.nvmlDeviceGetUUID(handle))}
             except pynvml.NVMLError as error:
-                if error.value in (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED):
-                    raise
+                raise_if_lost(error)
                 continue
             self._instances.append((handle, row))
         self.row["mig"] = [row for _, row in self._instances]
@@ -390,8 +313,7 @@ class Device:
             try:
                 memory = pynvml.nvmlDeviceGetMemoryInfo(handle, pynvml.nvmlMemory_v2)
             except pynvml.NVMLError as error:
-                if error.value in (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED):
-                    raise
+                raise_if_lost(error)
                 self._due["rarely"] = 0.0  # instances were made or destroyed: look again
                 row.pop("memory_used_mib", None)
                 continue

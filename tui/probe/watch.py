@@ -27,6 +27,7 @@ from tui.probe.become import Become
 from tui.probe.family import Family, Kin, in_container
 from tui.probe.leash import Link
 from tui.probe.machine import Machine
+from tui.probe.nvml_calls import DriverGone
 from tui.probe.processes import Processes, bytes_read, name_of, wall_and_mono
 
 HZ_LIMITS = (0.1, 10.0)
@@ -100,7 +101,7 @@ class GpuWatch:
         if self._started:
             try:
                 rows = self._rows(now)
-            except nvml.DriverGone as gone:
+            except DriverGone as gone:
                 self._stop()
                 self._retry_at = now + RETRY_S
                 self._head = {"source": "none", "note": "the NVIDIA driver went away (%s); trying again" % gone}
