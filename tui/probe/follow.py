@@ -19,7 +19,6 @@ import errno
 import os
 import stat
 import time
-import zlib
 from typing import Any, Callable, Dict, List, Optional
 
 from tui.probe.become import Become
@@ -27,6 +26,7 @@ from tui.probe.chosen import Chosen
 from tui.probe.leash import Link
 from tui.probe.lines import LineCutter
 from tui.probe.outlet import Outlet
+from tui.probe.place import Place, holds, place_at, renamed
 from tui.probe.scan import LineFilter, StartSearch, tail_start, whole_blocks
 
 POLL_S = 0.2
@@ -46,8 +46,6 @@ FLOOD_ROUND = 16 << 20
 BAR_AFTER = 2
 LINE_AFTER = 10
 """Idle rounds before an unfinished bar, or line, is shown."""
-CHECK = 64
-"""Bytes before the place that must still be the same: a log that was truncated and has grown again looks like one that grew."""
 
 
 def play(arguments: Dict[str, Any], link: Link) -> None:
@@ -67,7 +65,7 @@ class FileFollower:
         self._link = link
         self._out = Outlet(link)
         self._path = os.path.expanduser(str(arguments["path"]))
-        self._place: Optional[Dict[str, Any]] = arguments.get("from") or None
+        self._place: Optional[Place] = arguments.get("from") or None
         self._markers = [str(source) for source in arguments.get("start_markers") or ()]
         self._important = LineFilter(
             [str(source) for source in arguments.get("important") or ()], [str(text) for text in arguments.get("noise") or ()]
@@ -79,7 +77,7 @@ class FileFollower:
         self._cutter = LineCutter()
         self._number: Optional[int] = None
         self._why: Optional[str] = None
-        self._known: Optional[Dict[str, Any]] = None
+        self._known: Optional[Place] = None
         self._later: Optional[Callable[[], bool]] = None
         self._absent = False
 
@@ -130,18 +128,8 @@ class FileFollower:
             self._why = text
             self._out.source(self._path, why=text)
 
-    def _resume(self, offset: Optional[int] = None) -> Dict[str, Any]:
-        done = self._cutter.done if offset is None else offset
-        check = os.pread(self._fd, CHECK, max(0, done - CHECK))[: min(done, CHECK)]
-        return {"inode": self._inode, "offset": done, "check": zlib.crc32(check), "number": self._number}
-
-    def _same(self, fd: int, place: Dict[str, Any]) -> bool:
-        """Whether the file still has, before the place, what it had."""
-        offset = int(place["offset"])
-        if os.fstat(fd).st_size < offset:
-            return False
-        before = os.pread(fd, min(offset, CHECK), max(0, offset - CHECK))
-        return place.get("check") is None or zlib.crc32(before) == place["check"]
+    def _resume(self, offset: Optional[int] = None) -> Place:
+        return place_at(self._fd, self._cutter.done if offset is None else offset, self._number)
 
     # -- attach --------------------------------------------------------------------------------------------------------------------
 
@@ -149,7 +137,7 @@ class FileFollower:
         place = self._place
         if place is None:
             self._attach_fresh()
-        elif place.get("inode") == self._inode and self._same(self._fd, place):
+        elif place.get("inode") == self._inode and holds(self._fd, place):
             self._go_on(int(place["offset"]), place.get("number"))
         else:
             self._attach_elsewhere(place)
@@ -161,43 +149,25 @@ class FileFollower:
         self._number = number
         self._round(live=False)
 
-    def _attach_elsewhere(self, place: Dict[str, Any]) -> None:
+    def _attach_elsewhere(self, place: Place) -> None:
         """The file of the place was renamed or emptied meanwhile: its rest first, where it can be found, then this one."""
         if place.get("inode") == self._inode:
             self._out.happened("truncated", self._path)
         else:
-            old = self._renamed(place)
+            old = renamed(self._path, place)
             if old is not None:
                 new, self._fd = self._fd, old
-                inode, self._inode = self._inode, int(place["inode"])
                 try:
                     self._go_on(int(place["offset"]), place.get("number"))
                     self._out.lines(self._cutter.flush(False), None, live=False)
                 finally:
                     os.close(old)
-                    self._fd, self._inode = new, inode
+                    self._fd = new
             self._out.happened("rotated", self._path)
         if os.fstat(self._fd).st_size > WHOLE:
             self._attach_fresh()
         else:
             self._go_on(0, 1)
-
-    def _renamed(self, place: Dict[str, Any]) -> Optional[int]:
-        folder, name = os.path.split(os.path.realpath(self._path))
-        try:
-            with os.scandir(folder or ".") as entries:
-                found = [entry.path for entry in entries if entry.name.startswith(name[:3]) and entry.inode() == place.get("inode")]
-        except OSError:
-            return None
-        for path in found:
-            try:
-                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            except OSError:
-                continue
-            if os.fstat(fd).st_ino == place.get("inode") and self._same(fd, place):
-                return fd
-            os.close(fd)
-        return None
 
     def _attach_fresh(self) -> None:
         size = os.fstat(self._fd).st_size
@@ -315,7 +285,7 @@ class FileFollower:
             self._wait()
             size = os.fstat(self._fd).st_size
             if size < self._cutter.read or (
-                size > self._cutter.read and self._known is not None and not self._same(self._fd, self._known)
+                size > self._cutter.read and self._known is not None and not holds(self._fd, self._known)
             ):
                 self._out.happened("truncated", self._path)
                 self._later = None
