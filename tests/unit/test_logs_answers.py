@@ -42,9 +42,9 @@ PLACES = {
 def logs() -> list[tuple[str, dict[str, Any]]]:
     found = []
     for folder in FOLDERS:
-        answers = DATA / folder / "answers.json"
-        if answers.exists():
-            found += [(f"{folder}/{name}", answer) for name, answer in json.loads(answers.read_text()).items()]
+        answers = json.loads((DATA / folder / "answers.json").read_text())
+        assert answers, folder
+        found += [(f"{folder}/{name}", answer) for name, answer in answers.items()]
     return found
 
 
@@ -77,6 +77,12 @@ def same(wanted: Any, got: Any) -> bool:
     if isinstance(wanted, float) and isinstance(got, int | float):
         return abs(got - wanted) <= 0.01 * abs(wanted) + 1e-9
     return bool(wanted == got)
+
+
+def test_every_log_has_its_answer() -> None:
+    for folder in FOLDERS:
+        found = {path.name.removesuffix(".gz") for path in (DATA / folder).iterdir() if path.name.endswith((".log", ".log.gz"))}
+        assert found == {name.removeprefix(f"{folder}/") for name, _ in logs() if name.startswith(f"{folder}/")}
 
 
 @pytest.mark.parametrize(("name", "answer"), logs(), ids=[name for name, _ in logs()])
