@@ -123,3 +123,58 @@ def test_offline_the_wrapper_dates_what_has_no_time() -> None:
     assert load.shards is not None
     assert load.shards.step_seconds == pytest.approx([10.0] * 3)
     assert load.last_line_at == pytest.approx(NOON + 31.25)
+
+
+def of_rank(rank: int, clock: str, message: str) -> str:
+    return f"(Worker_TP{rank} pid=2{rank}) INFO {clock} [x.py:1] {message}"
+
+
+OLD, NEW = "Dec 31 23:59:5{}.5 gpu7 vllm[2210]: ", "Jan  1 00:00:0{}.5 gpu7 vllm[2210]: "
+BEGIN, END = (
+    of_rank(0, "12-31 23:59:58", "Starting to load model m..."),
+    of_rank(0, "01-01 00:00:03", "Loading weights took 3.0 seconds"),
+)
+LATE = of_rank(1, "12-31 23:59:59", "late")
+
+
+@pytest.mark.parametrize(
+    ("lines", "seconds"),
+    [
+        ([BEGIN, of_rank(0, "01-01 00:00:01", "x"), LATE, END], 5.0),
+        ([BEGIN, of_rank(0, "01-01 00:00:01", "x"), LATE, of_rank(0, "01-01 00:00:02", "x"), LATE, END], 5.0),
+        ([BEGIN.replace("12-31 23:59:58", "01-01 00:00:01"), LATE, END], 2.0),
+        (
+            [
+                "[2025-12-31 23:59:58] server_args=ServerArgs(model_path='m')",
+                "[2025-12-31 23:59:58] Load weight begin. avail mem=1 GB",
+                "[2026-01-01 00:00:01 TP0] x",
+                "[2025-12-31 23:59:59 TP1] late",
+                "[2026-01-01 00:00:03] Load weight end. mem usage=1 GB",
+            ],
+            5.0,
+        ),
+        (
+            [OLD.format(8) + BEGIN, NEW.format(1) + "bare", NEW.format(2) + of_rank(0, "01-01 00:00:02", "x"), NEW.format(3) + END],
+            5.0,
+        ),
+        (
+            [OLD.format(8) + BEGIN, NEW.format(2) + of_rank(0, "01-01 00:00:02", "x"), OLD.format(9) + "late", NEW.format(3) + END],
+            5.0,
+        ),
+    ],
+)
+def test_new_year_s_eve_with_processes_that_write_side_by_side(lines: list[str], seconds: float) -> None:
+    reader = LogReader(2026)
+    for line in lines:
+        reader.feed(line)
+    load = reader.state
+    assert {span.name: span.seconds for span in load.phases}[Phase.LOADING] == seconds
+    assert load.silences == ()
+
+
+def test_a_written_year_is_believed() -> None:
+    """SGLang writes it: a server that was idle all year has not gone back."""
+    reader = LogReader(2026)
+    reader.feed("[2026-01-01 12:00:00] server_args=ServerArgs(model_path='m')")
+    reader.feed("[2026-12-31 12:00:00] Load weight begin. avail mem=1 GB")
+    assert reader.state.last_line_at == datetime(2026, 12, 31, 12, 0, 0, tzinfo=UTC).timestamp()

@@ -1,7 +1,8 @@
 """Seconds out of the times that logs print.
 
 All times of a log are kept in its own clock: seconds since 1970 as if its wall clock read UTC. vLLM prints no year and no zone;
-the year is given (the file's date) and goes up when December turns into January.
+the year is given (the file's date) and goes up when December turns into January. Processes write side by side, so that lines of
+before midnight may follow those of after it.
 """
 
 import math
@@ -14,12 +15,13 @@ STEP = 900.0
 class LogClock:
     """Turns `MM-DD HH:MM:SS` into seconds. `rollovers` counts the turns of the year that were seen."""
 
-    __slots__ = ("_day", "_day_seconds", "_last", "_last_seconds", "_month", "rollovers", "year")
+    __slots__ = ("_date", "_day", "_day_seconds", "_last", "_last_seconds", "rollovers", "year")
 
     def __init__(self, year: int | None) -> None:
         self.year = year or 2000
         self.rollovers = 0
-        self._month = 0
+        self._date = ""
+        """The last `MM-DD` from which the turn of the year is told; empty before the first, and where a line told its year."""
         self._day = ""
         self._day_seconds = 0
         self._last = ""
@@ -34,11 +36,13 @@ class LogClock:
                 month, day = int(stamp[:2]), int(stamp[3:5])
                 if not (1 <= month <= 12 and 1 <= day <= 31):
                     return None
-                if self._month - month > 6:
+                if month == 12 and stamp[:5] >= "12-30" and "" < self._date <= "01-02":
+                    # Another process's line of the old year, behind the first ones of the new: it moves nothing.
+                    return float(timegm((self.year - 1, month, day, int(stamp[6:8]), int(stamp[9:11]), int(stamp[12:14]), 0, 0, 0)))
+                if self._date and int(self._date[:2]) - month > 6:
                     self.year += 1
                     self.rollovers += 1
-                self._month = month
-                self._day = stamp[:5]
+                self._date = self._day = stamp[:5]
                 self._day_seconds = timegm((self.year, month, day, 0, 0, 0, 0, 0, 0))
             seconds = self._day_seconds + int(stamp[6:8]) * 3600 + int(stamp[9:11]) * 60 + int(stamp[12:14])
         except ValueError:
@@ -50,6 +54,13 @@ class LogClock:
     def reset_day(self) -> None:
         """The year was set: what was computed with another one is void."""
         self._day = self._last = ""
+
+    def dated(self, year: int, stamp: str) -> float | None:
+        """The same where the year is written beside it, so that no turn of the year has to be guessed."""
+        if year != self.year or stamp[:5] != self._day:
+            self.set_year(year)
+            self._date = ""
+        return self.seconds(stamp)
 
     def set_year(self, year: int) -> None:
         """Takes a year that is known better."""

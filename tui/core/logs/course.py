@@ -1,13 +1,19 @@
 """The course of one start, as it is read: facts, phases, bars. Mutable; `LoadState` is its frozen picture."""
 
+import re
+
 from tui.core.logs.bars import Bar
 from tui.core.logs.loaders import Loaders
 from tui.core.logs.records import Speaker
-from tui.core.logs.state import Loader, Phase, PhaseSpan, Serving, Silence
+from tui.core.logs.serving import Statistics
+from tui.core.logs.state import Loader, Phase, PhaseSpan, Silence
 
 SILENCES = 5
 SILENCE_S = 10.0
 """Shorter pauses are not worth a word."""
+
+_CHANGING = re.compile(r"\s*\([^()]*=[^()]*\)")
+"""What SGLang writes anew into a bar's name at each refresh: `(bs=160 avail_mem=9.40 GB)`."""
 
 
 class Course:
@@ -36,7 +42,7 @@ class Course:
         self.quantization: str | None = None
         self.attention_backend: str | None = None
         self.block_size = 16
-        self.serving: Serving | None = None
+        self.statistics = Statistics()
         self.notes: dict[str, str] = {}
         self.banner = False
         self.start_seen = False
@@ -97,6 +103,12 @@ class Course:
         return sorted(self.silences, key=lambda one: -one.seconds)[:SILENCES]
 
     @property
+    def release(self) -> tuple[int, int]:
+        """Major and minor of vLLM's version; the newest is assumed where the log does not tell."""
+        match = re.match(r"v?(\d+)\.(\d+)", self.version or "")
+        return (int(match[1]), int(match[2])) if match else (99, 0)
+
+    @property
     def before_the_end(self) -> Phase:
         """The last phase before it stopped or failed."""
         return next((phase for phase, _ in reversed(self.spans) if phase not in (Phase.STOPPED, Phase.FAILED)), self.phase)
@@ -133,10 +145,11 @@ class Course:
     # -- bars
 
     def capture_bar(self, bar: Bar, at: float | None) -> None:
-        known = self.captures.get(bar.name)
+        name = _CHANGING.sub("", bar.name)
+        known = self.captures.get(name)
         started = known.started_at if known else (at - bar.elapsed if at is not None and bar.elapsed is not None else at)
         if known is None or bar.done >= known.done or bar.total != known.total:
-            self.captures[bar.name] = Loader(bar.name, int(bar.done), int(bar.total), "graphs", started, (), at)
+            self.captures[name] = Loader(name, int(bar.done), int(bar.total), "graphs", started, (), at)
 
     def capture(self) -> Loader | None:
         if not self.captures:

@@ -60,6 +60,15 @@ class OpenBar:
             self.last_at = at if at is not None else self.last_at
 
 
+def _unit(bar: Bar, release: tuple[int, int]) -> str:
+    """What a loader counts. The streamers took to other units, and their bars do not say which."""
+    if "InstantTensor" in bar.name:
+        return "bytes" if bar.total >= 1e6 else "tensors"
+    if "Runai" in bar.name and (release >= (0, 10) or bar.total >= 1000):
+        return "tensors"
+    return "shards"
+
+
 def _spent(before: float | None, at: float | None, elapsed_before: float | None, elapsed: float | None) -> float | None:
     by_bar = elapsed - elapsed_before if elapsed is not None and elapsed_before is not None else None
     by_arrival = at - before if at is not None and before is not None else None
@@ -95,10 +104,9 @@ class Loaders:
         owed = 0 < len(engines) < self.engines_expected and self.weights_took < self.engines_expected
         return owed or any(not bar.complete for bar in engines)
 
-    def update(self, bar: Bar, owner: str, at: float | None) -> OpenBar:
-        unit = "bytes" if "InstantTensor" in bar.name and bar.total >= 1e6 else "shards"
-        if "Runai" in bar.name and bar.total >= 1000:
-            unit = "tensors"
+    def update(self, bar: Bar, owner: str, at: float | None, release: tuple[int, int]) -> OpenBar:
+        """A refresh of a bar that vLLM of this release draws."""
+        unit = _unit(bar, release)
         known = self._find(bar, owner)
         if known is not None:
             known.refresh(bar.done, bar.elapsed, at)

@@ -54,7 +54,7 @@ def picture(course: Course, counts: Counts, failure: Failure | None, last_line_a
         ready_at=course.ready_at,
         last_line_at=last_line_at,
         phases=course.phases(),
-        serving=course.serving,
+        serving=course.statistics.server,
         failure=failure,
         restarts=counts.restarts,
         lines=counts.lines,

@@ -25,7 +25,7 @@ def take(course: Course, bar: Bar, speaker: Speaker, now: float | None) -> None:
     if bar.shards or _LOADER.search(bar.name):
         if course.phase in (Phase.STOPPED, Phase.FAILED) and course.loaders.main is None:
             return
-        known = course.loaders.update(bar, speaker.key if speaker.pid is not None else "", now)
+        known = course.loaders.update(bar, speaker.key if speaker.pid is not None else "", now, course.release)
         if not known.complete and known.what != "reload":
             course.enter(Phase.LOADING, now)
     elif _CAPTURE.search(bar.name):

@@ -182,8 +182,7 @@ class LogReader:
                 elif course.stalls and '"POST' in message:
                     course.stalls.clear()
                 return
-            if self._head_line(line, message):
-                return
+            self._head_line(line, message)
         elif looks_like_bar(message) and self._bar(line, message, at):
             return
         if level == "ERROR" or level == "CRITICAL" or level is None or self._troubles.busy or level == "WARNING":
@@ -204,12 +203,9 @@ class LogReader:
 
     # -- what engines say
 
-    def _head_line(self, line: Line, message: str) -> bool:
-        """A record or a uvicorn line; True where an engine's table knows it."""
-        if message[:1] == "[":
-            tag = _TAG.match(message)
-            if tag:
-                message = line.message = message[tag.end() :]
+    def _head_line(self, line: Line, message: str) -> None:
+        """A record or a uvicorn line."""
+        message = _untagged(line, message)
         course = self._course
         if line.head == "sglang":
             if course.engine is None and line.speaker is not NOBODY:
@@ -220,17 +216,19 @@ class LogReader:
             was_ready = course.was_ready
             if sglang.read(course, line):
                 self._after(was_ready)
-                return False
+                return
+        if not self._known(line, message) and ("version " in message or "model  " in message):
+            self._logo(line, message)
+
+    def _known(self, line: Line, message: str) -> bool:
+        """Does vLLM's table hold messages that begin so? Those that match are handled."""
         space = message.find(" ")
         rules = vllm.MESSAGES.get(message[:space] if space > 0 else message)
-        if rules is not None:
-            for pattern, handler in rules:
-                match = pattern.match(message)
-                if match is not None:
-                    self._handle(line, handler, match)
-        elif "version " in message or "model  " in message:
-            self._logo(line, message)
-        return False
+        for pattern, handler in rules or ():
+            match = pattern.match(message)
+            if match is not None:
+                self._handle(line, handler, match)
+        return rules is not None
 
     def _handle(self, line: Line, handler: vllm.Handler, match: "re.Match[str]") -> None:
         if handler is vllm.banner:
@@ -311,15 +309,8 @@ class LogReader:
                 "journalctl hides the progress bars as blob data: read the journal with -o json (or -a) to see them"
             )
             return True
-        if message[0] in " \t":
-            return False
-        space = message.find(" ")
-        rules = vllm.MESSAGES.get(message[:space] if space > 0 else message)
-        if rules is not None:
-            for pattern, handler in rules:
-                match = pattern.match(message)
-                if match is not None:
-                    self._handle(line, handler, match)
+        if message[0] not in " \t":
+            self._known(line, _untagged(line, message))
         return False
 
     # -- the picture
@@ -330,3 +321,12 @@ class LogReader:
         if services.note is not None:
             load = replace(load, service=services.chosen, services=tuple(services.servers), notes=(services.note, *load.notes))
         return self._time.placed(load)
+
+
+def _untagged(line: Line, message: str) -> str:
+    """A message without the part of the model that 0.32 and later write before it: `[backbone] Starting torch.compile`."""
+    if message[:1] == "[":
+        tag = _TAG.match(message)
+        if tag:
+            message = line.message = message[tag.end() :]
+    return message

@@ -7,7 +7,7 @@ carry Ray's address, or stand alone on a line with what they belong to on the ne
 import re
 
 from tui.core.logs.clock import STEP, LogClock
-from tui.core.logs.wrappers import Unwrapped, strip_colour_remnants, unwrap
+from tui.core.logs.wrappers import LEAP_YEAR_S, YEARLESS_UNTIL, Unwrapped, strip_colour_remnants, unwrap
 from tui.core.text import clean
 
 LEVELS = frozenset(("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"))
@@ -22,11 +22,12 @@ _SGLANG = re.compile(
     r"\[(\d{4})-(\d\d-\d\d \d\d:\d\d:\d\d)(?:[.,]\d+)?((?: (?:DP|PP|TP|EP|ATTN_CP|ATTN_TP|MOE_DP|MOE_EP)\d+)*)\] ?"
 )
 _FOLDED = re.compile(r"\s*\[repeated \d+x across (?:cluster|all nodes)\].*$")
-_RANK = re.compile(r"\brank=(\d+)|_?(DP|PP|TP|EP)(\d+)|VllmWorker-(\d+)")
+_RANK = re.compile(r"\brank=(\d+)|(?:^|[ _])(?<!ATTN_)(?<!MOE_)(DP|PP|TP|EP)(\d+)|VllmWorker-(\d+)")
 
 
 class Speaker:
-    """One process as its prefix names it. `rank` is its place within its engine, None where the name does not tell."""
+    """One process as its prefix names it. `engine` is its number among data-parallel engines and `rank` its place within its
+    engine, None where the name does not tell."""
 
     __slots__ = ("engine", "key", "name", "pid", "rank", "worker")
 
@@ -81,6 +82,8 @@ class LineParser:
         self._prefixes: dict[str, Speaker] = {}
         self._alone = NOBODY
         self._shift: float | None = None
+        self._last_at: float | None = None
+        """The last time that a wrapper told, in the server's clock."""
         self._wrapped = False
         self._candidate = ""
         self._custom = ""
@@ -127,7 +130,7 @@ class LineParser:
             line.speaker = alone
         elif not line.head and not line.message.strip():
             self._alone = line.speaker
-        if (line.message.endswith("]") and " [repeated " in line.message) or " [repeated " in line.message[-120:]:
+        if " [repeated " in line.message:
             line.message = _FOLDED.sub("", line.message)
         return line
 
@@ -167,8 +170,12 @@ class LineParser:
             self._shift = round((line.at - at) / STEP) * STEP
         elif self._shift is not None:
             line.at = at + self._shift
+            if self._last_at is not None and abs(line.at - self._last_at) > LEAP_YEAR_S / 2 and at < YEARLESS_UNTIL:
+                # Syslog writes no year: between a record and this line the year has turned.
+                line.at += LEAP_YEAR_S if line.at < self._last_at else -LEAP_YEAR_S
         else:
             line.at = at
+        self._last_at = line.at
 
     def _speaker(self, prefix: str) -> Speaker | None:
         speaker = self._prefixes.get(prefix)
@@ -230,8 +237,7 @@ class LineParser:
                     return True
                 if ranks:
                     line.speaker = self._rank_speaker(ranks)
-                self._clock.set_year(int(match[1]))
-                line.at = self._clock.seconds(match[2])
+                line.at = self._clock.dated(int(match[1]), match[2])
                 line.head = "sglang"
                 text = text[match.end() :]
                 space = text.find(" ", 0, 12)
@@ -251,8 +257,7 @@ class LineParser:
             if not doubled and (".py:" not in inner or _ANY_HEAD.search(inner, 0, 200) is None):
                 return False
             self._dated = True
-        self._clock.set_year(int(match[1]))
-        at = self._clock.seconds(match[2])
+        at = self._clock.dated(int(match[1]), match[2])
         if not self._head(inner, line) and ".py:" in inner:
             self._find_head(inner, line)
         if at is not None:

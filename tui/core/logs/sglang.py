@@ -69,8 +69,8 @@ def _leads(line: Line) -> bool:
     r".*?gen throughput \(token/s\): ([\d.]+)(?:.*?#queue-req: (\d+))?",
 )
 def _decode(course: Course, match: re.Match[str], line: Line) -> None:
-    before = course.serving
-    course.serving = Serving(
+    before = course.statistics.last(line.speaker.engine)
+    one = Serving(
         before.prompt_tokens_s if before else None,
         float(match[3]),
         int(match[1]),
@@ -79,6 +79,7 @@ def _decode(course: Course, match: re.Match[str], line: Line) -> None:
         before.prefix_hit_share if before else None,
         course.now,
     )
+    course.statistics.take(one, line.speaker.engine)
     if course.phase is not Phase.READY:
         course.become_ready(course.now)  # the warm-up request is too short for this line
 
@@ -89,9 +90,9 @@ def _decode(course: Course, match: re.Match[str], line: Line) -> None:
     r".*?#running-req: (\d+)(?:.*?#queue-req: (\d+))?",
 )
 def _prefill(course: Course, match: re.Match[str], line: Line) -> None:
-    before = course.serving
+    before = course.statistics.last(line.speaker.engine)
     new, cached = int(match[1]), int(match[2])
-    course.serving = Serving(
+    one = Serving(
         before.prompt_tokens_s if before else None,
         before.generation_tokens_s if before else None,
         int(match[4]),
@@ -100,6 +101,7 @@ def _prefill(course: Course, match: re.Match[str], line: Line) -> None:
         cached / (new + cached) if new + cached else None,
         course.now,
     )
+    course.statistics.take(one, line.speaker.engine)
 
 
 @says("server_args=", r"server_args=(?:ServerArgs\()?(.*)")

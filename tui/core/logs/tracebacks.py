@@ -27,8 +27,8 @@ _GROUPED = re.compile(r"^\s*(?:\+-\+-+ \d+ -+|\+ |\| )")
 
 @dataclass(slots=True)
 class Raised:
-    """One exception. `line` is the number of its own line, `order` counts exceptions; `above` is what it was raised from or while
-    handling, `direct` telling which. `frames` are the last source lines of its traceback."""
+    """One exception. `line` is the number of its own line; `above` is what it was raised from or while handling, `direct` telling
+    which. `frames` are the last source lines of its traceback."""
 
     type: str
     text: str
@@ -70,8 +70,8 @@ class Tracebacks:
     def __init__(self) -> None:
         self._readings: dict[str, _Reading] = {}
         self.busy = False
-        self._idle = 0
         """Is any reading open? While none is, plain lines that aren't a traceback's header need not be fed."""
+        self._idle = 0
 
     def introduce(self, key: str, text: str) -> None:
         """Remembers the line that stands before a traceback: `Process EngineCore:`, `WorkerProc failed to start.`"""
@@ -156,12 +156,6 @@ class Tracebacks:
             reading.last.more.append(stripped)
             return True, None
         return False, None
-
-    def close(self, key: str) -> None:
-        """Other talk of the same process ends what trails."""
-        reading = self._readings.get(key)
-        if reading is not None:
-            reading.trailing = False
 
 
 def _looks_foreign(text: str) -> bool:

@@ -15,7 +15,7 @@ __all__ = ["LOGO_MODEL", "LOGO_VERSION", "MESSAGES", "Handler", "banner"]
 
 @says(r"Using model weights format ()", "Using")
 @says(r"Loading weights with BitsAndBytes quantization()", "Loading")
-@says(r"(?:Starting to load model|Loading model from scratch)(?: (.+?))?(?:\.\.\.)?$", "Starting")
+@says(r"Starting to load model(?: (.+?))?(?:\.\.\.)?$", "Starting")
 def _load_begins(course: Course, match: re.Match[str], line: Line) -> None:
     course.start_seen = True
     course.engine = course.engine or "vllm"
@@ -152,6 +152,7 @@ def _kv_cpu(course: Course, match: re.Match[str], line: Line) -> None:
 
 
 _CONCURRENCY = re.compile(r"Maximum concurrency for ([\d,]+) tokens per request: ([\d.]+)x")
+"""A line of its own to 0.27, behind the tokens on the same line since."""
 
 
 @says(r"(?:\w+(?: \+ \w+)? )?KV cache size: ([\d,]+) tokens", "GPU", "CPU", "XPU", "TPU", "HPU", "NPU", "KV", "MPS")
@@ -164,11 +165,11 @@ def _kv_tokens(course: Course, match: re.Match[str], line: Line) -> None:
         course.ranked("kv_tokens", float(number(match[1])), line.speaker)
     concurrency = _CONCURRENCY.search(line.message)
     if concurrency:
-        course.ranked("max_concurrency", float(concurrency[2]), line.speaker)
+        _concurrency(course, concurrency, line)
     course.enter(Phase.KV_CACHE, course.now)
 
 
-@says(r"Maximum concurrency for ([\d,]+) tokens per request: ([\d.]+)x")
+@says(_CONCURRENCY.pattern, "Maximum")
 def _concurrency(course: Course, match: re.Match[str], line: Line) -> None:
     if course.was_ready:
         return
@@ -263,7 +264,7 @@ def _rust_ready(course: Course, match: re.Match[str], line: Line) -> None:
 # -- serving -----------------------------------------------------------------------------------------------------------------------
 
 _STATS = re.compile(
-    r"(?:Engine \d{3}: |\d+ Engines Aggregated: )?Avg prompt (?:throughput|tput): ([\d.]+) \S+, "
+    r"(?:Engine (\d{3,}): |\d+ Engines Aggregated: )?Avg prompt (?:throughput|tput): ([\d.]+) \S+, "
     r"Avg generation (?:throughput|tput): "
     r"([\d.]+) \S+, (?:Reqs )?Running: (\d+)(?: reqs)?(?:, Swapped: \d+ reqs)?, (?:Waiting|Pending): (\d+)"
 )
@@ -271,22 +272,23 @@ _KV_USAGE = re.compile(r"KV cache (?:usage|used): ([\d.]+)%")
 _PREFIX_HITS = re.compile(r"(?<!External )[Pp]refix cache hit rate: (?:GPU: )?([\d.]+)%")
 
 
-@says(r"(?:Engine \d{3}: |\d+ Engines Aggregated: )?Avg prompt (?:throughput|tput): ", "Engine", "Avg", *map(str, range(2, 65)))
+@says(r"(?:Engine \d{3,}: |\d+ Engines Aggregated: )?Avg prompt (?:throughput|tput): ", "Engine", "Avg", *map(str, range(1, 1025)))
 def _stats(course: Course, match: re.Match[str], line: Line) -> None:
     stats = _STATS.match(line.message)
     if stats is None:
         return
     usage, hits = _KV_USAGE.search(line.message), _PREFIX_HITS.search(line.message)
-    course.serving = Serving(
-        float(stats[1]),
+    one = Serving(
         float(stats[2]),
-        int(stats[3]),
+        float(stats[3]),
         int(stats[4]),
+        int(stats[5]),
         float(usage[1]) / 100 if usage else None,
         float(hits[1]) / 100 if hits else None,
         course.now,
     )
-    if float(stats[2]) > 0:
+    course.statistics.take(one, int(stats[1]) if stats[1] else None)
+    if float(stats[3]) > 0:
         course.stalls.clear()  # tokens flow: the waits were for a long step, not for a hung worker
     if course.phase is not Phase.READY:
         course.engine = course.engine or "vllm"

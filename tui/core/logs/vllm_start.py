@@ -160,7 +160,7 @@ def _engine_config(course: Course, match: re.Match[str], line: Line) -> None:
     if "data_parallel_size" in found:
         # Each engine's own line may say 1 although the deployment has more: the arguments and ranks know better.
         course.data = max(course.data or 1, int(found["data_parallel_size"]))
-    elif course.data is None and _release(course.version) >= (0, 8):
+    elif course.data is None and course.release >= (0, 8):
         course.data = 1
     quantization = found.get("quantization")
     if quantization and quantization != "None":
@@ -176,11 +176,6 @@ def _engine_config(course: Course, match: re.Match[str], line: Line) -> None:
         course.loaders.engines_expected = course.data_local or course.data or 1
 
 
-def _release(version: str | None) -> tuple[int, int]:
-    match = re.match(r"v?(\d+)\.(\d+)", version or "")
-    return (int(match[1]), int(match[2])) if match else (99, 0)
-
-
 @says(r"rank (\d+) in world size (\d+) is assigned as DP rank (\d+), PP rank (\d+),(?: PCP rank \d+,)? TP rank (\d+)")
 def _rank(course: Course, match: re.Match[str], line: Line) -> None:
     dp = int(match[3])
@@ -193,13 +188,19 @@ def _world(course: Course, match: re.Match[str], line: Line) -> None:
     course.engine = course.engine or "vllm"
 
 
-@says(r"Using (?:AttentionBackendEnum\.)?(.+?) (?:attention )?backend(?: on V1 engine)?(?: out of potential backends.*)?\.?$")
+_ATTENTION = re.compile(
+    r"(?i:flash|xformers|triton|torch.?sdpa|rocm|aiter|cutlass|mla|pallas|tree|flex|cpu|ipex)|.*(?:ATTN|ATTENTION|MLA\b)"
+)
+_NO_ATTENTION = re.compile(r"(?i)moe|sampl|proposer|kernel|cache|layout|fp[48]|gemm|all-?reduce|all2all|linear(?!.?att)")
+
+
+@says(
+    r"Using (?:AttentionBackendEnum\.)?(.+?) (attention )?backend"
+    r"(?: on V1 engine)?(?: (?:out of potential backends|by default|with \w+ KV cache layout|\(selected via|(for (?!ViT))).*)?\.?$"
+)
 def _attention(course: Course, match: re.Match[str], line: Line) -> None:
+    """Kernels of experts and of linear layers, samplers and encoders have backends too, announced in the same words."""
     name = match[1]
-    loose = line.message
-    if "attention" in loose.lower() or re.match(
-        r"(?i)(flash|xformers|triton|torch.?sdpa|rocm|aiter|cutlass|mla|pallas|tree|flex|cpu)", name
-    ):
-        if re.search(r"(?i)\b(moe|linear|kernel|sampl|cache|layout|fp8|nvfp4|gemm|allreduce|all2all)\b", name):
-            return
-        course.attention_backend = name.split()[0] if name.isupper() else name
+    told = match[2] is not None or "attention" in name.lower()
+    if (told or (not match[3] and _ATTENTION.match(name))) and not _NO_ATTENTION.search(name):
+        course.attention_backend = name

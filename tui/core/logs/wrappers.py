@@ -29,6 +29,10 @@ _MONTHS = {
 }
 _ISO = r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(Z|[+-]\d\d:?\d\d)?"
 
+LEAP_YEAR_S = 366 * 86400.0
+YEARLESS_UNTIL = timegm((2001, 1, 1, 0, 0, 0, 0, 0, 0))
+"""Times that bear no year are taken for ones of the leap year 2000, which ends here."""
+
 _SGR_WITHOUT_ESC = re.compile(r"\[\d{1,3}(?:;\d{1,3})*m")
 _COMPOSE = re.compile(r"[\w.@/-]{1,80} +\| ?")
 _KUBECTL_PREFIX = re.compile(r"\[(?:pod/)?[\w.-]+/[\w.-]+(?:/[\w.-]+)?\] ")
