@@ -396,8 +396,9 @@ def key_problems(keys: Mapping[str, str]) -> list[str]:
     there = {key: one.id for one in ACTIONS if one.group == "Deployments" for key in one.keys.split(",")}
     for name in OVERVIEW_TOO:
         for key in keys.get(name, "").split(","):
-            if (other := there.get(key_name(key.strip()))) is not None and not any(f"keys.{name}: " in one for one in problems):
-                problems.append(f"keys.{name}: {key.strip()!r} is the key of {other!r} on the screen of all deployments")
+            clash = there.get(key_name(key.strip()))
+            if clash is not None and not any(f"keys.{name}: " in one for one in problems):
+                problems.append(f"keys.{name}: {key.strip()!r} is the key of {clash!r} on the screen of all deployments")
     return problems
 
 

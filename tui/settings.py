@@ -13,6 +13,7 @@ import platformdirs
 import tomli
 
 from tui.core.address import shown_url, socket_of
+from tui.core.bench_limits import MOST_STREAMS, MOST_TOKENS
 from tui.core.text import clean
 from tui.host.target import require_target
 from tui.wire.address import port_of
@@ -290,6 +291,9 @@ def _contradictions(settings: Settings) -> Iterator[tuple[str, str]]:
     for key in ("input_tokens", "output_tokens", "single_requests", "sweep_top", "min_seconds"):
         if getattr(settings.bench, key) <= 0:
             yield f"bench.{key}", "must be above 0"
+    for key, most in (("input_tokens", MOST_TOKENS), ("output_tokens", MOST_TOKENS), ("sweep_top", MOST_STREAMS)):
+        if getattr(settings.bench, key) > most:
+            yield f"bench.{key}", f"must be {most:,} at most"
     for key in ("max_tokens", "timeout_s"):
         if getattr(settings.smoke, key) <= 0:
             yield f"smoke.{key}", "must be above 0"

@@ -117,7 +117,7 @@ BAD = [
     (("--base-url", "http://x", "--goodput", "speed:3"), "ttft:MS"),
     (("--base-url", "http://x", "--token-ids", "--endpoint", "chat"), "completions"),
     (("--base-url", "http://x", "--duration", "soon"), "length of time"),
-    (("--base-url", "http://x", "--sweep", "4", "--request-rate", "2"), "--sweep goes with"),
+    (("--base-url", "http://x", "--sweep", "4", "--request-rate", "2"), "--sweep and --request-rate exclude each other"),
 ]
 
 

@@ -56,7 +56,7 @@ def test_prompts_of_standard_input(tmp_path: Path) -> None:
         exchange.reply()
 
     with scripted(script) as server:
-        words = [*COMMAND, "--base-url", server.url, "--prompts", "-", *SHORT, "--json"]
+        words = [*COMMAND, "--base-url", server.url, "--prompts", "-", "--requests", "2", "--output-tokens", "3", "--json"]
         given = '{"prompt": "one"}\n{"prompt": "two"}\n'
         done = subprocess.run(words, input=given, env=environment(tmp_path), capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

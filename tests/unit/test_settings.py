@@ -72,6 +72,8 @@ def test_the_example_shows_every_key_with_its_default() -> None:
                 "deployments.a.headers.X B: that is no name of a header",
             ],
         ),
+        ("[bench]\noutput_tokens = 10_000_001", ["bench.output_tokens: must be 10,000,000 at most"]),
+        ("[bench]\nsweep_top = 65_537", ["bench.sweep_top: must be 65,536 at most"]),
         ("[deployments.a.expect]\ngpus = 0", ["deployments.a.expect.gpus: must be above 0"]),
         ("x = [", ["not valid TOML: Invalid value (at end of document)"]),
     ],

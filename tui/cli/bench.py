@@ -11,7 +11,7 @@ import click
 
 from tui import __version__
 from tui.cli.bench_files import require_writable, save
-from tui.cli.bench_flags import Numbers, Positive, plan_of, positive
+from tui.cli.bench_flags import Numbers, Positive, plan_of, positive, streams, tokens
 from tui.cli.bench_prompts import read_prompts
 from tui.cli.context import (
     Exit,
@@ -28,6 +28,7 @@ from tui.cli.context import (
 )
 from tui.cli.duration import Duration
 from tui.cli.interrupts import first_signal
+from tui.core.bench_limits import MOST_TOKENS
 from tui.core.benchmark import STOPPED_BY_USER, Plan, Point, Progress, Result, Vantage
 from tui.core.benchmark_plan import estimate, steps_of
 from tui.core.benchmark_report import document, too_few
@@ -44,15 +45,17 @@ if TYPE_CHECKING:
 @click.argument("target", required=False)
 @click.option("--base-url", metavar="URL", help="Bench this endpoint from here, with no host: http(s)://… or unix:/path.")
 @click.option("--concurrency", type=Numbers(), help="Streams of each point: 1,8,64. Default: one stream.")
-@click.option("--sweep", metavar="TOP", type=positive, help="1, 2, 4 … TOP streams until the knee, the first again at the end.")
+@click.option("--sweep", metavar="TOP", type=streams, help="1, 2, 4 … TOP streams until the knee, the first again at the end.")
 @click.option("--requests", type=positive, metavar="N", help="Exactly N requests a point.")
 @click.option("--duration", type=Duration(), help="Measure each point for so long; what is in flight then is incomplete.")
 @click.option("--request-rate", type=Positive(), metavar="R", help="Open loop: R requests a second.")
 @click.option("--burstiness", type=Positive(), default=1.0, help="1 is Poisson; less comes in bursts.")
 @click.option("--soak", type=Duration(), help="Keep the load up for so long and say what was observed.")
-@click.option("--input-tokens", type=positive, metavar="N", help="Tokens of each prompt.")
-@click.option("--output-tokens", type=positive, metavar="N", help="Tokens of each reply.")
-@click.option("--shared-prefix", type=click.IntRange(min=0), default=0, metavar="N", help="N tokens more that all prompts share.")
+@click.option("--input-tokens", type=tokens, metavar="N", help="Tokens of each prompt.")
+@click.option("--output-tokens", type=tokens, metavar="N", help="Tokens of each reply.")
+@click.option(
+    "--shared-prefix", type=click.IntRange(0, MOST_TOKENS), default=0, metavar="N", help="N tokens more that all prompts share."
+)
 @click.option("--token-ids", is_flag=True, help="Prompts are token ids (completions only) instead of natural text.")
 @click.option("--prompts", metavar="FILE", help="JSONL, or ShareGPT's JSON; - reads standard input.")
 @click.option("--model", metavar="M", help="The served model, when there are several.")

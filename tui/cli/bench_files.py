@@ -43,9 +43,10 @@ def _try_file(path: Path) -> None:
     try:
         kind = path.stat().st_mode
     except FileNotFoundError:
-        with path.open("xb"):
+        made = path.resolve()  # a link may lead to where nothing is yet
+        with made.open("xb"):
             pass
-        path.unlink()
+        made.unlink()
         return
     if stat.S_ISREG(kind):
         with path.open("ab"):

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from tui.core import plain_json
+from tui.core.bench_limits import MOST_SCHEDULED, MOST_STREAMS, MOST_TOKENS
 from tui.core.benchmark import Plan, Vantage
 from tui.core.benchmark_plan import powers, single_stream
 from tui.settings import Settings
@@ -27,11 +28,22 @@ class Numbers(click.ParamType[tuple[int, ...]]):
             numbers = ()
         if not numbers or min(numbers) < 1:
             self.fail(f"{value!r} is no list of whole numbers above 0, such as 1,8,64", param, ctx)
+        if max(numbers) > MOST_STREAMS:
+            self.fail(f"{max(numbers)}: {MOST_STREAMS:,} streams at most", param, ctx)
         return numbers
 
 
 positive = click.IntRange(min=1)
-MOST_STREAMS = 65_536
+streams = click.IntRange(1, MOST_STREAMS)
+tokens = click.IntRange(1, MOST_TOKENS)
+EXCLUDE = (
+    ("sweep", ("concurrency", "request_rate")),
+    ("requests", ("duration",)),
+    ("soak", ("sweep", "request_rate", "requests", "duration", "thorough")),
+    ("request_rate", ("thorough", "stagger")),
+    ("prompts", ("input_tokens", "shared_prefix", "token_ids")),
+)
+"""Flags of which one would be ignored beside the other."""
 FRAMING = frozenset({"content-length", "transfer-encoding", "host", "connection", "content-type"})
 
 
@@ -50,11 +62,7 @@ class Positive(click.FloatRange):
 
 def plan_of(settings: Settings, options: dict[str, Any]) -> Plan:
     """The plan that the flags ask for. Raises click.UsageError for flags that contradict each other."""
-    chosen = [name for name in ("concurrency", "sweep") if options[name]]
-    if len(chosen) > 1 or (options["sweep"] and options["request_rate"]):
-        raise click.UsageError("--sweep goes with neither --concurrency nor --request-rate")
-    if options["requests"] and options["duration"]:
-        raise click.UsageError("--requests and --duration exclude each other")
+    _require_heeded(options)
     if options["save_detailed"] and not options["save"]:
         raise click.UsageError("--save-detailed needs --save DIR")
     endpoint = options["endpoint"] or ("completions" if options["token_ids"] else settings.bench.endpoint)
@@ -85,8 +93,6 @@ def plan_of(settings: Settings, options: dict[str, Any]) -> Plan:
         "burstiness": options["burstiness"],
     }
     concurrency = options["concurrency"]
-    if concurrency and max(concurrency) > MOST_STREAMS:
-        raise click.UsageError(f"--concurrency {max(concurrency)}: {MOST_STREAMS:,} streams at most")
     limits = {"requests": options["requests"], "duration_s": options["duration"]}
     if options["soak"]:
         return Plan(kind="soak", concurrency=concurrency or (16,), duration_s=options["soak"], **fields)
@@ -101,6 +107,27 @@ def plan_of(settings: Settings, options: dict[str, Any]) -> Plan:
     if not (options["requests"] or options["duration"] or options["thorough"]):
         limits["requests"] = settings.bench.single_requests
     return single_stream(**{**fields, **limits})
+
+
+def _require_heeded(options: dict[str, Any]) -> None:
+    """Raises click.UsageError for flags of which one would be ignored."""
+
+    def flag(name: str) -> str:
+        return "--" + name.replace("_", "-")
+
+    for name, others in EXCLUDE:
+        for other in others:
+            if options[name] and options[other]:
+                raise click.UsageError(f"{flag(name)} and {flag(other)} exclude each other")
+    rate = options["request_rate"]
+    for name in ("soak", "request_rate"):
+        if options[name] and len(options["concurrency"] or ()) > 1:
+            raise click.UsageError(f"{flag(name)} takes one number of --concurrency, not {len(options['concurrency'])}")
+    if options["burstiness"] != 1.0 and not rate:
+        raise click.UsageError("--burstiness needs --request-rate")
+    count = options["requests"] or (rate * options["duration"] if rate and options["duration"] else 0)
+    if rate and count > MOST_SCHEDULED:
+        raise click.UsageError(f"--request-rate with {count:,.0f} requests: {MOST_SCHEDULED:,} at most")
 
 
 def _object(text: str | None) -> dict[str, Any]:

@@ -3,9 +3,9 @@
 import json
 from typing import Any
 
+from tui.core.bench_limits import MOST_TOKENS
 from tui.core.plain_json import TOO_DEEP, unfit
 
-MOST_TOKENS = 10_000_000
 SPEAKERS = {
     "human": "user",
     "user": "user",
