@@ -8,6 +8,7 @@ from tui.core.durations import clock
 from tui.core.gpu import Gpu, GpuSample
 from tui.core.gpu_health import headroom, health, uniformity
 from tui.core.gpu_others import leftovers, next_steps
+from tui.core.how_far import amounts, gigabytes_s, how_far
 from tui.core.logs.phase_names import name_of
 from tui.core.text import clean
 
@@ -61,7 +62,11 @@ def _headline(state: DeploymentState, word: str) -> str:
     if word == Status.FAILED and load is not None and load.failure is not None:
         return f": {load.failure.cause}"
     if word == Status.LOADING and load is not None:
-        share = f" {load.shards.done:g}/{load.shards.total:g} shards" if load.shards else ""
+        share = (
+            f" {'/'.join(amounts(load.shards))}{'' if load.shards.unit == 'bytes' else ' ' + load.shards.unit}"
+            if load.shards
+            else ""
+        )
         eta = f", ready in about {duration(outlook.ready_eta_s)}" if outlook.ready_eta_s is not None else ""
         return f": {name_of(load.phase)}{share}{eta}"
     if word == Status.READY and state.api.models:
@@ -78,8 +83,10 @@ def _load_lines(state: DeploymentState) -> Iterator[str]:
     yield _row("load", f"{what or UNKNOWN}  {name_of(load.phase)}  {outlook.verdict.value}{why}")
     if load.shards is not None and not load.ready:
         eta = f", {duration(outlook.shards_eta_s)} left" if outlook.shards_eta_s is not None else ""
-        rate = f" at {outlook.s_per_shard:.1f} s each" if outlook.s_per_shard is not None else ""
-        yield _row("", f"{load.shards.done:g} of {load.shards.total:g} {load.shards.unit}{rate}{eta}")
+        speed = gigabytes_s(load.shards)
+        each = f" at {outlook.s_per_shard:.1f} s each" if outlook.s_per_shard is not None else ""
+        rate = f" at {speed:.2f} GB/s" if speed is not None else each
+        yield _row("", f"{how_far(load.shards)}{rate}{eta}")
     if outlook.ready_s is not None:
         yield _row("", f"ready after {duration(outlook.ready_s)}")
     if load.kv_tokens is not None:

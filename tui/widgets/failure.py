@@ -8,6 +8,7 @@ from textual.content import Content
 from tui.core.counted import counted
 from tui.core.deployment import DeploymentState
 from tui.core.gpu_others import ABOUT_MEMORY, held_by_others, left_behind, next_steps
+from tui.core.how_far import how_far
 from tui.core.logs.phase_names import NAMES
 from tui.core.logs.state import Failure, LoadState, Phase
 from tui.widgets.figures import BE, BP, BW, B, E, label, line, meter, rows, short
@@ -158,7 +159,7 @@ def failure_body(state: DeploymentState, width: int, height: int, key: str) -> l
     for i, block in enumerate(blocks):
         out += ([Content("")] if airy and i else []) + block
     if load.shards and load.shards.total and failure.phase is Phase.LOADING and height - len(out) >= 4:
-        done = f"{load.shards.done:.0f} of {load.shards.total:.0f} loaded"
+        done = f"{how_far(load.shards)} loaded"
         out += [Content(""), Content(""), meter(load.shards.done, load.shards.total, width, mark=("✗", BE)), line(label(done))]
     return out[:height]
 

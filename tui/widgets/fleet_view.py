@@ -9,6 +9,7 @@ from tui.core.connection import Link
 from tui.core.deployment import DeploymentState
 from tui.core.fleet import arranged
 from tui.core.gpu_health import headroom, uniformity
+from tui.core.how_far import amounts, gigabytes_s, one_of
 from tui.core.logs.phase_names import name_of
 from tui.core.logs.state import Verdict
 from tui.widgets.doing import past_loading
@@ -60,10 +61,11 @@ def now_lines(state: DeploymentState, width: int, moment: Moment) -> tuple[Conte
             if past_loading(load) or bar is None or not bar.total:
                 silent = f"silent for {clock(state.outlook.silent_s)}" if (state.outlook.silent_s or 0) > 8 else ""
                 return line((name_of(load.phase), BP)), line(label(silent))
-            pace = f", {three(state.outlook.s_per_shard)} s/{bar.unit.rstrip('s')}" if state.outlook.s_per_shard else ""
+            rate, step = gigabytes_s(bar), state.outlook.s_per_shard if bar is load.shards else None
+            pace = f", {three(rate)} GB/s" if rate else f", {three(step)} s/{one_of(bar)}" if step else ""
             bad = state.outlook.verdict in (Verdict.SLOW, Verdict.STALLED, Verdict.HUNG)
             said = state.outlook.verdict.value.replace("_", " ")
-            told = line(label(f"{bar.done:,.0f} of {bar.total:,.0f}{pace}, "), (f"▲ {said}" if bad else said, W if bad else QUIET))
+            told = line(label(f"{' of '.join(amounts(bar))}{pace}, "), (f"▲ {said}" if bad else said, W if bad else QUIET))
             return meter(bar.done, bar.total, width, live=link.online, bright=moment.beat), told
         case "READY":
             rates = state.trends.generation_tokens_s

@@ -6,6 +6,7 @@ from statistics import median
 from textual.content import Content
 
 from tui.core.deployment import DeploymentState
+from tui.core.how_far import amounts, gigabytes_s, one_of
 from tui.core.logs.phase_names import name_of
 from tui.core.logs.state import Loader, LoadState, Phase, Verdict
 from tui.widgets.before import before
@@ -118,19 +119,15 @@ def hero_facts(state: DeploymentState, width: int) -> list[Content]:
             )
         )
     elif current is not None and current.total:
-        unit = {"shards": "shards", "bytes": "bytes", "tensors": "tensors"}.get(current.unit, current.unit)
-        done, total = (
-            (f"{current.done / 1e9:.1f}", f"{current.total / 1e9:.1f} GB")
-            if current.unit == "bytes"
-            else (f"{current.done:,.0f}", f"{current.total:,.0f}")
-        )
+        done, total = amounts(current)
         share = f"{100 * current.done / current.total:.1f} %"
-        title = current.what if current.what not in ("model", "main") and current.unit != "shards" else unit
+        title = current.what if current.what not in ("model", "main") and current.unit != "shards" else current.unit
         out.append(spread(width, line(label(f"{title[:8]:<9}"), (done, BP), (f" of {total}", B)), line((share, BP))))
     else:
         out.append(spread(width, line(label("phase    "), (name_of(load.phase), B))))
     usual_step = median(past.step_seconds) if past and past.step_seconds else None
-    pace = line(label("pace     "), (three(look.s_per_shard), B), label(" s/shard"))
+    figure, per = pace_of(state)
+    pace = line(label("pace     "), (figure, B), label(f" {per}"))
     out.append(spread(width, pace, line(label("last time "), three(usual_step)) if usual_step else Content("")))
     out.append(_reads(state, load, width))
     usual = line(label("last time "), clock(past.total_s)) if past else Content("")
@@ -138,6 +135,14 @@ def hero_facts(state: DeploymentState, width: int) -> list[Content]:
     if look.ready_eta_s is not None or look.shards_eta_s:
         out.append(line(label("so far   "), (clock(so_far(state)), B)))
     return out
+
+
+def pace_of(state: DeploymentState) -> tuple[str, str]:
+    """Figure and unit of the weights' pace: `9.83` and `s/shard`, `1.21` and `GB/s`."""
+    bar = state.load.shards if state.load is not None else None
+    if bar is not None and bar.unit == "bytes":
+        return three(gigabytes_s(bar)), "GB/s"
+    return three(state.outlook.s_per_shard), f"s/{one_of(bar)}" if bar is not None else "s/shard"
 
 
 def _reads(state: DeploymentState, load: LoadState, width: int) -> Content:
@@ -175,12 +180,15 @@ def numbers(state: DeploymentState, width: int, wall: float) -> list[Content]:
     current = bar_of(load) if load else None
     if load is not None and past_loading(load) and (current is None or current is load.shards or current.done >= current.total):
         cells.append(("now", clock(phase_seconds(state)), line(label("in "), (name_of(load.phase), B)), B))
-    elif current is not None and current.total and current.unit != "bytes":
+    elif current is not None and current.total:
         share = f"{100 * current.done / current.total:.1f} %"
-        cells.append((current.unit, f"{current.done:.0f}", line(label("of "), (f"{current.total:.0f}", B), label(", " + share)), B))
+        done, total = amounts(current)
+        title = "loaded, GB" if current.unit == "bytes" else current.unit
+        cells.append((title, done, line(label("of "), (total, B), label(", " + share)), B))
     usual_step = median(past.step_seconds) if past and past.step_seconds else None
-    compare = line(label("s/shard, last time "), (three(usual_step), B)) if usual_step else line(label("s/shard"))
-    cells.append(("pace", three(look.s_per_shard), compare, B))
+    pace, per = pace_of(state)
+    compare = line(label(f"{per}, last time "), (three(usual_step), B)) if usual_step else line(label(per))
+    cells.append(("pace", pace, compare, B))
     machine = state.machine
     rate = machine.disk_read_mb_s if machine else None
     cells.append(("disk read", three(rate), line(label("MB/s"), (", storage-bound" if storage_bound(state) else "", W)), B))

@@ -4,6 +4,7 @@ from textual.content import Content
 
 from tui.core.deployment import DeploymentState
 from tui.core.gpu_health import headroom, uniformity
+from tui.core.how_far import amounts
 from tui.core.logs.phase_names import name_of
 from tui.widgets.doing import past_loading, phase_seconds
 from tui.widgets.failure import title
@@ -43,7 +44,7 @@ class Tiny(Figure):
                     width,
                     line(label("now"), " ", (clock(phase_seconds(state)), B))
                     if loaded
-                    else line(label(f"{current.done:.0f} of {current.total:.0f}")),
+                    else line(label(" of ".join(amounts(current)))),
                     verdict(state),
                     verdict(state, 1),
                 ),

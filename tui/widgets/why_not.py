@@ -1,6 +1,7 @@
 """Why the model can't be asked now: for the prompt, and for keys that need it."""
 
 from tui.core.deployment import DeploymentState
+from tui.core.how_far import amounts, how_far, one_of
 from tui.core.logs.phase_names import name_of
 from tui.core.logs.state import Phase
 from tui.widgets.failure import title
@@ -19,7 +20,9 @@ def why_not(state: DeploymentState) -> str:
     if load is not None and load.phase is Phase.STOPPED:
         return "the server has been stopped"
     if load is not None and load.phase is Phase.LOADING and load.shards and load.shards.total:
-        return f"the model is not up yet: shard {load.shards.done:.0f} of {load.shards.total:.0f}"
+        bar = load.shards
+        far = how_far(bar) if bar.unit == "bytes" else f"{one_of(bar)} {' of '.join(amounts(bar))}"
+        return f"the model is not up yet: {far}"
     if load is not None and load.lines and not load.ready:
         return f"the model is not up yet: {name_of(load.phase)}"
     if state.api.error:
