@@ -13,8 +13,9 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import asyncssh
 
@@ -39,6 +40,16 @@ async def eventually(condition: Callable[[], object], *, seconds: float = 10.0, 
         if time.monotonic() > deadline:
             raise AssertionError(f"{what}: not within {seconds:g} s")
         await asyncio.sleep(0.02)
+
+
+@contextlib.contextmanager
+def running(argv: Sequence[str], **options: Any) -> Iterator["subprocess.Popen[Any]"]:
+    """A process that is killed at the end of the block, its pipes closed: also where the test fails."""
+    with subprocess.Popen(argv, **options) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def free_port() -> int:

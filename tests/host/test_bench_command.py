@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from scripted_server import SSE, Exchange, scripted
+from sshd import running, until
 
 COMMAND = [sys.executable, "-m", "tui", "bench"]
 
@@ -197,13 +198,11 @@ def test_an_interruption_keeps_what_there_is(tmp_path: Path) -> None:
 
     with scripted(script) as server:
         arguments = ["--base-url", server.url, "--concurrency", "1,2", "--requests", "3", "--output-tokens", "3", "--json"]
-        process = subprocess.Popen(
-            [*COMMAND, *arguments], env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        while server.served < 8:
-            assert process.poll() is None
-        process.send_signal(signal.SIGINT)
-        out, error = process.communicate(timeout=20)
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with running([*COMMAND, *arguments], env=environment(tmp_path), text=True, **pipes) as process:
+            until(lambda: server.served >= 8 or process.poll() is not None, seconds=60, what="the second point")
+            process.send_signal(signal.SIGINT)
+            out, error = process.communicate(timeout=20)
     assert process.returncode == 130, error
     document: dict[str, Any] = json.loads(out)
     assert document["stopped"] == "stopped by the user"

@@ -46,6 +46,8 @@ class Client:
         self.process = subprocess.Popen([sys.executable, "-c", CLIENT, kind, str(config)], stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         self.probes = [int(word) for word in self.process.stdout.readline().split()]
+        if len(self.probes) != 2:
+            self.end()
         assert len(self.probes) == 2
 
     def remote(self) -> list[int]:

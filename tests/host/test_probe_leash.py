@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from shipped import ShippedProbe, alive, until
+from sshd import running
 
 from tui.probe.boot import BOOT, LOADER, bundle, opening
 from tui.probe.leash import SHELL_BEAT, SHELL_LEASH, shell_opening
@@ -99,16 +100,14 @@ def test_a_command_that_cannot_be_started_is_forgotten(tmp_path: Path) -> None:
 
 
 def test_main_thread_hangs_in_a_write() -> None:
-    process = subprocess.Popen([sys.executable, "-I", "-c", BOOT], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write(opening({"role": "run", "argv": ["yes"]}))
-    process.stdin.flush()
-    # nobody reads: the pipe fills, and the probe's main thread waits in the kernel
-    until(lambda: "pipe" in Path(f"/proc/{process.pid}/wchan").read_text() or _asleep_in_write(process.pid))
-    process.stdin.close()
-    assert process.wait(3.0) == 0
-    process.stdout.close()
+    with running([sys.executable, "-I", "-c", BOOT], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        process.stdin.write(opening({"role": "run", "argv": ["yes"]}))
+        process.stdin.flush()
+        # nobody reads: the pipe fills, and the probe's main thread waits in the kernel
+        until(lambda: "pipe" in Path(f"/proc/{process.pid}/wchan").read_text() or _asleep_in_write(process.pid))
+        process.stdin.close()
+        assert process.wait(3.0) == 0
 
 
 def _asleep_in_write(pid: int) -> bool:
@@ -127,13 +126,12 @@ def test_main_thread_hangs_in_a_foreign_call() -> None:
         link.send({"f": "started"})
         ctypes.CDLL(None).pause()
     """
-    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdout.readline()
-    process.stdin.close()
-    assert process.wait(3.0) == 0
-    process.stdout.close()
+    with running([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdin.close()
+        assert process.wait(3.0) == 0
 
 
 def test_only_the_constant_stands_in_the_list_of_processes() -> None:

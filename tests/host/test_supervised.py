@@ -282,6 +282,7 @@ async def test_the_engine_of_a_script_is_nobodys_leftover(deploy: Callable[[str]
         assert engine in json.loads((await box.run("status", "kimi", "--json"))[1])["orphans"]
     finally:
         os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def _reads(path: str) -> bytes:

@@ -7,14 +7,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from needs import need
-from sshd import SSHD, Sshd
+from sshd import SSHD, Sshd, running
 from vllm_server import VllmServer, serving, vllm_folder
 
 from tui.core.chat import Conversation, Turn
@@ -39,8 +39,8 @@ class Deployed:
     environment: dict[str, str]
     config: Path
 
-    def command(self, *words: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+    def command(self, *words: str) -> AbstractContextManager[subprocess.Popen[str]]:
+        return running(
             [COMMAND, *words],
             env=self.environment,
             stdin=subprocess.DEVNULL,
@@ -51,8 +51,8 @@ class Deployed:
 
     def run(self, *words: str) -> tuple[int, Any]:
         """Exit code and the JSON document of a headless command."""
-        process = self.command(*words, "--json")
-        out, err = process.communicate(timeout=300)
+        with self.command(*words, "--json") as process:
+            out, err = process.communicate(timeout=300)
         assert out, err
         return process.returncode, json.loads(out)
 
@@ -84,65 +84,65 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
 
 async def test_a_start_is_watched_until_the_api_says_ready(deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", deployed.environment["HOME"])
-    waiting = deployed.command("wait", "real", "--timeout", str(int(READY_S)), "--json")
-    settings = load_settings(deployed.config)
-    seen: list[DeploymentState] = []
-    codes: set[int] = set()
-    async with Session("real", "gpu-box", settings.deployments["real"], settings, open_host("gpu-box")) as session:
-        async with asyncio.timeout(READY_S):
-            async for state in session.states():
-                seen.append(state)
-                load = state.load
-                if load is not None and load.shards and 5 < load.shards.done < 40 and not codes:
-                    code, document = await asyncio.to_thread(deployed.run, "status", "real")
-                    codes.add(code)
-                    assert document["load"]["phase"] == "loading"
-                    assert document["load"]["shards"]["total"] == 64
-                if state.api.ready and load is not None and load.phase is Phase.READY:
-                    break
-        ready = session.state
+    with deployed.command("wait", "real", "--timeout", str(int(READY_S)), "--json") as waiting:
+        settings = load_settings(deployed.config)
+        seen: list[DeploymentState] = []
+        codes: set[int] = set()
+        async with Session("real", "gpu-box", settings.deployments["real"], settings, open_host("gpu-box")) as session:
+            async with asyncio.timeout(READY_S):
+                async for state in session.states():
+                    seen.append(state)
+                    load = state.load
+                    if load is not None and load.shards and 5 < load.shards.done < 40 and not codes:
+                        code, document = await asyncio.to_thread(deployed.run, "status", "real")
+                        codes.add(code)
+                        assert document["load"]["phase"] == "loading"
+                        assert document["load"]["shards"]["total"] == 64
+                    if state.api.ready and load is not None and load.phase is Phase.READY:
+                        break
+            ready = session.state
 
-        # it was loading when asked, and the screens saw it count
-        assert codes == {3}
-        counts = {int(state.load.shards.done) for state in seen if state.load and state.load.shards}
-        assert len(counts) > 10
-        assert max(counts) == 64
-        etas = [state.outlook.shards_eta_s for state in seen if state.outlook.shards_eta_s is not None]
-        assert etas
-        assert all(eta < READY_S for eta in etas)
-        assert {state.connection.link for state in seen} >= {Link.CONNECTING, Link.ONLINE}
-        assert not any(state.api.error for state in seen), "a port that is still closed is no error"
+            # it was loading when asked, and the screens saw it count
+            assert codes == {3}
+            counts = {int(state.load.shards.done) for state in seen if state.load and state.load.shards}
+            assert len(counts) > 10
+            assert max(counts) == 64
+            etas = [state.outlook.shards_eta_s for state in seen if state.outlook.shards_eta_s is not None]
+            assert etas
+            assert all(eta < READY_S for eta in etas)
+            assert ready.connection.link is Link.ONLINE
+            assert not any(state.api.error for state in seen), "a port that is still closed is no error"
 
-        # what the log said of it is right
-        assert ready.load is not None
-        assert ready.load.version == "0.32.0+cpu" or (ready.load.version or "").startswith("0.32.0")
-        assert ready.load.kv_tokens
-        assert ready.load.max_model_len
-        assert ready.load.failure is None
-        assert ready.api.models[0].id == "tiny"
-        assert ready.api.metrics is not None
-        generated = ready.api.metrics.generation_tokens
+            # what the log said of it is right
+            assert ready.load is not None
+            assert ready.load.version == "0.32.0+cpu" or (ready.load.version or "").startswith("0.32.0")
+            assert ready.load.kv_tokens
+            assert ready.load.max_model_len
+            assert ready.load.failure is None
+            assert ready.api.models[0].id == "tiny"
+            assert ready.api.metrics is not None
+            generated = ready.api.metrics.generation_tokens
 
-        # talk to it: random weights, so only the figures count
-        turns: list[Turn] = []
-        async with aclosing(converse(session.api, Conversation(), "Say something.", model="tiny", max_tokens=24)) as replies:
-            turns.extend([turn async for turn in replies])
-        last = turns[-1]
-        assert last.error is None
-        assert last.finish == "length"
-        assert last.usage.completion_tokens == 24
-        assert last.ttft_ms is not None
-        assert last.ttft_ms > 0
-        assert last.tokens_s is not None
-        assert len(turns) > 2, "the reply streamed"
+            # talk to it: random weights, so only the figures count
+            turns: list[Turn] = []
+            async with aclosing(converse(session.api, Conversation(), "Say something.", model="tiny", max_tokens=24)) as replies:
+                turns.extend([turn async for turn in replies])
+            last = turns[-1]
+            assert last.error is None
+            assert last.finish == "length"
+            assert last.usage.completion_tokens == 24
+            assert last.ttft_ms is not None
+            assert last.ttft_ms > 0
+            assert last.tokens_s is not None
+            assert len(turns) > 2, "the reply streamed"
 
-        # watching generated nothing; `wait` one token at its end
-        assert not generated or generated <= 1
+            # watching generated nothing; `wait` one token at its end
+            assert not generated or generated <= 1
 
-    out, err = await asyncio.to_thread(waiting.communicate, timeout=60)
-    assert waiting.returncode == 0, err
-    lines = [json.loads(line) for line in out.splitlines()]
-    assert len(lines) > 3
+        out, err = await asyncio.to_thread(waiting.communicate, timeout=60)
+        assert waiting.returncode == 0, err
+        lines = [json.loads(line) for line in out.splitlines()]
+        assert len(lines) > 3
 
 
 def test_status_and_the_search_for_servers_agree(deployed: Deployed) -> None:
