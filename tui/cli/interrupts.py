@@ -45,17 +45,19 @@ def play(main: Coroutine[Any, Any, int]) -> int:
             asyncio.get_running_loop().add_signal_handler(number, end, number)
         return await main
 
+    watched = ended_by_signals()
     before = {number: signal.getsignal(number) for number in SIGNALS}
     if before[signal.SIGHUP] is signal.SIG_IGN:
         del before[signal.SIGHUP]
     try:
-        return asyncio.run(ended_by_signals())
+        return asyncio.run(watched)
     except BaseException as error:
         if interrupted or isinstance(error, Interrupted):
             raise KeyboardInterrupt from None  # whatever failed on the way out: the user wanted it to end
         raise
     finally:
-        main.close()  # it has not begun where a signal came before the loop ran
+        for begun in (watched, main):
+            begun.close()  # or not begun: a signal came before the loop ran
         for number, handler in before.items():  # the loop has put the default ones in their place
             signal.signal(number, handler)
 
