@@ -6,7 +6,7 @@ import scenes
 from msgspec.structs import replace
 from room import room, screen, shows, until
 
-from tui.core.benchmark import Plan
+from tui.core.benchmark import STOPPED_BY_USER, Plan, Point, Result, Vantage
 from tui.core.smoke import Outcome, SmokeResult, SmokeRun
 from tui.screens.news import News
 
@@ -82,3 +82,19 @@ async def test_results_that_have_not_been_seen_mark_their_tab() -> None:
         await pilot.press("1")
         app.main.end_benchmark()
         await shows(pilot, "3 Bench •")
+
+
+async def test_a_benchmark_that_measured_nothing_leaves_the_comparison() -> None:
+    """One that is stopped while it is being prepared ends with a result without points."""
+    app, _ = room(scenes.SCENES["ready"](time.monotonic()))
+    plan = Plan(kind="sweep", concurrency=(1, 2))
+    measured = Result("http://x", "m", Vantage.HOST, plan, (Point(1, {"output_throughput": 81.4}),))
+    compared = []
+    async with app.run_test(size=(80, 24)):
+        for result in (measured, Result("http://x", "m", Vantage.HOST, plan, (), stopped=STOPPED_BY_USER), None):
+            app.main.begin_benchmark(plan)
+            compared.append(app.main.previous)
+            app.main.result = result
+            app.main.end_benchmark()
+        app.main.begin_benchmark(plan)
+        assert [*compared, app.main.previous] == [None, measured, measured, measured]

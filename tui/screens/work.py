@@ -63,8 +63,9 @@ class WorkScreen(Screen[None]):
     compared: "var[Compared | None]" = var(None, init=False)
 
     def begin_benchmark(self, plan: "Plan") -> None:
-        """A benchmark starts: what stood on the tab becomes what it is compared with."""
-        self.previous = self.result or self.previous
+        """A benchmark starts: what was measured on the tab becomes what it is compared with."""
+        if self.result is not None and self.result.points:
+            self.previous = self.result
         self.plan, self.points, self.result, self.progress, self.bench_problem = plan, (), None, None, None
         self.benching = True
 
