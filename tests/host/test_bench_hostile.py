@@ -63,6 +63,39 @@ async def test_of_several_models_none_is_taken_silently(tmp_path: Path, vantage:
     assert figures["completed"] == 2
 
 
+@pytest.mark.parametrize("vantage", SOURCES)
+async def test_of_thousands_of_models_a_few_are_named(tmp_path: Path, vantage: Vantage) -> None:
+    """However many a server lists, and however long their names are: the refusal is a line that can be read."""
+    listed = [{"id": f"adapter-{number}-{'x' * 4000}", "root": str(number)} for number in range(3000)]
+    page = json.dumps({"data": listed}).encode()
+    with scripted(lambda exchange: exchange.reply()) as server:
+        server.answer = lambda exchange: exchange.plain("200 OK", page)
+        with pytest.raises(BenchmarkRefused) as refused:
+            await bench(server.url, tmp_path, plan(vantage))
+    names = ", ".join(f"adapter-{number}-{'x' * 54}" for number in range(6))
+    assert refused.value.cause == f"the server has several models, name one with --model: {names} and 2994 more"
+
+
+@pytest.mark.parametrize("vantage", SOURCES)
+async def test_a_refusal_without_end_is_cut_after_its_secrets_are_hidden(tmp_path: Path, vantage: Vantage) -> None:
+    key = "sk-very-secret-key-0123456789"
+    words = "x" * 490 + key + "y" * 5000
+
+    def refuses(exchange: Exchange) -> None:
+        if exchange.path == "/v1/models":
+            exchange.plain("200 OK", b'{"data": [{"id": "chat"}]}')
+        else:
+            exchange.plain("403 Forbidden", json.dumps({"error": {"message": words}}).encode())
+
+    with scripted(lambda exchange: exchange.reply()) as server:
+        server.answer = refuses
+        with pytest.raises(BenchmarkRefused) as refused:
+            await bench(server.url, tmp_path, plan(vantage, headers={"X-Key": key}))
+    assert len(refused.value.cause) <= 500
+    assert refused.value.cause.startswith("x" * 490)
+    assert "sk-" not in refused.value.cause
+
+
 async def test_through_the_connection_nothing_is_unpacked_and_no_reply_is_endless(tmp_path: Path) -> None:
     """A packed reply is none that was asked for; a page without an end is left."""
     asked: list[str] = []

@@ -19,6 +19,10 @@ PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
 TAG_WORDS = 8
 ROOM_FOR_SENTENCES = 48
 """Prompts of fewer tokens are single words only."""
+LISTED = 6
+"""Models that a refusal names: a server with adapters has thousands."""
+LISTED_CHARACTERS = 64
+"""Of each name; the longest that is taken is one of 4 KiB."""
 
 BLIND_IDS = range(1000, 8000)
 """Token ids for a server that doesn't say which ones it has: every vocabulary in use holds these."""
@@ -150,7 +154,9 @@ def settle_model(caller: Caller, plan: Dict[str, Any]) -> None:
         raise Refused("http_%d" % status, "%s: name one with --model" % (refused or "GET /v1/models lists no model"))
     roots = {str(entry.get("root")) for entry in entries}
     if len(names) > 1 and len(roots) > 1:
-        raise Refused("model", "the server has several models, name one with --model: " + ", ".join(names))
+        listed = ", ".join(name[:LISTED_CHARACTERS] for name in names[:LISTED])
+        more = " and %d more" % (len(names) - LISTED) if len(names) > LISTED else ""
+        raise Refused("model", "the server has several models, name one with --model: %s%s" % (listed, more))
     plan["model"] = names[0]
 
 

@@ -42,6 +42,8 @@ __all__ = ["BenchmarkRefused", "BenchmarkRunning", "Benchmarks", "Server"]
 
 WAITING_S = 1.0
 """How often it is said that the server has yet to answer at all."""
+REFUSAL_LIMIT = 500
+"""Characters of a server's refusal."""
 
 
 class BenchmarkRunning(Exception):
@@ -128,7 +130,7 @@ class Benchmarks:
         steps = steps_of(plan)
         self._running = True
         self._stopping = False
-        run = _Run(plan, steps, time.time())
+        run = _Run(plan, steps, time.time(), self._vantage(plan))
         lock = None
         try:
             lock = self._lock()
@@ -147,7 +149,8 @@ class Benchmarks:
                         yield Progress(0, len(steps), steps[0].concurrency, "preparing", elapsed_s=waited, waiting_s=waited)
                     self._generator = None if starting.cancelled() else starting.result()
                 except BenchmarkRefused as error:
-                    raise BenchmarkRefused(error.kind, hide(error.cause, self._secrets(plan)), error.advice) from None
+                    cause = hide(error.cause, self._secrets(plan))[:REFUSAL_LIMIT]  # not the other way: half a secret isn't found
+                    raise BenchmarkRefused(error.kind, cause, error.advice) from None
                 finally:
                     self._starting = None
                     await ended(starting)
@@ -156,8 +159,9 @@ class Benchmarks:
                 else:
                     run.begin(self._generator)
                     try:
-                        async for news in self._points(run, self._generator):
-                            yield news
+                        async with contextlib.aclosing(self._points(run, self._generator)) as measuring:
+                            async for news in measuring:
+                                yield news
                     except HostError as error:
                         run.stopped = error.cause
             result = self._keep(run.result())
@@ -232,8 +236,12 @@ class Benchmarks:
 
     # -- where the load comes from -------------------------------------------------------------------------------------------------
 
+    def _vantage(self, plan: Plan) -> Vantage:
+        """Where the load is to come from; a host that can't run the load generator has it come through the tunnel."""
+        return plan.vantage or (Vantage.DIRECT if self._direct else Vantage.HOST)
+
     async def _start(self, plan: Plan, prompts: list[dict[str, Any]] | None, stack: contextlib.AsyncExitStack) -> LoadSource:
-        vantage = plan.vantage or (Vantage.DIRECT if self._direct else Vantage.HOST)
+        vantage = self._vantage(plan)
         if vantage is Vantage.HOST and self._host is None:
             raise ValueError("the vantage 'host' needs a host: name a TARGET instead of a URL")
         if vantage is Vantage.HOST and self._host is not None:
@@ -305,7 +313,8 @@ def _of_engine(session: Session) -> GpuSample | None:
 class _Run:
     """What one benchmark has found so far."""
 
-    def __init__(self, plan: Plan, steps: tuple[Step, ...], at: float) -> None:
+    def __init__(self, plan: Plan, steps: tuple[Step, ...], at: float, vantage: Vantage) -> None:
+        """`vantage` counts until `begin` says from where the load comes indeed."""
         self.plan = plan
         self.steps = steps
         self.points: list[Point] = []
@@ -314,7 +323,7 @@ class _Run:
         self.kept = False
         self.at = at
         self._model = clean(plan.model or "")
-        self._vantage = plan.vantage or Vantage.HOST
+        self._vantage = vantage
 
     def begin(self, generator: LoadSource) -> None:
         self._model = generator.model

@@ -149,7 +149,7 @@ class Generator:
                     return
                 case "refused":
                     kind = clean(str(frame.get("kind")))
-                    raise BenchmarkRefused(kind, clean(str(frame.get("why")))[:500])
+                    raise BenchmarkRefused(kind, clean(str(frame.get("why"))))
                 case "end":
                     raise ProbeFailed(f"the load generator ended: {clean(str(frame.get('why')))}")
         raise ProbeFailed("the load generator ended before it was ready")
