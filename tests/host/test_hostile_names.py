@@ -11,7 +11,7 @@ from scripted_server import Exchange, Scripted, scripted
 from sshd import Sshd
 from test_bench_command import SHORT, bench, environment
 
-from tui.core.api import ApiStatus, ServedModel
+from tui.core.api import ApiStatus, Reach, ServedModel
 from tui.core.benchmark import Plan, Vantage
 from tui.core.text import clean
 from tui.host.api import ApiClient
@@ -83,6 +83,34 @@ async def test_a_request_says_the_servers_own_name(name: str) -> None:
         finally:
             await api.close()
     assert named.asked == {name}
+
+
+@pytest.mark.parametrize(
+    ("ids", "ready", "says"),
+    [
+        (["a"], True, None),
+        (["a", "x" * (LONGEST_ID + 1)], True, None),
+        (["x" * (LONGEST_ID + 1)], False, "/v1/models lists a model whose name is longer than 4 KiB, too long to be asked for"),
+    ],
+)
+async def test_a_name_that_is_too_long_is_no_fault_of_a_server_with_others(ids: list[str], ready: bool, says: str | None) -> None:
+    listed = json.dumps({"data": [{"id": one} for one in ids]}).encode()
+
+    def answer(exchange: Exchange) -> None:
+        if exchange.path == "/v1/models":
+            exchange.plain("200 OK", listed)
+        else:
+            server.single(exchange)
+
+    with scripted(unused) as server:
+        server.answer = answer
+        api = ApiClient(server.url, None)
+        try:
+            for _ in range(2):  # and it stays so
+                status = await api.poll()
+                assert (status.reach, status.ready, status.error) == (Reach.UP, ready, says)
+        finally:
+            await api.close()
 
 
 def test_which_model_is_asked() -> None:

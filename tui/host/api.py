@@ -8,7 +8,7 @@ import json
 import sys
 import time
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from importlib.util import find_spec
 from typing import Any
 
@@ -95,8 +95,9 @@ class ApiClient:
         return shown_url(self.base_url)
 
     async def close(self) -> None:
-        for client in (*self._left, self._client):
-            await client.aclose()
+        async with AsyncExitStack() as closing:  # one that fails leaves none of the others open
+            for client in (*self._left, self._client):
+                closing.push_async_callback(client.aclose)
 
     # -- watching ------------------------------------------------------------------------------------------------------------------
 
@@ -144,7 +145,8 @@ class ApiClient:
             entries, refused = askable(listed[:MODELS_LIMIT])
         except (ValueError, KeyError, TypeError, RecursionError):
             return code, (), "/v1/models answers something that is no list of models: is this an OpenAI-like server?"
-        return code, tuple(map(_model, entries)), refused or None
+        # Names that can't be asked for are no fault of a server whose other models can.
+        return code, tuple(map(_model, entries)), refused if refused and not entries else None
 
     async def _version(self) -> str | None:
         code, body = await self._get("/version")

@@ -8,6 +8,7 @@ the probe's relay.
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Self
 
 from anyio.abc import ByteStream
@@ -21,6 +22,7 @@ from tui.host.probe import ShippedProbe
 from tui.host.relay import Relay
 from tui.host.shell import ErrorTail, after_mark, new_mark, run_command, watch_script
 from tui.host.stream import LeashedCommand
+from tui.host.together import ended
 
 if TYPE_CHECKING:
     import httpx
@@ -169,19 +171,21 @@ class ExecHost:
             ) from error
 
     async def _drop(self) -> None:
-        if self._watch is not None:
-            watch, self._watch = self._watch, None
-            watch.cancel()
-            await asyncio.wait([watch])  # awaiting it could not tell its cancellation from our own
-        for probe in tuple(self._probes):
-            await probe.close()
-        self._relay.reset()
-        if self._line is not None:
-            await self._line.close()
-            self._line = None
+        watch, self._watch = self._watch, None
+        line, self._line = self._line, None
+        async with AsyncExitStack() as closing:  # the last comes first; one that fails leaves none of the others open
+            if line is not None:
+                closing.push_async_callback(line.close)
+            closing.callback(self._relay.reset)
+            for probe in self._probes:
+                closing.push_async_callback(probe.close)
+            if watch is not None:
+                await ended(watch)
 
     async def close(self) -> None:
-        await self._drop()
-        if self._lost is not None and not self._lost.done():
-            self._lost.set_result(Unreachable(f"{self.name} was disconnected"))
-        self._set(Link.IDLE)
+        try:
+            await self._drop()
+        finally:
+            if self._lost is not None and not self._lost.done():
+                self._lost.set_result(Unreachable(f"{self.name} was disconnected"))
+            self._set(Link.IDLE)

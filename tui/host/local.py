@@ -144,6 +144,7 @@ class LocalHost:
         return DirectTransport(verify=verify, uds=uds)
 
     async def close(self) -> None:
-        for probe in tuple(self._probes):
-            await probe.close()
         self._state = ConnectionState(host=self.name)
+        async with contextlib.AsyncExitStack() as closing:  # one that fails leaves none of the others open
+            for probe in self._probes:
+                closing.push_async_callback(probe.close)

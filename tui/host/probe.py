@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Self
 
 from tui.core.text import clean
@@ -53,8 +53,10 @@ class ShippedProbe:
                 f"the probe's role {role} did not start on {where} within {START_S:.0f} s", f"is {where} overloaded? Try again"
             ) from None
         except NotPermitted as error:
-            said = await probe._errors.last_line()
-            await probe.close()
+            try:
+                said = await probe._errors.last_line()
+            finally:
+                await probe.close()
             raise ProbeFailed(error.cause + (f": {said}" if said else ""), error.advice) from None
         except BaseException:
             await probe.close()
@@ -104,22 +106,27 @@ class ShippedProbe:
         how = "was ended by a signal" if status is None else f"ended with status {status}"
         return ProbeFailed(f"the probe's role {self.role} on {self._where} {how}" + (f": {said}" if said else ""))
 
-    async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
-        while not self._closed:
-            while self._ready:
-                frame = self._ready.popleft()
-                if frame.get("f") == "end":
-                    self._ended = frame
-                yield frame
+    # Not a generator: a reader that leaves one early leaves it to be closed in a task of the loop's own, whenever that comes.
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> dict[str, Any]:
+        if self._closed:
+            raise StopAsyncIteration
+        while not self._ready:
             try:
                 await self._read()
             except ProbeFailed:
                 if self._closed or (self._ended is not None and self._ended.get("ok", True)):
-                    return
+                    raise StopAsyncIteration from None
                 if self._ended is not None:
                     why = clean(str(self._ended.get("why", "")))
                     raise ProbeFailed(f"the probe's role {self.role} on {self._where} failed: {why}") from None
                 raise
+        frame = self._ready.popleft()
+        if frame.get("f") == "end":
+            self._ended = frame
+        return frame
 
     async def send(self, message: Mapping[str, Any]) -> None:
         """Sends a request of the role. Raises Unreachable when the connection is lost, ProbeFailed when the probe was closed."""

@@ -6,6 +6,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -24,6 +25,7 @@ from tui.host.ssh_config import Login
 from tui.host.ssh_dial import Dialer, Route
 from tui.host.stream import LeashedCommand
 from tui.host.target import SshTarget, parse_ssh
+from tui.host.together import opened
 
 if TYPE_CHECKING:
     import httpx
@@ -174,7 +176,8 @@ class SshHost:
     async def _shell(self) -> SshProcess:
         connection, login = self._live()
         try:
-            process = await connection.create_process(SHELL, encoding=None, stderr=asyncssh.PIPE)
+            opening = connection.create_process(SHELL, encoding=None, stderr=asyncssh.PIPE)
+            process = await opened(opening, lambda made: made.close())
         except asyncssh.ChannelOpenError as error:
             raise (self._reason(None) or ssh_errors.no_session(error, login)) from error
         except BROKEN as error:
@@ -229,11 +232,12 @@ class SshHost:
         connection, login = self._live()
         await self._ensure_executed()
         try:
-            stream: object
-            if path is not None:
-                _, stream = await connection.create_unix_connection(ChannelStream, path)  # type: ignore[arg-type]
-            else:
-                _, stream = await connection.create_connection(ChannelStream, host, port)
+            opening = (
+                connection.create_unix_connection(ChannelStream, path)  # type: ignore[arg-type]
+                if path is not None
+                else connection.create_connection(ChannelStream, host, port)
+            )
+            _, stream = await opened(opening, lambda made: made[0].abort())
         except asyncssh.ChannelOpenError as error:
             reason = self._reason(None) or ssh_errors.no_stream(error, login, path or f"{host}:{port}")
             if isinstance(reason, NotPermitted):
@@ -272,14 +276,17 @@ class SshHost:
         if self._pulse is not None:
             self._pulse.cancel()
             self._pulse = None
-        for probe in tuple(self._probes):
-            await probe.close()
-        self._relay.reset()
-        if route is not None:
-            await route.close()
+        async with AsyncExitStack() as closing:  # the last comes first; one that fails leaves none of the others open
+            if route is not None:
+                closing.push_async_callback(route.close)
+            closing.callback(self._relay.reset)
+            for probe in self._probes:
+                closing.push_async_callback(probe.close)
 
     async def close(self) -> None:
-        await self._drop()
-        if self._lost is not None and not self._lost.done():
-            self._lost.set_result(Unreachable(f"{self.name} was disconnected"))
-        self._set(Link.IDLE, attempt=0)
+        try:
+            await self._drop()
+        finally:
+            if self._lost is not None and not self._lost.done():
+                self._lost.set_result(Unreachable(f"{self.name} was disconnected"))
+            self._set(Link.IDLE, attempt=0)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,17 +41,25 @@ class Route:
     """Of the last connection."""
 
     async def close(self) -> None:
-        for connection in reversed(self.connections):
-            connection.close()
-        for connection in reversed(self.connections):
-            try:
-                async with asyncio.timeout(1.0):
-                    await connection.wait_closed()
-            except TimeoutError:
-                connection.abort()
-        for proxy in self.proxies:
-            await proxy.close()
-        self.connections, self.proxies = [], []
+        async with AsyncExitStack() as closing:  # the last comes first; one that fails leaves none of the others open
+            for proxy in self.proxies:
+                closing.push_async_callback(proxy.close)
+            for connection in self.connections:
+                closing.push_async_callback(_closed, connection)
+            for connection in reversed(self.connections):
+                connection.close()
+            self.connections, self.proxies = [], []
+
+
+async def _closed(connection: asyncssh.SSHClientConnection) -> None:
+    """Waits a second for the end of a connection that is being closed."""
+    try:
+        async with asyncio.timeout(1.0):
+            await connection.wait_closed()
+    except TimeoutError:
+        pass
+    finally:
+        connection.abort()
 
 
 class UnknownKey(Exception):

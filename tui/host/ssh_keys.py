@@ -12,6 +12,7 @@ import asyncssh
 from asyncssh import KeyEncryptionError, KeyImportError, SSHKeyPair
 
 from tui.host.ssh_config import Login, default_keys
+from tui.host.together import opened
 
 Passphrase = Callable[[Path], Awaitable[str | None]]
 PASSPHRASE_TRIES = 3
@@ -110,6 +111,7 @@ class Agent:
 
     def __init__(self) -> None:
         self._client: asyncssh.SSHAgentClient | None = None
+        self._closed = False
 
     async def keys(self, path: str | None) -> list[SSHKeyPair]:
         """The keys that it holds; none where no agent answers."""
@@ -118,12 +120,17 @@ class Agent:
         try:
             async with asyncio.timeout(AGENT_S):
                 if self._client is None:
-                    self._client = await asyncssh.connect_agent(path)
+                    client = await opened(asyncssh.connect_agent(path), lambda made: made.close())
+                    if self._closed:  # meanwhile, or before: nobody would close it again
+                        client.close()
+                        return []
+                    self._client = client
                 return list(await self._client.get_keys())
         except (OSError, ValueError, asyncssh.Error, TimeoutError):
             return []
 
     async def close(self) -> None:
+        self._closed = True
         client, self._client = self._client, None
         if client is not None:
             client.close()

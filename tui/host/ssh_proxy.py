@@ -65,7 +65,10 @@ class ProxyCommand:
             async with asyncio.timeout(1.0):
                 await self._process.wait()
         except TimeoutError:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            await self._process.wait()
-        self._process._transport.close()  # type: ignore[attr-defined]
+            pass
+        finally:  # cancelled meanwhile, too
+            if self._process.returncode is None:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
+                await self._process.wait()
+            self._process._transport.close()  # type: ignore[attr-defined]

@@ -1,7 +1,7 @@
 """A foreign command on the shell's leash: for what goes on and on where the probe can't run."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Self
 
 from tui.core.text import clean
@@ -66,15 +66,17 @@ class LeashedCommand:
         except HostError:
             pass  # the reader hears of it, with the reason
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
+    # Not a generator: a reader that leaves one early leaves it to be closed in a task of the loop's own, whenever that comes.
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
         if self._first:
             first, self._first = self._first, b""
-            yield first
-        while not self._closed:
-            data = await self._process.read()
-            if not data:
-                return
-            yield data
+            return first
+        if self._closed or not (data := await self._process.read()):
+            raise StopAsyncIteration
+        return data
 
     async def how_it_ended(self) -> str:
         said = await self._errors.last_line()

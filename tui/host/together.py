@@ -1,8 +1,13 @@
-"""Several coroutines at once, ended together; tasks that nobody waits for any more."""
+"""Several coroutines at once, ended together; tasks that nobody waits for any more; what is opened for nobody any more."""
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_unwanted: set[asyncio.Future[Any]] = set()
+"""Openings that go on without whoever asked for them; the loop itself holds no task."""
 
 
 async def together(*work: Coroutine[Any, Any, object]) -> None:
@@ -24,10 +29,31 @@ async def together(*work: Coroutine[Any, Any, object]) -> None:
 async def ended(*tasks: asyncio.Future[Any]) -> None:
     """Cancels tasks and waits for their ends. What one of them fails with on the way is nobody's concern any more.
 
-    Not `await task`: its cancellation and that of the task around could not be told apart.
+    Not `await task`: its cancellation and that of the task around could not be told apart. Each is cancelled once: a second
+    time would break off what it closes on its way out.
     """
     for task in tasks:
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         task.cancel()
     if tasks:
         await asyncio.wait(tasks)
+
+
+async def opened(opening: Awaitable[T], close: Callable[[T], object]) -> T:
+    """What `opening` gives. Where its caller is cancelled meanwhile it goes on, and what comes of it is closed.
+
+    For what the other side is asked for: the request can't be taken back, and its answer would belong to nobody.
+    """
+    task = asyncio.ensure_future(opening)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        _unwanted.add(task)
+        task.add_done_callback(lambda done: _close_unwanted(done, close))
+        raise
+
+
+def _close_unwanted(task: "asyncio.Future[T]", close: Callable[[T], object]) -> None:
+    _unwanted.discard(task)
+    if not task.cancelled() and task.exception() is None:
+        close(task.result())

@@ -68,6 +68,9 @@ class _Stream(httpcore.AsyncNetworkStream):
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, ssl.SSLError, HostError) as error:
             await self.aclose()
             raise httpcore.ConnectError(f"the TLS handshake failed: {error}") from error
+        except BaseException:
+            await self.aclose()  # httpcore has not been given it yet: nobody else would
+            raise
         return _Stream(wrapped)
 
     def get_extra_info(self, info: str) -> Any:

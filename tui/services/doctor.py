@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 from urllib.parse import urlsplit
@@ -30,7 +30,7 @@ LOG_FIX = "check the source and its permissions, or set become"
 THROUGHPUT_BYTES = 4_000_000
 
 
-async def examine(session: Session, *, token: bool = True) -> AsyncIterator[Check]:
+async def examine(session: Session, *, token: bool = True) -> AsyncGenerator[Check]:
     """All checks in order. `session` must not be entered: this connects its host once and leaves it connected."""
     host = session.host
     began = time.monotonic()
@@ -44,11 +44,12 @@ async def examine(session: Session, *, token: bool = True) -> AsyncIterator[Chec
     yield Check("connection", Grade.OK, _connected(session, (time.monotonic() - began) * 1000))
     yield await _link(host)
     servers: tuple[Server, ...] | None = None
-    async for found in _probe(session):
-        if isinstance(found, Check):
-            yield found
-        else:
-            servers = found
+    async with aclosing(_probe(session)) as told:
+        async for found in told:
+            if isinstance(found, Check):
+                yield found
+            else:
+                servers = found
     server = meant(servers or (), session.wanted)
     choice = undecided(servers or (), session.wanted)
     if choice:
@@ -57,8 +58,9 @@ async def examine(session: Session, *, token: bool = True) -> AsyncIterator[Chec
         yield _server(session, servers, choice, server)
     if server is not None:
         session.ask(server)
-    async for check in _machine(host, server):
-        yield check
+    async with aclosing(_machine(host, server)) as checks:
+        async for check in checks:
+            yield check
     if choice and session.deployment.engines[0].log == "auto":
         yield Check("log", Grade.SKIPPED, "several servers run, and none was named")
     else:
@@ -66,8 +68,9 @@ async def examine(session: Session, *, token: bool = True) -> AsyncIterator[Chec
     if choice and not session.deployment.direct:
         yield Check("API", Grade.SKIPPED, "several servers run, and none was named")
     else:
-        async for check in _api(session, server, token):
-            yield check
+        async with aclosing(_api(session, server, token)) as checks:
+            async for check in checks:
+                yield check
 
 
 def _connected(session: Session, took_ms: float) -> str:
@@ -98,7 +101,7 @@ async def _link(host: Host) -> Check:
     return Check("link", Grade.OK, says)
 
 
-async def _probe(session: Session) -> AsyncIterator[Check | tuple[Server, ...]]:
+async def _probe(session: Session) -> AsyncGenerator[Check | tuple[Server, ...]]:
     """The probe: Python, and the servers that run, where they can be looked for."""
     host, become = session.host, session.become
     try:
@@ -134,7 +137,7 @@ def _server(session: Session, servers: tuple[Server, ...], choice: tuple[Server,
     return Check("server", Grade.OK, f"{server.words}{more}")
 
 
-async def _machine(host: Host, server: Server | None) -> AsyncIterator[Check]:
+async def _machine(host: Host, server: Server | None) -> AsyncGenerator[Check]:
     """The GPUs, and what of the machine decides whether a server can work."""
     gpus: dict[str, Any] = {}
     machine: dict[str, Any] = {}
@@ -255,7 +258,7 @@ async def _log_without_probe(host: Host, source: str, why: str) -> Check:
     return Check("log", Grade.FAIL, f"{clean(source)}: {why}", LOG_FIX)
 
 
-async def _api(session: Session, server: Server | None, token: bool) -> AsyncIterator[Check]:
+async def _api(session: Session, server: Server | None, token: bool) -> AsyncGenerator[Check]:
     api = session.api
     url = api.shown
     status = await api.poll()

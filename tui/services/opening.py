@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -65,8 +65,9 @@ class OpeningSession:
                 await self._again.wait()
             else:
                 self._session = await self._stack.enter_async_context(session)
-        async for state in self._session.states():
-            yield state
+        async with aclosing(self._session.states()) as states:
+            async for state in states:
+                yield state
 
     def retry(self) -> None:
         self._again.set()

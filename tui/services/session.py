@@ -5,7 +5,7 @@ import contextlib
 import random
 import shlex
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -106,13 +106,14 @@ class Session:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
             if self._work is not None:
-                self._work.cancel()
                 # A bug of the work was already raised by `states`; leaving must not raise it again over what is being handled.
-                await asyncio.wait([self._work])
-            if self._api is not None:
-                await self._api.close()
+                await ended(self._work)
         finally:
-            await self.host.__aexit__(kind, error, trace)
+            try:
+                if self._api is not None:
+                    await self._api.close()
+            finally:
+                await self.host.__aexit__(kind, error, trace)
 
     @property
     def api(self) -> ApiClient:
@@ -177,7 +178,7 @@ class Session:
 
     # -- what the screen and the commands use --------------------------------------------------------------------------------------
 
-    async def states(self) -> AsyncIterator[DeploymentState]:
+    async def states(self) -> AsyncGenerator[DeploymentState]:
         """The newest state whenever there is one, ten times a second at most. Ends when the session does; raises what broke it."""
         news = asyncio.Event()
         news.set()

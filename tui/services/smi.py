@@ -89,9 +89,9 @@ class _Sampling:
             if reader.begun:
                 self._publish(reader.flush(time.monotonic()))
             else:
-                ended = await stream.how_it_ended()
-                missing = "status 127" in ended
-                self._complain("there is no nvidia-smi: no NVIDIA driver, or not on the PATH" if missing else ended)
+                how = await stream.how_it_ended()
+                missing = "status 127" in how
+                self._complain("there is no nvidia-smi: no NVIDIA driver, or not on the PATH" if missing else how)
         finally:
             await stream.close()
 
