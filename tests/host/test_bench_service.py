@@ -7,7 +7,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from pathlib import Path
@@ -146,6 +145,31 @@ async def test_leaving_ends_every_request_and_keeps_what_was_found(tmp_path: Pat
         (kept,) = kept_in(tmp_path)
         assert kept["stopped"] == "stopped by the user"
         assert len(kept["points"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("on_host", "more", "asked", "told"),
+    [
+        (False, {}, None, Vantage.DIRECT),
+        (True, {"direct": True}, None, Vantage.DIRECT),
+        (True, {}, None, Vantage.HOST),
+        (True, {}, Vantage.TUNNEL, Vantage.TUNNEL),
+        (True, {}, Vantage.DIRECT, Vantage.DIRECT),
+    ],
+)
+async def test_one_that_never_began_tells_where_its_load_was_to_come_from(
+    tmp_path: Path, on_host: bool, more: dict[str, bool], asked: Vantage | None, told: Vantage
+) -> None:
+    with scripted(good) as server:
+        server.answer = lambda exchange: exchange.wait_closed()
+        async with LocalHost() as host:
+            await host.connect()
+            benchmarks = made(server.url, tmp_path, host if on_host else None, **more)
+            async for item in benchmarks.run(Plan(concurrency=(1,), requests=1, vantage=asked)):
+                if isinstance(item, Progress) and item.waiting_s:
+                    await benchmarks.stop()
+    assert isinstance(item, Result)
+    assert (item.vantage, item.points, item.stopped) == (told, (), "stopped by the user")
 
 
 async def test_a_closed_port_is_unreachable(tmp_path: Path) -> None:
