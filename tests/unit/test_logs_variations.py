@@ -4,47 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from writing import ENGINE_WRAPPER, SHARDS, Log, bar, json_record, read
-
-from tui.core.logs.state import LoadState
+from writing import ENGINE_WRAPPER, SHARDS, Log, bar, check, json_record
 
 W0, W1, ENGINE, API = "Worker_TP0 pid=20", "Worker_TP1 pid=21", "EngineCore pid=10", "APIServer pid=1"
 Table = dict[str, tuple[Callable[[], object], dict[str, Any]]]
-
-
-def seen(load: LoadState, field: str) -> Any:
-    match field:
-        case "phase":
-            return load.phase.value
-        case "shards":
-            return load.shards and (load.shards.done, load.shards.total)
-        case "others":
-            return [(one.what, one.done, one.total) for one in load.loaders if one.what != "model"]
-        case "kind":
-            return load.failure and load.failure.kind
-        case "failed_in":
-            return load.failure and load.failure.phase.value
-        case "process":
-            return load.failure and load.failure.process
-        case _:
-            return getattr(load, field)
-
-
-def check(text: str, wanted: dict[str, Any]) -> None:
-    load = read(text)
-    cause = wanted.get("cause")
-    got = {field: seen(load, field) for field in wanted if field not in ("cause", "advice")}
-    assert got == {field: value for field, value in wanted.items() if field not in ("cause", "advice")}, load.failure
-    if load.failure is not None:
-        assert load.failure.advice
-        assert load.failure.line
-        assert len(load.failure.cause) <= 200
-    if cause is not None:
-        assert load.failure is not None
-        assert cause.lower() in load.failure.cause.lower()
-    if "advice" in wanted:
-        assert load.failure is not None
-        assert wanted["advice"] in load.failure.advice
 
 
 def failing(

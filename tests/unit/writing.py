@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from tui.core.logs.reader import LogReader
 from tui.core.logs.state import LoadState
@@ -137,3 +138,40 @@ def json_record(message: str, level: str = "INFO", process: str = "APIServer", p
     if trace:
         record["exc_info"] = trace
     return json.dumps(record)
+
+
+def seen(load: LoadState, field: str) -> Any:
+    """A fact by its short name."""
+    match field:
+        case "phase":
+            return load.phase.value
+        case "shards":
+            return load.shards and (load.shards.done, load.shards.total)
+        case "others":
+            return [(one.what, one.done, one.total) for one in load.loaders if one.what != "model"]
+        case "kind":
+            return load.failure and load.failure.kind
+        case "failed_in":
+            return load.failure and load.failure.phase.value
+        case "process":
+            return load.failure and load.failure.process
+        case _:
+            return getattr(load, field)
+
+
+def check(text: str, wanted: dict[str, Any]) -> None:
+    """Compares what a log says at its end with the right answers; `cause` and `advice` need only be parts of it."""
+    load = read(text)
+    cause = wanted.get("cause")
+    got = {field: seen(load, field) for field in wanted if field not in ("cause", "advice")}
+    assert got == {field: value for field, value in wanted.items() if field not in ("cause", "advice")}, load.failure
+    if load.failure is not None:
+        assert load.failure.advice
+        assert load.failure.line
+        assert len(load.failure.cause) <= 200
+    if cause is not None:
+        assert load.failure is not None
+        assert cause.lower() in load.failure.cause.lower()
+    if "advice" in wanted:
+        assert load.failure is not None
+        assert wanted["advice"] in load.failure.advice

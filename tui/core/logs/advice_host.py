@@ -173,6 +173,11 @@ def supervisor(text: str, course: Course, chosen: Finding) -> str:
 
 
 def worker(text: str, course: Course, chosen: Finding) -> str:
+    if "was ended by SIG" in chosen.cause:
+        return (
+            "Compiled code crashed, which leaves no traceback: PYTHONFAULTHANDLER=1 prints one next time; dmesg names the library, "
+            "and an Xid if the GPU is at fault."
+        )
     return (
         "A worker ended without a word: dmesg (out of memory, Xid) and its exit code tell why; PYTHONFAULTHANDLER=1 prints more "
         "next time."

@@ -54,6 +54,9 @@ class Course:
         self.serving_soon = False
         self.server_hidden = False
         self.stopping = False
+        """Was it asked to end?"""
+        self.winding_down = False
+        """Does V0 end its workers? It does so in an ordered stop, and before it says what it failed of."""
         self.stalls: list[tuple[float | None, str, int]] = []
         self.utilisation: float | None = None
         self.port: int | None = None

@@ -8,6 +8,7 @@ what survivors say; a wrapper that points at nothing means that the process was 
 import re
 from dataclasses import dataclass, field
 
+from tui.core.logs.exits import first_cause, told
 from tui.core.logs.kinds import CLEANUP, CONSEQUENCE, ORDERED, is_wrapper, kind_of
 from tui.core.logs.state import Phase
 from tui.core.logs.tracebacks import Raised
@@ -25,60 +26,6 @@ PLACES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("shape_mismatch", re.compile(r"= params_dict\[")),
 )
 """What kind of failure it is where only the traceback's last lines tell."""
-
-PLAIN = re.compile(
-    r"vllm: (?:command )?not found|could not select device driver|killed by the OOM killer|memory pressure|died, exit code: -9"
-    r"|Memory access fault by GPU|CUDA error|HIP error|NCCL WARN"
-    r"|NCCL error|collective operation timeout"
-    r"|terminate called after"
-    r"|  what\(\):"
-    r"|No space left on device|Bus error|oom-kill|Out of memory: Killed|Killed process|^Killed$|OOMKilled|slurmstepd"
-    r"|DUE TO TIME LIMIT|slurmstepd: error: .* CANCELLED AT"
-    r"|^[^:]{1,60}: error: |GLIBCXX|nvcc fatal|ptxas fatal|out of memory|Segfault encountered|Segmentation fault|fallen off the bus"
-    r"|NVRM: Xid|low on memory"
-    r"|is not compatible with the current PyTorch|died unexpectedly|exit code: -9|core dumped|start operation timed out"
-    r"|[Aa]ddress already in use|probe failed|cannot open shared object|exec format error|driver on your system is too old"
-    r"|hardware error"
-    r"|HSA_STATUS_ERROR|Not enough memory|SIGQUIT received|CUDA driver version|Failed to infer device|ActorDiedError"
-    r"|code=exited, status=(?!0\b|130\b|143\b)\d+|code=killed, status=(?:6|9|11)\b|failed (?:liveness|startup) probe, will be"
-    r"|CUDA_ERROR_"
-    r"|placement group|fatal error:|stop-sigterm|symbol lookup error|status=137|exit code 137|exited with code 137|uncorrectable"
-)
-"""Plain lines (no exception) that may be a cause."""
-
-HINT = re.compile(
-    r"Failed to import from vllm\._C|NCCL WARN|is not compatible with the current PyTorch|nvcc fatal|ptxas fatal"
-    r"|CUDA initialization"
-    r"|cannot open shared object|driver version is insufficient|driver on your system is too old|Failed to import from vllm"
-    r"|placement group"
-    r"|Not enough free disk space|Error parsing config|[Uu]nknown model type|does not recognize this architecture"
-)
-"""Warnings that may explain an exception much later."""
-
-FATAL = re.compile(
-    r"vllm: (?:command )?not found|could not select device driver|^Bus error|core dumped\)"
-    r"|exited with code (?!0\b|130\b|143\b)\d+|error while attempting to bind on address"
-    r"|died, exit code: (?!-?15\b|0\b|None)|"
-    r"EngineCore failed to start|EngineCore encountered a fatal error|EngineCore hit an exception|Engine core initialization failed"
-    r"|Engine process failed to start|WorkerProc failed to start|WorkerProc hit an exception|AsyncLLM output_handler failed"
-    r"|EngineDeadError"
-    r"|AsyncEngineDeadError|MQEngineDeadError|Engine loop has died|engine core exited unexpectedly|Engine iteration timed out"
-    r"|Background loop has errored|Got fatal signal from worker processes|Memory access fault by GPU|terminate called after"
-    r"|RPCServer process died"
-    r"|Timed out waiting for engine|Scheduler hit an exception|SIGQUIT received|watchdog thread terminated with exception"
-    r"|died unexpectedly"
-    r"|Engine core proc .*died|Segfault encountered|Segmentation fault|oom-kill|Out of memory: Killed|^Killed$|OOMKilled"
-    r"|slurmstepd: error: .* CANCELLED AT"
-    r"|code=exited, status=(?!0\b|130\b|143\b)\d+|code=killed, status=(?:6|9|11)\b"
-    r"|failed (?:liveness|startup) probe, will be"
-    r"|start operation timed out|Received sigquit from a child|DataParallelController.*exception"
-)
-"""Lines after which nothing comes up or goes on, also while serving."""
-
-
-ANNOUNCEMENT = re.compile(r"(?:failed to start|hit an exception|encountered a fatal error|output_handler failed)\.$")
-"""What a traceback follows."""
-
 
 _BEFORE_THE_CACHE = (Phase.STARTING, Phase.LOADING, Phase.POST_LOADING, Phase.COMPILING, Phase.PROFILING)
 _REFUSALS = ("ValueError", "NotImplementedError", "ValidationError")
@@ -165,8 +112,9 @@ class Evidence:
                 del kept[KEPT // 4 : KEPT // 2]
 
     def hint(self, trouble: Trouble) -> None:
-        if len(self.hints) < KEPT:
-            self.hints.append(trouble)
+        self.hints.append(trouble)
+        if len(self.hints) > KEPT:
+            del self.hints[KEPT // 4 : KEPT // 2]  # the first may have broken the start, the last explain the end
 
     # -- the choice
 
@@ -227,56 +175,65 @@ class Evidence:
             if hint is not None:
                 return hint
         if chosen.kind in ("nccl", "distributed_timeout", "cuda_error", "other"):
-            shm = next((one for one in self.hints if one.kind == "shm_too_small" and one.line <= chosen.line + 200), None)
+            hints = self._near(chosen)
+            shm = next((one for one in hints if one.kind == "shm_too_small" and one.line <= chosen.line + 200), None)
             if shm is not None:
                 return shm
-            warn = next((one for one in self.hints if "NCCL WARN" in one.text and one.kind not in ("nccl", "other")), None)
-            if warn is not None and chosen.kind == "nccl":
-                return warn
+            warned = [one for one in hints if "NCCL WARN" in one.text and one.kind not in ("nccl", "other")]
+            if warned and chosen.kind == "nccl":
+                return _last_before(warned, chosen)
         if chosen.kind == "other" and ("architecture" in text or "config" in text.lower()):
-            hint = next((one for one in self.hints if one.kind in ("unsupported_model", "missing_file")), None)
+            hint = next((one for one in self._near(chosen) if one.kind in ("unsupported_model", "missing_file")), None)
             if hint is not None:
                 return hint
         return chosen
 
+    def _near(self, chosen: Trouble) -> list[Trouble]:
+        """The hints that may explain it: all of a start's, and of what was said before it was ready nothing for its end."""
+        if chosen.phase is not Phase.READY:
+            return self.hints
+        return [one for one in self.hints if one.phase is Phase.READY and self._recent(one)]
+
     def _in_words(self, chosen: Trouble) -> str:
-        """The cause, and what NCCL warned of where its error only names a class of errors."""
+        """The cause, and what NCCL warned of last where its error only names a class of errors."""
         cause = _cause(chosen)
         if chosen.kind == "nccl" and "NCCL WARN" not in cause:
-            warned = next((one for one in self.hints if "NCCL WARN" in one.text and one.line <= chosen.line), None)
-            if warned is not None:
-                return _cut(f"{_NCCL_HELP.sub('', cause)}: {_NCCL_HEAD.sub('', warned.text)}")
+            warned = [one for one in self._near(chosen) if "NCCL WARN" in one.text and one.line <= chosen.line]
+            if warned:
+                return _cut(f"{_NCCL_HELP.sub('', cause)}: {_NCCL_HEAD.sub('', warned[-1].text)}")
         return cause
 
     def _without_cause(self) -> Finding:
         """Only wrappers: something was killed from outside, or the log lacks the stream that said why."""
-        exited = re.search(r"(?:exited with code |code=exited, status=)(\d+)", self.fatal_text)
-        if exited and exited[1] != "137":
-            cause = f"the server exited with code {exited[1]}, and this log does not say why"
-            return Finding("engine_died", cause, None, self.fatal_line, self.fatal_phase)
         named = next(
             (one for one in self.wrappers if re.search(r"died unexpectedly|exited unexpectedly|exit code", one.text)), None
         )
         first = named or (self.wrappers[0] if self.wrappers else None)
         phase = self.fatal_phase
-        line = self.fatal_line
-        texts = " ".join([self.fatal_text, *(one.text for one in self.wrappers)])
-        process: str | None = None
-        match = re.search(r"(?:Worker proc|Engine core proc|Process) (\S+?)(?:,| died| \(PID)", texts) or re.search(
-            r"\{'(\w+)': -9", texts
-        )
-        if match:
-            process = match[1]
-        engine = "engine core exited unexpectedly" in texts or "Engine core proc" in texts
-        worker = "WorkerProc initialization failed" in texts or "Worker proc" in texts or "VllmWorker" in texts
+        line = first.line if first else self.fatal_line
+        texts = [self.fatal_text, *(one.text for one in self.wrappers)]
+        said = " ".join(texts)
+        end = first_cause(told(texts))
+        engine = "engine core exited unexpectedly" in said or "Engine core proc" in said
+        worker = "WorkerProc initialization failed" in said or "Worker proc" in said or "VllmWorker" in said
+        if end is not None and not end.killed and not (worker and end.followed):
+            kind = "killed_by_supervisor" if end.ordered else "worker_died" if end.signal else "engine_died"
+            where = self.fatal_line if end.process is None else line
+            return Finding(kind, end.words, end.process, where, phase, first)
+        process = end.process if end is not None and end.killed else None
         if engine and process is None:
             process = "EngineCore"
         who = process or ("a worker" if worker else "the engine" if engine or phase is Phase.READY else "a process")
         cause = f"{who} was killed from outside (no process printed why): most likely SIGKILL by the host's out-of-memory killer"
         if phase is Phase.READY and engine:
             cause = f"{who} exited unexpectedly while serving, without a reason: killed from outside, as by the OOM killer"
-        kind = "host_oom_or_killed"
-        return Finding(kind, cause, process, first.line if first else line, phase, first)
+        return Finding("host_oom_or_killed", cause, process, line, phase, first)
+
+
+def _last_before(hints: list[Trouble], chosen: Trouble) -> Trouble:
+    """The last of some hints before a trouble, or the first one after it."""
+    before = [one for one in hints if one.line <= chosen.line]
+    return before[-1] if before else hints[0]
 
 
 def _copy_of_wrapper(trouble: Trouble) -> bool:

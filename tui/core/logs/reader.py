@@ -49,7 +49,7 @@ class LogReader:
         self._time = Timeline(self._year, self._zone_s)
         self._parser = LineParser(self._time.clock)
         self._course = Course()
-        self._troubles = Troubles(self._course)
+        self._troubles = Troubles(self._course, self._services)
         self._counts = Counts()
         self._calm = False
         self._state: LoadState | None = None
@@ -287,7 +287,7 @@ class LogReader:
             self._course.notes["before"] = f"the start before this one failed{where}: {before.cause}"
         self._course.now = self._course.started_at = self._time.now
         self._course.start_seen = True
-        self._troubles = Troubles(self._course)
+        self._troubles = Troubles(self._course, self._services)
 
     # -- bars
 

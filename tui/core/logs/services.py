@@ -3,6 +3,8 @@
 import re
 from typing import Final
 
+from tui.core.logs.signs import container_of, is_container_of
+
 _NAMED: Final = re.compile(r"(?:\[\d+m)?([\w.@/-]{1,80}) *( \|)(?: |$)")
 _NUMBERED: Final = re.compile(r".*[-_]\d+$")
 _SERVER: Final = re.compile(
@@ -41,6 +43,9 @@ class Services:
         named = _NAMED.match(text) if " |" in text[:90] else None
         if named is None:
             self._alone += 1
+            ended = container_of(text) if self.seen else None
+            if ended is not None:
+                return self._is_chosen(ended)
             if self.chosen is None and self._speaks is None and (self._alone >= ENOUGH or _SERVER.search(text, 0, 400)):
                 self.settled = True  # whatever tables it prints
             return self.chosen is None or self._speaks in (None, self.chosen)
@@ -58,6 +63,17 @@ class Services:
             if self.chosen is None:
                 self.chosen = name
         return self.chosen in (None, name)
+
+    @property
+    def read(self) -> str | None:
+        """The service whose lines count as the server's, None where there are none or it is not known yet."""
+        return self.chosen or (self.seen[0] if len(self.seen) == 1 else None)
+
+    def _is_chosen(self, ended: str) -> bool:
+        """Whether the container that exited is that of the service that is read."""
+        if self.chosen is None or ended in self.seen:
+            return self.chosen in (None, ended)
+        return is_container_of(ended, self.chosen)
 
     @property
     def note(self) -> str | None:

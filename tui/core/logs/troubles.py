@@ -3,10 +3,6 @@
 from tui.core.logs.advice import advice
 from tui.core.logs.course import Course
 from tui.core.logs.failures import (
-    ANNOUNCEMENT,
-    FATAL,
-    HINT,
-    PLAIN,
     Evidence,
     Finding,
     Trouble,
@@ -17,18 +13,23 @@ from tui.core.logs.failures import (
 )
 from tui.core.logs.kinds import is_wrapper, kind_of
 from tui.core.logs.records import NOBODY, Line
+from tui.core.logs.services import Services
+from tui.core.logs.signs import ANNOUNCEMENT, FATAL, HINT, in_short, is_bare, is_fatal, is_plain_trouble
 from tui.core.logs.state import Failure, Phase
 from tui.core.logs.tracebacks import FRAME, HEADER, Raised, Tracebacks
 
 STALLS = 3
 """Waits of 60 s each for a shared memory block after ready: with so many it is a hang, not a long request."""
+_REQUESTS = ("Receive: ", "Finish: ")
+"""What SGLang logs of each request, with its prompt: somebody else's words."""
 
 
 class Troubles:
     """Reads what may be a failure, and ends the course when one is certain."""
 
-    def __init__(self, course: Course) -> None:
+    def __init__(self, course: Course, services: Services) -> None:
         self._course = course
+        self._services = services
         self._evidence = Evidence()
         self._tracebacks = Tracebacks()
         self._announced: dict[str, tuple[int, str]] = {}
@@ -54,6 +55,8 @@ class Troubles:
         """A line that may tell of trouble: an error, a warning, a bare line, or any while a traceback is open."""
         self._now = now
         self._failure = None
+        if line.head == "sglang" and message.startswith(_REQUESTS):
+            return
         speaker = line.speaker
         key = f"{speaker.key}|{'record' if line.head else 'bare'}"
         if HEADER in message or self._tracebacks.busy or message.startswith(FRAME):
@@ -61,7 +64,7 @@ class Troubles:
             if head == "sglang" and HEADER in message:
                 # Its records carry a whole traceback, whose further lines have no head.
                 key, head = f"{NOBODY.key}|bare", ""
-                self._fatal_if(place, message)
+                self._fatal_if(line, place, message)
             mine, raised = self._tracebacks.feed(key, speaker, message, place, self._now, head)
             if mine and line.level is None:
                 line.level = "ERROR"  # for the eye: a bare traceback has no level of its own
@@ -79,8 +82,8 @@ class Troubles:
         if ANNOUNCEMENT.search(message):
             # Its traceback follows, and only that tells a failure from an interrupt.
             self._announced[key] = (place, message)
-        elif line.level != "WARNING" or "engine core exited unexpectedly" in message:
-            self._fatal_if(place, message)
+        elif line.level not in ("WARNING", "INFO") or "engine core exited unexpectedly" in message:
+            self._fatal_if(line, place, message)
         if message.startswith(("Process ", "Exception ", "EngineCore ", "WorkerProc ", "AsyncLLM ")) or line.uvicorn:
             self._tracebacks.introduce(key, message)
             if message.startswith("Exception in ASGI"):
@@ -113,7 +116,8 @@ class Troubles:
         if course.stopping:
             return
         fatal = announced is not None or FATAL.search(text) is not None or FATAL.search(introduction) is not None
-        if fatal or (course.phase is not Phase.READY and (not raised.in_record or introduction)):
+        serving = course.phase is Phase.READY or (course.winding_down and course.was_ready)
+        if fatal or (not serving and (not raised.in_record or introduction)):
             self._fatal(announced[0] if announced is not None else place, text)
 
     def _interrupt(self) -> None:
@@ -134,7 +138,7 @@ class Troubles:
                 raised.speaker.worker,
                 place,
                 self._now,
-                self._course.phase if self._course.phase is not Phase.FAILED else self._evidence.fatal_phase,
+                self._phase,
                 wrapper,
                 False,
                 raised,
@@ -142,14 +146,22 @@ class Troubles:
             )
         )
 
+    @property
+    def _phase(self) -> Phase:
+        """Where a trouble that is told now belongs."""
+        course = self._course
+        if course.phase is Phase.FAILED:
+            return self._evidence.fatal_phase
+        return course.before_the_end if course.winding_down else course.phase
+
     def _plain_trouble(self, line: Line, message: str, place: int) -> None:
         hint = HINT.search(message)
-        plain = PLAIN.search(message) if line.level not in ("WARNING", "INFO") else None
+        plain = line.level not in ("WARNING", "INFO") and is_plain_trouble(message, bare=is_bare(line))
         error = line.level in ("ERROR", "CRITICAL") and not line.uvicorn and message[0] not in " \t"
         if not (hint or plain or error):
             return
-        phase = self._course.phase if self._course.phase is not Phase.FAILED else self._evidence.fatal_phase
-        text = " ".join(message.split())
+        phase = self._phase
+        text = in_short(message)
         kind = kind_of(text)
         speaker = line.speaker
         trouble = Trouble(
@@ -164,23 +176,23 @@ class Troubles:
             trouble.consequence = True  # it names only the type; its text follows, and often stands before as well
         if kind == "other" and not trouble.wrapper:
             return
-        trouble.weak = plain is None
+        trouble.weak = not plain
         self._evidence.add(trouble)
         if plain and ": error: " in message and kind == "bad_argument" and self._course.phase is Phase.STARTING:
             self._fatal(place, message)
 
-    def _fatal_if(self, place: int, message: str) -> None:
-        if FATAL.search(message):
+    def _fatal_if(self, line: Line, place: int, message: str) -> None:
+        if is_fatal(message, bare=is_bare(line), service=self._services.read):
             self._fatal(place, message)
 
     def _fatal(self, place: int, text: str) -> None:
         course = self._course
-        if course.stopping or course.phase in (Phase.STOPPED, Phase.FAILED):
+        if course.stopping or course.phase is Phase.FAILED or (course.phase is Phase.STOPPED and not course.winding_down):
             return
         if course.was_ready and "CANCELLED AT" in text and "DUE TO" not in text:
             self._interrupt()  # how a job that serves is ended
             return
-        self._evidence.mark_fatal(place, self._now, course.phase, text)
+        self._evidence.mark_fatal(place, self._now, self._phase, text)
         course.end(Phase.FAILED, self._now)
 
     def failure(self) -> Failure | None:

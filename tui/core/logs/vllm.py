@@ -320,6 +320,13 @@ def _stopping(course: Course, match: re.Match[str], line: Line) -> None:
         course.end(Phase.STOPPED, course.now)
 
 
+@says(r"(?:Terminating|Killing) local vLLM worker processes", "Terminating", "Killing")
+def _winding_down(course: Course, match: re.Match[str], line: Line) -> None:
+    if course.phase is not Phase.FAILED:
+        course.winding_down = True
+        course.end(Phase.STOPPED, course.now)
+
+
 @says(r"Sleep mode freed ([\d.]+) GiB memory", "Sleep")
 def _asleep(course: Course, match: re.Match[str], line: Line) -> None:
     course.notes["sleep"] = "asleep: weights and KV cache are off the GPU; POST /wake_up brings it back"
