@@ -4,28 +4,19 @@ Nothing else runs in its process (the leash's threads sleep). It costs about ten
 it read and how busy it was, so that a figure which the client itself limited can be told from one that the server did. Python 3.8.
 """
 
-import heapq
 import select
 import time
 from array import array
-from collections import deque
-from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional
 
+from tui.probe.load_agenda import Agenda
 from tui.probe.load_bodies import Bodies
+from tui.probe.load_clock import WallClock
 from tui.probe.load_net import ANCILLARY, READ, TIMESPEC, Connection, has_kernel_stamps, kind_of
 from tui.probe.load_order import Body, Endpoint, Health, Order, Outcome
 from tui.probe.load_pool import IN, OUT, SPARE, ConnectFailed, Opening, Pool
 from tui.probe.load_stream import Failure, Stream
-from tui.probe.load_tally import Tally
-from tui.wire.record import Record
-
-STALE_S = 1.0
-"""A connection that was closed while idle says so at once; a server that closes later has failed the request."""
-
-MANY = 64
-FEW = 8
-"""With many streams, a loop that found few events pauses for a moment, so that the next turn finds several at once: the kernel has
-stamped them, and a turn for each would double the CPU that a token costs. How long: see `Tally.moment`."""
+from tui.probe.load_tally import FEW, MANY, Tally
 
 TICK_S = 0.25
 
@@ -56,15 +47,9 @@ class Load:
         self._pool = Pool(self._poll, endpoint, order.connect_timeout_s)
         self._streams: Dict[int, Stream] = {}
         """Requests in flight, by the file descriptor of their connection."""
-        self._later: List[Tuple[float, int]] = []
-        """Slots that wait after a failure."""
-        self._due: Deque[float] = deque()
+        self._agenda = Agenda(order, self._in_flight)
         self._tally = Tally()
         self._lags = array("f")
-        self._sent = 0
-        self._begin = 0.0
-        self._closed_to_new = False
-        self._dispatch_end: Optional[float] = None
         self._stopped = ""
         self._kernel = False
         self._unstamped = 0
@@ -77,7 +62,7 @@ class Load:
         """Carries the order out. Raises nothing for what the server does: that is in the records."""
         order = self._order
         streams = order.concurrency or 0
-        spare = self._spare() if order.schedule is not None else 0
+        spare = self._agenda.spare
         if self._wake_fd is not None:
             self._poll.register(self._wake_fd, IN)
         self._bodies.make(streams or spare)
@@ -88,20 +73,20 @@ class Load:
         parked = self._connect_all()
         self._go()
         cpu = time.process_time()
-        clock = time.time() - time.monotonic()
-        self._begin = begin = time.time()
+        clock = WallClock()
+        begin = time.time()
+        self._agenda.start(begin)
         if order.schedule is not None:
-            self._due.extend(begin + offset for offset in order.schedule)
             for opening in parked:
                 self._pool.keep(opening.connection)
         else:
             for i, opening in enumerate(parked):
                 if order.stagger_s and i:
                     self._pool.keep(opening.connection)
-                    heapq.heappush(self._later, (begin + order.stagger_s * i / len(parked), opening.slot))
+                    self._agenda.postpone(begin + order.stagger_s * i / len(parked), opening.slot)
                 else:
                     self._dispatch(opening.connection)
-        step = self._turn(begin, clock)
+        self._turn(begin, clock)
         end = time.time()
         for stream in list(self._streams.values()) + self._pool.waiting:
             stream.record.end = end
@@ -110,28 +95,25 @@ class Load:
         records = sorted(self._tally.records, key=lambda r: r.index)
         cpu = time.process_time() - cpu
         lags = self._lags
-        health = Health(lags, cpu, end - begin, len(lags), self._kernel, step, self._unstamped, self._tally.together)
-        return Outcome(records, begin, end, self._dispatch_end, self._stopped, health)
+        health = Health(lags, cpu, end - begin, len(lags), self._kernel, clock.stepped, self._unstamped, self._tally.together)
+        return Outcome(records, begin, end, self._agenda.dispatch_end, self._stopped, health)
 
-    def _turn(self, begin: float, clock: float) -> float:
-        """The loop itself; returns by how much the wall clock was stepped meanwhile."""
+    def _turn(self, begin: float, clock: WallClock) -> None:
+        """The loop itself."""
         order = self._order
         poll = self._poll.poll
         streams = self._streams
+        agenda = self._agenda
         lags = self._lags
         now_of = time.time
         unpack = TIMESPEC.unpack
         next_tick = begin
         moment = 0.0
-        deadline = begin + order.duration_s if order.duration_s is not None else None
-        stepped = 0.0
+        deadline = begin + order.duration_s if order.duration_s is not None else float("inf")
         while True:
             now = now_of()
             if now >= next_tick:
-                drift = now - time.monotonic() - clock
-                if abs(drift) > 0.002:
-                    stepped += drift
-                clock += drift
+                clock.look(now)
                 if self._stopping():
                     self._stopped = "stopped"
                 self._timeouts(now)
@@ -139,30 +121,24 @@ class Load:
                 moment = self._tally.moment(len(streams)) if self._kernel else 0.0
                 next_tick = now + TICK_S
             if self._stopped:
-                self._dispatch_end = now
+                agenda.dispatch_end = now
                 break
-            if deadline is not None and now >= deadline:
-                self._dispatch_end = deadline
+            if now >= deadline:
+                agenda.dispatch_end = deadline
                 break
             if order.max_failures is not None and self._tally.in_a_row > order.max_failures:
                 self._stopped = "%d requests failed one after the other" % self._tally.in_a_row
                 break
-            if self._due or self._later:
+            if agenda.due or agenda.later:
                 self._start_due(now)
-            if not self._closed_to_new and self._is_enough(now):
-                self._closed_to_new = True
-                self._dispatch_end = now if order.requests is None and order.schedule is None else None
-            if self._closed_to_new and not streams and not self._pool.waiting:
+            if not agenda.closed and agenda.is_enough(now):
+                agenda.close(now)
+            if agenda.closed and not streams and not self._pool.waiting:
                 break
-            wait = next_tick - now
-            if deadline is not None:
-                wait = min(wait, deadline - now)
-            if self._due and not self._is_gated():
-                wait = min(wait, self._due[0] - now)
-            if self._later:
-                wait = min(wait, self._later[0][0] - now)
-            until = now + wait
-            events = poll(max(0.0, wait), 256)
+            until = min(next_tick, deadline)
+            if agenda.due or agenda.later:
+                until = min(until, agenda.next_at())
+            events = poll(max(0.0, until - now), 256)
             for fd, event in events:
                 stream = streams.get(fd)
                 if stream is None:
@@ -199,55 +175,41 @@ class Load:
                     continue
                 except OSError as error:
                     self._broken(stream, error)
-            if not self._closed_to_new:
+            if not agenda.closed:
                 self._bodies.make_one_if_short()
             if moment and len(events) < FEW and len(streams) >= MANY:
                 time.sleep(max(0.0, min(moment, until - now_of())))
-        return stepped
 
     # -- starting requests ---------------------------------------------------------------------------------------------------------
 
-    def _record(self, due: Optional[float] = None) -> Tuple[Record, bytes]:
-        self._sent += 1
-        return self._bodies.take(due)
+    def _next(self, connection: Optional[Connection] = None, due: Optional[float] = None) -> Stream:
+        """The next request, to be sent on that connection."""
+        self._agenda.sent += 1
+        record, request = self._bodies.take(due)
+        return Stream(connection, record, request, self._to.endpoint, self._order.keep_text)
 
-    def _spare(self) -> int:
-        schedule = self._order.schedule or ()
-        rate = len(schedule) / schedule[-1] if schedule and schedule[-1] > 0 else 1.0
-        return max(2, min(64, int(rate * 0.1) + 2))
-
-    def _is_enough(self, now: float) -> bool:
-        if self._order.schedule is not None:
-            return not self._due
-        return self._order.is_enough(self._sent, now - self._begin)
-
-    def _is_gated(self) -> bool:
-        gate = self._order.gate
-        return gate is not None and len(self._streams) + len(self._pool.waiting) >= gate
+    def _in_flight(self) -> int:
+        return len(self._streams) + len(self._pool.waiting)
 
     def _start_due(self, now: float) -> None:
         """Sends what is due: scheduled requests of an open loop, and slots that waited."""
-        while self._due and self._due[0] <= now and not self._is_gated():
-            self._dispatch(None, self._due.popleft())
-        while self._later and self._later[0][0] <= now:
-            heapq.heappop(self._later)
-            if not self._is_enough(now):
+        agenda = self._agenda
+        while (due := agenda.take_due(now)) is not None:
+            self._dispatch(None, due)
+        while agenda.take_later(now):
+            if not agenda.is_enough(now):
                 self._dispatch(None)
 
     def _dispatch(self, connection: Optional[Connection], due: Optional[float] = None) -> None:
         """Begins the next request, on that connection, an idle one, or one that is opened for it first."""
-        if self._order.requests is not None and self._sent >= self._order.requests:
+        if self._agenda.is_full():
             self._pool.drop(connection)
             return
-        record, request = self._record(due)
-        stream = self._stream(record, request, connection or self._pool.take())
+        stream = self._next(connection or self._pool.take(), due)
         if stream.connection is None:
             self._open_for(stream)
         else:
             self._send(stream)
-
-    def _stream(self, record: Record, request: bytes, connection: Optional[Connection] = None) -> Stream:
-        return Stream(connection, record, request, self._to.endpoint, self._order.keep_text)
 
     def _open_for(self, stream: Stream) -> None:
         """Opens a connection for a request; its clock starts when it is open."""
@@ -286,7 +248,7 @@ class Load:
             self._pool.connect(slot)
         except OSError as error:
             if slot != SPARE:
-                self._count_failure(self._stream(*self._record()), kind_of(error, True), self._pool.words(error), slot)
+                self._count_failure(self._next(), kind_of(error, True), self._pool.words(error), slot)
 
     def _connect_all(self) -> List[Opening]:
         """Waits until the connections of the beginning are open or failed; the open ones."""
@@ -316,7 +278,7 @@ class Load:
     def _opening_failed(self, opening: Opening, kind: str, message: str) -> None:
         stream = opening.stream
         if stream is None and opening.slot != SPARE:
-            stream = self._stream(*self._record())
+            stream = self._next()
         if stream is not None:
             self._count_failure(stream, kind, message, max(opening.slot, 0))
 
@@ -353,13 +315,13 @@ class Load:
         self._tally.completed(stream)
         if stream.response.keep and not connection.writing:
             connection.idle_since = time.time()
-            if self._order.concurrency is not None and not self._closed_to_new and not self._is_enough(connection.idle_since):
+            if self._agenda.wants_another(connection.idle_since):
                 self._dispatch(connection)
             else:
                 self._pool.keep(connection)
         else:
             self._pool.drop(connection)
-            if self._order.concurrency is not None and not self._is_enough(time.time()):
+            if self._agenda.wants_another(time.time()):
                 self._dispatch(None)
 
     def _ended(self, stream: Stream, stamp: float) -> None:
@@ -367,31 +329,30 @@ class Load:
         if self._try_again(stream):
             return
         stream.eof(stamp)
-        stream.response.keep = False
-        stream.judge()
-        self._finish(stream, stamp)
+        self._over(stream, stamp)
 
     def _broken(self, stream: Stream, error: OSError) -> None:
         if self._try_again(stream):
             return
         if stream.record.chunks and stream.done:
-            stream.response.keep = False
             try:
-                stream.judge()
+                self._over(stream, stream.heard)
             except Failure as failure:
                 self._fail(stream, failure.kind, str(failure))
-                return
-            self._finish(stream, stream.heard)
             return
         kind = kind_of(error, False)
         self._fail(stream, "cut" if kind == "reset" and stream.record.chunks else kind, self._pool.words(error))
 
+    def _over(self, stream: Stream, stamp: float) -> None:
+        """A reply that ended with its connection. Raises Failure where it was none."""
+        stream.response.keep = False
+        stream.judge()
+        self._finish(stream, stamp)
+
     def _try_again(self, stream: Stream) -> bool:
         """Sends a request again, once, whose reused connection closed before any byte came: the server had closed it while idle."""
         connection = stream.connection
-        if connection is None or connection.uses < 2 or stream.record.retried or stream.touched:
-            return False
-        if time.time() - stream.record.start > STALE_S:
+        if connection is None or not stream.may_go_again(time.time()):
             return False
         self._streams.pop(connection.fd, None)
         self._pool.drop(connection)
@@ -413,26 +374,24 @@ class Load:
         if not record.start:
             record.start = now
         self._tally.failure(stream)
-        if self._order.concurrency is not None and not self._closed_to_new:
-            heapq.heappush(self._later, (now + self._tally.pause(self._order.concurrency), slot))
+        if self._order.concurrency is not None and not self._agenda.closed:
+            self._agenda.postpone(now + self._tally.pause(self._order.concurrency), slot)
 
     def _timeouts(self, now: float) -> None:
-        order = self._order
         for stream in list(self._streams.values()):
-            if now - stream.heard > order.stall_s:
-                self._fail(stream, "stalled", "no byte for %g s" % order.stall_s)
-            elif now - stream.record.start > order.timeout_s:
-                self._fail(stream, "timeout", "not finished after %g s" % order.timeout_s)
+            late = stream.overdue(now, self._order.stall_s, self._order.timeout_s)
+            if late is not None:
+                self._fail(stream, late.kind, str(late))
         self._drop_late(now)
-        if order.schedule is not None and self._due:
-            for _ in range(self._pool.renew(self._spare(), now)):
+        if self._agenda.due:
+            for _ in range(self._pool.renew(self._agenda.spare, now)):
                 self._open(SPARE)
 
     def _report(self, now: float) -> None:
-        order = self._order
+        agenda = self._agenda
         progress = self._tally.progress(now, self._streams.values())
-        progress["sent"] = self._sent
-        progress["elapsed_s"] = now - self._begin
-        progress["planned"] = order.requests if order.schedule is None else len(order.schedule)
-        progress["stage"] = "draining" if self._closed_to_new else "measuring"
+        progress["sent"] = agenda.sent
+        progress["elapsed_s"] = agenda.elapsed(now)
+        progress["planned"] = agenda.planned
+        progress["stage"] = "draining" if agenda.closed else "measuring"
         self._tick(progress)

@@ -14,6 +14,9 @@ scan = make_scanner(json.JSONDecoder())  # type: ignore[arg-type]
 MAX_PLAIN_BYTES = 256 * 1024
 """As much of a body that is no event stream (an error) is kept."""
 
+STALE_S = 1.0
+"""A connection that was closed while idle says so at once; a server that closes later has failed the request."""
+
 ABORTED = ("abort", "aborted", "error", "cancelled")
 """Finish reasons with which servers end a reply that they gave up."""
 
@@ -206,6 +209,22 @@ class Stream:
         record.n_in = _count(usage.get("prompt_tokens"), record.n_in)
         record.cached = _count(prompt.get("cached_tokens") if isinstance(prompt, dict) else None, record.cached)
         record.reasoning = _count(completion.get("reasoning_tokens") if isinstance(completion, dict) else None, record.reasoning)
+
+    def overdue(self, now: float, stall_s: float, timeout_s: float) -> Optional[Failure]:
+        """Why it is given up: nothing came for too long, or it takes too long; None where it is in time."""
+        if now - self.heard > stall_s:
+            return Failure("stalled", "no byte for %g s" % stall_s)
+        if now - self.record.start > timeout_s:
+            return Failure("timeout", "not finished after %g s" % timeout_s)
+        return None
+
+    def may_go_again(self, now: float) -> bool:
+        """Whether its connection, which broke, is one that the server had closed while it was idle: the request may be sent again,
+        once."""
+        connection = self.connection
+        if connection is None or connection.uses < 2 or self.record.retried or self.touched:
+            return False
+        return now - self.record.start <= STALE_S
 
     def eof(self, stamp: float) -> None:
         """The connection ended. Raises Failure when the response was not complete."""

@@ -6,6 +6,11 @@ from typing import Any, Collection, Deque, Dict, List, Tuple
 from tui.probe.load_stream import Stream
 from tui.wire.record import Record
 
+MANY = 64
+FEW = 8
+"""With many streams, a loop that found few events pauses for a moment, so that the next turn finds several at once: the kernel has
+stamped them, and a turn for each would double the CPU that a token costs. How long: see `Tally.moment`."""
+
 RATE_LOOKS = 5
 """The rate of tokens is that of so many last looks: about a second."""
 
