@@ -222,12 +222,12 @@ ENDS: dict[str, Case] = {
     ),
     "Ray": (
         lambda: begun().raw(
-            "(raylet) A worker died or was killed while executing a task by an unexpected system error. To troubleshoot the "
-            "problem, check the logs for the dead worker. RayTask ID: ffff Worker ID: 85b Node ID: e3 Worker IP address: "
-            "10.0.16.95 Worker port: 10123 Worker PID: 2345 Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly "
-            "exits with a connection error code 2. End of file. There are some potential root causes. (1) The process is killed by SIGKILL by "
-            "OOM killer due to high memory usage. (2) ray stop --force is called. (3) The worker is crashed unexpectedly due to "
-            "SIGSEGV or other unexpected errors."
+            "(raylet) A worker died or was killed while executing a task by an unexpected system error. To troubleshoot the"
+            " problem, check the logs for the dead worker. RayTask ID: ffff Worker ID: 85b Node ID: e3 Worker IP address: "
+            "10.0.16.95 Worker port: 10123 Worker PID: 2345 Worker exit type: SYSTEM_ERROR Worker exit detail: Worker "
+            "unexpectedly exits with a connection error code 2. End of file. There are some potential root causes. (1) The "
+            "process is killed by SIGKILL by OOM killer due to high memory usage. (2) ray stop --force is called. (3) The "
+            "worker is crashed unexpectedly due to SIGSEGV or other unexpected errors."
         ),
         "host_oom_or_killed",
         "Ray's worker 2345",
