@@ -13,6 +13,7 @@ from textual.dom import DOMNode
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
 from textual.events import Event, InputEvent, Key
+from textual.notifications import Notification, Notify
 from textual.screen import Screen
 
 from tui import themes
@@ -75,8 +76,8 @@ class ControlRoom(ModelWork, RecordWork, FleetWork, inherit_bindings=False):
         self.asker = asker
         self.record = record
         self._interrupted = False
-        self._refused_at: float | None = None
-        """When a key was told that it comes too early, and no other since."""
+        self._word: Notification | None = None
+        """What was last said on a key."""
         self.last_key_at = -1e9
         """Monotonic; what opens by itself keeps away from a person who is at the keys."""
         for theme in themes.THEMES:
@@ -169,20 +170,23 @@ class ControlRoom(ModelWork, RecordWork, FleetWork, inherit_bindings=False):
             return await super().run_action(action, default_namespace, namespaces)
         if why:
             self.say(why)
-            self._refused_at = time.monotonic() if why.startswith(NOT_YET) else None
         return True
 
     def forget_refusal(self) -> None:
         """The word that it is too early for something goes: it no longer is."""
-        if self._refused_at is not None and time.monotonic() - self._refused_at < WORD_S:
-            self.clear_notifications()
-        self._refused_at = None
+        if self._word is not None and self._word.message.startswith(NOT_YET):
+            self._take_back()
 
     def say(self, what: str) -> None:
-        """A word on a key that was pressed; the next one takes its place."""
-        self.clear_notifications()
-        self._refused_at = None
-        self.notify(what, markup=False, timeout=WORD_S)
+        """A word on a key that was pressed; the next one takes its place. What else is told on the screen stays."""
+        self._take_back()
+        self._word = Notification(what, timeout=WORD_S)
+        self._on_notify(Notify(self._word))  # at once, so that it can be taken back when two keys come together
+
+    def _take_back(self) -> None:
+        if self._word is not None and self._word in self._notifications:
+            self._unnotify(self._word)  # Textual 8 takes back all or none otherwise
+        self._word = None
 
     async def action_quit(self) -> None:
         """Leaves; where a benchmark would be lost, after a question."""

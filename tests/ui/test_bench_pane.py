@@ -13,7 +13,7 @@ from tui.messages import CompareRequested, ReportRequested, RunOpened
 from tui.record.store import Run
 from tui.widgets.bench_pane import BenchPane
 from tui.widgets.bench_view import how, remarks
-from tui.widgets.runs_pane import RunsPane
+from tui.widgets.runs_pane import RunsPane, columns
 from tui.widgets.runs_view import Compared
 from tui.widgets.smoke_panel import SmokePanel, SmokeStrip, sum_line
 from tui.widgets.sweep import fitting, sweep
@@ -214,6 +214,47 @@ async def test_the_record(size: tuple[int, int]) -> None:
         pane.compared = Compared(runs[1], runs[0], BEFORE, RESULT)
         await until(pilot, lambda: "+33 % ✓" in text(app))
         assert not {"\x1b", "\x9b", "\x07", "\u202e"} & set(text(app))
+
+
+TITLES = ("failed: host_oom_or_killed", "single stream: 84.6 tok/s", "ready after 36:18", "6 of 6 passed", "sweep: 4,012 tok/s")
+
+
+@pytest.mark.parametrize("width", [70, 78])  # of the pane on screens of 120 and 80 columns
+@pytest.mark.parametrize(
+    "names", [("simulated-gpu-box",), ("kimi-k2-w4", "qwen3-235b"), ("simulated-gpu-box", "a-deployment-with-a-long-name")]
+)
+async def test_the_list_of_runs_fits(width: int, names: tuple[str, ...]) -> None:
+    kinds = ("load", "benchmark", "load", "smoke", "benchmark")
+    runs = tuple(Run(12_345 - i, kinds[i], names[i % len(names)], 1.8e9 - i, title, {}) for i, title in enumerate(TITLES))
+    wide = columns(runs, width)
+    assert sum(wide.values()) + 2 * len(wide) + 1 <= width
+    pane = RunsPane()
+    app = PaneHost(pane)
+    async with app.run_test(size=(width, 24)) as pilot:
+        pane.runs = runs
+        await until(pilot, lambda: TITLES[0] in text(app))
+        shown = text(app)
+        heads = shown.splitlines()[0].split()
+        assert heads == ["run", "when", *(["deployment"] if len(names) > 1 else []), "kind", "what"]
+        for run in runs:
+            row = next(one for one in shown.splitlines() if str(run.id) in one)
+            assert f" {'bench' if run.kind == 'benchmark' else run.kind} " in row
+            assert run.title in row
+        if names[0] == "kimi-k2-w4":
+            assert all(name in shown for name in names)
+        elif len(names) > 1:
+            cut = ("sim…pu-box", "a-d…g-name") if width == 70 else ("simulated-gpu-box ", "a-dep…-a-long-name")
+            assert all(name in shown for name in cut)
+        pane.focus_list()
+        await pilot.press("down", "space")
+        await until(pilot, lambda: "▸ 12344" in text(app))
+
+
+async def test_the_result_gives_way_last() -> None:
+    runs = (stored(9, "benchmark"), dataclasses.replace(stored(8, "smoke"), deployment="x" * 60))
+    assert columns(runs, 200)["deployment"] == 40
+    assert columns(runs, 40)["deployment"] == 8
+    assert columns((), 20) == {"run": 5, "when": 11, "kind": 4, "what": 8}
 
 
 async def test_a_rate_without_a_completed_request_is_not_known() -> None:

@@ -54,6 +54,39 @@ async def test_a_key_that_cannot_act_says_why(name: str, key: str, words: str) -
         assert not any(isinstance(one, SmokeRequested) for one in posted)
 
 
+async def test_a_word_on_a_key_takes_no_other_word_away() -> None:
+    app, session = room(scene("loading"))
+    async with app.run_test(size=(120, 35), notifications=True) as pilot:
+        await shows(pilot, "LOADING")
+
+        def told() -> set[str]:
+            return {one.message for one in app._notifications}
+
+        app.notify("the record could not be written", severity="error", timeout=60)
+        await pilot.press("f5")
+        await until(pilot, lambda: any(one.startswith("Not yet") for one in told()))
+        await pilot.press("d")
+        await until(pilot, lambda: any("no other deployment" in one for one in told()))
+        assert len(told()) == 2
+        await pilot.press("f5")
+        await until(pilot, lambda: any(one.startswith("Not yet") for one in told()))
+        session.set(scene("ready"))
+        await until(pilot, lambda: told() == {"the record could not be written"})
+        await pilot.press("r")
+        await until(pilot, lambda: any("The connection is up" in one for one in told()))
+        session.set(scene("loading"))
+        await shows(pilot, "LOADING")
+        session.set(scene("ready"))
+        await shows(pilot, "READY")
+        await pilot.pause()
+        assert len(told()) == 2  # that word still holds
+        for key in ("r", "d", "r", "d"):
+            app.post_message(Key(key, None))
+        await until(pilot, lambda: any("no other deployment" in one for one in told()))
+        await pilot.pause()
+        assert len(told()) == 2
+
+
 async def test_every_key_acts_or_says_why() -> None:
     """What has a need in the table has an obstacle where the need is not met, in words unless nobody expects it to act."""
     app, _ = room(scene("connecting"))

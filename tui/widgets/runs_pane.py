@@ -1,7 +1,9 @@
 """The record: what was run, newest first, and below it the run that is open, or two side by side."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
+from rich.cells import cell_len
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -14,16 +16,44 @@ from textual.widgets import DataTable, Static
 from tui.core.benchmark import Result
 from tui.core.text import clean
 from tui.messages import CompareRequested, ReportRequested, RunOpened
-from tui.widgets.figures import BP, B, label, line, short
+from tui.widgets.figures import BP, B, label, line, middle, short
 from tui.widgets.key_bar import key_of
 from tui.widgets.runs_view import Compared, StoredRun, compared_view, run_view, when
 
-COLUMNS = (("", 1), ("run", 4), ("when", 16), ("deployment", 18), ("kind", 9), ("what", None))
-TAKEN = sum(width for _, width in COLUMNS if width is not None) + 2 * len(COLUMNS) + 1
-"""Columns of the table that all but the last one take, padding and scroll bar included."""
+KINDS = {"benchmark": "bench"}
+"""Kinds that go by a shorter name in the list."""
+LEAST = 8
+"""Cells of a text below which cutting it more tells nothing."""
 NARROW = 100
 YEAR = len("2026-")
 """What goes of the date on narrow screens, so that the result of a run has room; the run itself tells it."""
+
+
+def columns(runs: Sequence[StoredRun], width: int) -> dict[str, int]:
+    """The columns of the list and how wide they are, without the padding of a cell at both sides of each.
+
+    What came of a run is told whole as long as there is room. Which deployment it was of gives way, and is left out where there is
+    only one.
+    """
+    several = len({run.deployment for run in runs}) > 1
+    made = {
+        "run": 2 + max(3, 0, *(len(str(run.id)) for run in runs)),
+        "when": len(when(0.0)) - (YEAR if width < NARROW else 0),
+        **({"deployment": 0} if several else {}),
+        "kind": max(len("kind"), 0, *(cell_len(_kind(run)) for run in runs)),
+        "what": 0,
+    }
+    room = width - sum(made.values()) - 2 * len(made) - 1  # a scroll bar
+    wanted = max((cell_len(clean(run.title)) for run in runs), default=0)
+    if several:
+        longest = max(len("deployment"), *(cell_len(clean(run.deployment)) for run in runs))
+        made["deployment"] = max(LEAST, min(longest, 40, room - min(wanted, room - LEAST)))
+        room -= made["deployment"]
+    return {**made, "what": max(LEAST, room)}
+
+
+def _kind(run: StoredRun) -> str:
+    return short(KINDS.get(run.kind, clean(run.kind)), 9)
 
 
 class RunsPane(Vertical):
@@ -65,8 +95,6 @@ class RunsPane(Vertical):
         return self.query_one(DataTable)
 
     def on_mount(self) -> None:
-        for name, width in COLUMNS:
-            self.table.add_column(Text(name), key=name or "mark", width=width)
         empty = line(label("No runs are kept yet. Loads that end, smoke runs and benchmarks are recorded here."))
         self.query_one("#runs-none", Static).update(empty)
         self._fill()
@@ -101,17 +129,21 @@ class RunsPane(Vertical):
     def _fill(self) -> None:
         """Rows by key, the cursor on the run where it was."""
         table, selected = self.table, self.selected
-        cut = YEAR if self.size.width < NARROW else 0
-        for column in table.columns.values():
-            if column.key == "when":
-                column.width = len(when(0.0)) - cut
+        wide = columns(self.runs, self.size.width)
         self.set_class(not self.runs, "-empty")
-        table.clear()
+        table.clear(columns=True)
+        for name, width in wide.items():
+            table.add_column(Text("  run" if name == "run" else name), key=name, width=width)
         for run in self.runs:
-            mark = Text("▸", "bold") if run.id == self.marked else Text(" ")
-            title = short(clean(run.title), max(8, self.size.width - TAKEN + cut))
-            cells = (str(run.id), when(run.at)[cut:], clean(run.deployment), clean(run.kind), title)
-            table.add_row(mark, *(Text(cell, no_wrap=True, overflow="ellipsis") for cell in cells), key=str(run.id))
+            mark = "▸ " if run.id == self.marked else "  "
+            cells = {
+                "run": Text(f"{mark}{run.id}", "bold" if run.id == self.marked else ""),
+                "when": Text(when(run.at)[-wide["when"] :]),
+                "deployment": Text(middle(clean(run.deployment), wide.get("deployment", 0))),
+                "kind": Text(_kind(run)),
+                "what": Text(short(clean(run.title), wide["what"])),
+            }
+            table.add_row(*(cells[name] for name in wide), key=str(run.id))
         place = next((i for i, run in enumerate(self.runs) if selected is not None and run.id == selected.id), 0)
         if self.runs:
             table.cursor_coordinate = Coordinate(place, 0)
