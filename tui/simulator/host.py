@@ -23,17 +23,16 @@ import msgspec
 
 from tui.simulator import hardware
 from tui.simulator.counters import Counters
-from tui.simulator.gpus import Gpus, Load
+from tui.simulator.gpus import Gpus
 from tui.simulator.keys import ALIAS, make_keys, write_client_files
 from tui.simulator.link import Link
 from tui.simulator.machinery import Machinery, hide_python
-from tui.simulator.processes import adopt_orphans, alive, argument_length, die_with_parent, end_descendants
+from tui.simulator.processes import adopt_orphans, alive, die_with_parent, end_descendants
 from tui.simulator.scenarios import Scenario
-from tui.simulator.serve import Serving, command_line
 from tui.simulator.sshd import Shell, listen
+from tui.simulator.supervisor import Supervisor
 
 _SAMPLE_S = 0.2
-_RESTART_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,38 +41,34 @@ class Specification:
     speed: float = 1.0
 
 
-SERVERS_ENVIRONMENT = {"VLLM_ENGINE_READY_TIMEOUT_S": "3600"}
-"""What whoever starts a model of 547 GB has learnt to set: the default ends its start after ten minutes."""
-
-
 class SimulatedHost:
     """`facts()` is what the parent is told once all listens."""
 
     def __init__(self, directory: Path, specification: Specification) -> None:
         self._directory = directory
         self._scenario = specification.scenario
-        self._speed = specification.speed
         self._home = directory / "home"
         self.log_path = directory / "var" / "log" / "vllm" / "kimi.log"
         self._machinery = Machinery(directory, self._scenario)
         self._counters = Counters(directory / "proc", 0 if self._scenario.cached else self._scenario.model.size_bytes)
         self._gpus = Gpus(self._scenario.machine)
-        self._load = Load()
-        self._engine = 0
-        self._server: asyncio.subprocess.Process | None = None
-        self._leash = os.pipe()
         self._foreign: asyncio.subprocess.Process | None = None
         self._logins: set[asyncssh.SSHServerConnection] = set()
         self._tasks: list[asyncio.Task[Any]] = []
-        self._attempt = 0
-        self._supervising: asyncio.Task[None] | None = None
         self._frozen_once = False
-        self._ready = asyncio.Event()
         self.shell: Shell | None = None
         self.link = Link()
         self._acceptor: asyncssh.SSHAcceptor | None = None
         self._reserved = _reserved_port()
         self.api_port = int(self._reserved.getsockname()[1])
+        self._supervisor = Supervisor(
+            self._scenario,
+            specification.speed,
+            directory=directory / "server",
+            home=self._home,
+            log_path=self.log_path,
+            port=self.api_port,
+        )
 
     # -- life --------------------------------------------------------------------------------------------------------------------
 
@@ -97,30 +92,33 @@ class SimulatedHost:
         await self.link.open(self._acceptor.get_port())
         write_client_files(self._directory, host_key, self.link.port)
         self._sample()
-        self._tasks = [asyncio.ensure_future(self._sampling())]
+        self._tasks += [asyncio.ensure_future(self._sampling()), asyncio.ensure_future(self._when_ready())]
         if self._scenario.drop_every_s:
             self._tasks.append(asyncio.ensure_future(self._dropping(self._scenario.drop_every_s)))
-        self._supervising = asyncio.ensure_future(self._supervise())
+        self._supervisor.start()
         if self._scenario.already_up:
-            await self._ready.wait()
+            await self._supervisor.ready.wait()
 
     async def close(self) -> None:
-        tasks = (*self._tasks, *([self._supervising] if self._supervising else []))
-        for task in tasks:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)  # one may be starting a process right now
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         self.link.close()
         self._reserved.close()
         if self._acceptor is not None:
             self._acceptor.close()
         if self.shell is not None:
             await self.shell.end()
-        os.close(self._leash[1])
-        for process in (self._server, self._foreign):
-            if process is not None and process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
+        logins = tuple(self._logins)
+        for login in logins:
+            login.abort()
+        for login in logins:
+            await login.wait_closed()
+        await self._supervisor.close()
+        if self._foreign is not None and self._foreign.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._foreign.kill()
+            await self._foreign.wait()
 
     def facts(self) -> dict[str, Any]:
         return {
@@ -134,75 +132,11 @@ class SimulatedHost:
             "gpus": self._machinery.how,
         }
 
-    # -- the server --------------------------------------------------------------------------------------------------------------
-
-    async def _supervise(self) -> None:
-        """Runs the server, and again after each crash that the scenario has planned, as a unit with Restart=on-failure would."""
-        while True:
-            await self._serve()
-            if self._attempt >= self._scenario.crashes:
-                return
-            self._attempt += 1
-            await asyncio.sleep(max(0.3, _RESTART_S / self._speed))
-
-    async def _serve(self) -> None:
-        told, tell = os.pipe()
-        command = command_line(self._scenario, self.api_port)
-        serving = Serving(
-            scenario=self._scenario,
-            port=self.api_port,
-            speed=self._speed,
-            attempt=self._attempt,
-            leash=self._leash[0],
-            report=tell,
-            command=command,
-        )
-        path = self._directory / "server" / "serve.json"
-        path.write_bytes(msgspec.json.encode(serving))
-        arguments = [sys.executable, "-m", "tui.simulator.serve", str(path), ""]
-        # The title that the server gives itself is written over its arguments: they must be exactly as long.
-        arguments[-1] = "-" * max(0, argument_length(command) - argument_length(arguments))
-        log = os.open(self.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        try:
-            self._server = await asyncio.create_subprocess_exec(
-                *arguments,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                pass_fds=(self._leash[0], tell),
-                preexec_fn=die_with_parent,
-                start_new_session=True,
-                cwd=self._home,
-                env={**os.environ, **SERVERS_ENVIRONMENT, "PYTHONPATH": str(Path(__file__).parents[2])},
-            )
-        finally:
-            os.close(log)
-            os.close(tell)
-        reader = asyncio.StreamReader()
-        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(told, "rb")
-        )
-        try:
-            while line := await reader.readline():
-                self._reported(json.loads(line))
-            await self._server.wait()
-        finally:
-            transport.close()
-
-    def _reported(self, report: dict[str, Any]) -> None:
-        self._load.memory_mib = report["memory_mib"]
-        self._load.weights_share = report["weights_share"]
-        self._load.busy = report["busy"]
-        self._load.running = report["running"]
-        if report["engine"] != self._engine:
-            self._engine = report["engine"]
-        self._load.workers = tuple(report["workers"]) or ((self._engine,) if self._engine else ())
-        if report["phase"] == "ready":
-            self._ready.set()
-        if report["phase"] == "ready" and not any(task.get_name() == "ready" for task in self._tasks):
-            self._tasks.append(asyncio.create_task(self._when_ready(), name="ready"))
+    # -- what goes on ------------------------------------------------------------------------------------------------------------
 
     async def _when_ready(self) -> None:
+        """What the scenario has happen once the server is ready for the first time."""
+        await self._supervisor.ready.wait()
         if self._scenario.kill_engine_after_s is not None:
             await asyncio.sleep(self._scenario.kill_engine_after_s)
             await self.do("kill_engine", {})
@@ -214,21 +148,20 @@ class SimulatedHost:
             await asyncio.sleep(max(0.0, began + event.after_s - time.monotonic()))
             self._change(event.gpu, event.change)
 
-    # -- what goes on ------------------------------------------------------------------------------------------------------------
-
     async def _sampling(self) -> None:
         while True:
             self._sample()
             await asyncio.sleep(_SAMPLE_S)
 
     def _sample(self) -> None:
-        living = tuple(pid for pid in self._load.workers if alive(pid))
-        if living != self._load.workers:
-            self._load.workers = living
-            self._load.running, self._load.busy = 0, 0.0
-        self._counters.engine(self._load.workers)
-        self._counters.update(self._load.weights_share, working=bool(self._load.running or self._load.busy))
-        self._machinery.write(self._gpus.rows(self._load))
+        load = self._supervisor.load
+        living = tuple(pid for pid in load.workers if alive(pid))
+        if living != load.workers:
+            load.workers = living
+            load.running, load.busy = 0, 0.0
+        self._counters.engine(load.workers)
+        self._counters.update(load.weights_share, working=bool(load.running or load.busy))
+        self._machinery.write(self._gpus.rows(load))
 
     def _lose(self, gpu: int) -> None:
         """The GPU falls off the bus, with the XID that the driver reports for it."""
@@ -277,15 +210,15 @@ class SimulatedHost:
             case "delay_link":
                 self.link.delay_s = float(asked["seconds"])
             case "kill_engine":
-                self._signal(self._engine, signal.SIGKILL)
+                self._signal(self._supervisor.engine, signal.SIGKILL)
             case "kill_worker":
-                self._signal(self._load.workers[int(asked.get("rank", 0))], signal.SIGKILL)
+                self._signal(self._supervisor.load.workers[int(asked.get("rank", 0))], signal.SIGKILL)
             case "kill_server":
-                self._signal(self._server.pid if self._server else 0, signal.SIGKILL)
+                self._signal(self._supervisor.pid, signal.SIGKILL)
             case "stop_server":
-                self._signal(self._server.pid if self._server else 0, signal.SIGTERM)
+                self._signal(self._supervisor.pid, signal.SIGTERM)
             case "restart_server":
-                await self._restart()
+                await self._supervisor.restart()
             case "rotate_log":
                 self.log_path.rename(self.log_path.with_suffix(".log.1"))
                 self.log_path.touch()
@@ -313,32 +246,16 @@ class SimulatedHost:
             raise ValueError("that process isn't running")
         os.kill(pid, number)
 
-    async def _restart(self) -> None:
-        """Stops the server if it runs, and starts it anew, logging to the same file."""
-        if self._supervising is not None:
-            self._supervising.cancel()
-        if self._server is not None and self._server.returncode is None:
-            self._server.terminate()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._server.wait(), 2.0)
-            if self._server.returncode is None:
-                self._server.kill()
-                await self._server.wait()
-        if self._engine and alive(self._engine):
-            os.kill(self._engine, signal.SIGKILL)
-        self._load = Load()
-        self._attempt = max(self._attempt, self._scenario.crashes) + 1
-        self._supervising = asyncio.ensure_future(self._supervise())
-
     def _state(self) -> dict[str, Any]:
+        server = self._supervisor.server
         return {
-            "server": self._server.pid if self._server is not None and self._server.returncode is None else None,
-            "exit_status": self._server.returncode if self._server is not None else None,
-            "engine": self._engine,
-            "workers": self._load.workers,
-            "memory_mib": self._load.memory_mib,
+            "server": self._supervisor.pid or None,
+            "exit_status": server.returncode if server is not None else None,
+            "engine": self._supervisor.engine,
+            "workers": self._supervisor.load.workers,
+            "memory_mib": self._supervisor.load.memory_mib,
             "logins": len(self._logins),
-            "attempt": self._attempt,
+            "attempt": self._supervisor.attempt,
             "time": time.time(),
         }
 
@@ -354,23 +271,24 @@ def _reserved_port() -> socket.socket:
 async def _run(directory: Path) -> None:
     loop = asyncio.get_running_loop()
     requests = asyncio.StreamReader(limit=2**20)
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(requests), sys.stdin.buffer)
-    ended = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        loop.add_signal_handler(number, ended.set)
-    specification = msgspec.json.decode(await requests.readline(), type=Specification)
-    host = SimulatedHost(directory, specification)
-    answering = asyncio.ensure_future(_answer(host, requests))
-    ending = asyncio.ensure_future(ended.wait())
-    try:
-        await asyncio.wait({answering, ending}, return_when=asyncio.FIRST_COMPLETED)
-        if answering.done():
-            answering.result()
-    finally:
-        answering.cancel()
-        ending.cancel()
-        await asyncio.gather(answering, ending, return_exceptions=True)
-        await host.close()
+    stdin, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(requests), sys.stdin.buffer)
+    with contextlib.closing(stdin):
+        ended = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(number, ended.set)
+        specification = msgspec.json.decode(await requests.readline(), type=Specification)
+        host = SimulatedHost(directory, specification)
+        answering = asyncio.ensure_future(_answer(host, requests))
+        ending = asyncio.ensure_future(ended.wait())
+        try:
+            await asyncio.wait({answering, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if answering.done():
+                answering.result()
+        finally:
+            answering.cancel()
+            ending.cancel()
+            await asyncio.gather(answering, ending, return_exceptions=True)
+            await host.close()
 
 
 async def _answer(host: SimulatedHost, requests: asyncio.StreamReader) -> None:

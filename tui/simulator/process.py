@@ -15,15 +15,17 @@ import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 
+from tui.core.text import clean
 from tui.settings import Deployment, Engine
 from tui.simulator.scenarios import SCENARIOS, Scenario
 
 _READY_S = 30.0
 _END_S = 15.0
+_SAID_LIMIT = 1 << 20
 
 
 class SimulatorFailed(Exception):
@@ -33,11 +35,15 @@ class SimulatorFailed(Exception):
 class Simulation:
     """A running simulated host, and how to reach it."""
 
-    def __init__(self, scenario: Scenario, speed: float, directory: Path, process: asyncio.subprocess.Process) -> None:
+    def __init__(
+        self, scenario: Scenario, speed: float, directory: Path, process: asyncio.subprocess.Process, errors: BinaryIO
+    ) -> None:
+        """`errors` is the file that the process has for its stderr: the terminal belongs to the screen."""
         self.scenario = scenario
         self.speed = speed
         self.directory = directory
         self._process = process
+        self._errors = errors
         self._facts: dict[str, Any] = {}
         self._asked = 0
         self._turn = asyncio.Lock()
@@ -45,6 +51,14 @@ class Simulation:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def said(self) -> str:
+        """What its process has printed on stderr, cleaned: nothing, where all is well. Readable after its end, too."""
+        if not self._errors.closed:
+            self._errors.seek(0)
+            self._said = clean(self._errors.read(_SAID_LIMIT).decode("utf-8", "replace"), keep_newlines=True).strip()
+        return self._said
 
     @property
     def target(self) -> str:
@@ -125,7 +139,9 @@ class Simulation:
         assert self._process.stdout is not None
         line = await self._process.stdout.readline()
         if not line:
-            raise SimulatorFailed(f"the simulated host ended with status {await self._process.wait()}")
+            status = await self._process.wait()
+            last = self.said.rpartition("\n")[2]
+            raise SimulatorFailed(f"the simulated host ended with status {status}" + (f": {last}" if last else ""))
         message = json.loads(line)
         assert isinstance(message, dict)
         return message
@@ -143,13 +159,16 @@ class Simulation:
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
-            await asyncio.wait_for(self._process.wait(), _END_S)
+            async with asyncio.timeout(_END_S):  # wait_for may swallow a cancellation (Python 3.11)
+                await self._process.wait()
         except TimeoutError:
             pass
         finally:  # cancelled meanwhile, too: a process that outlives the event loop is one that nobody waits for
             if self._process.returncode is None:
                 self._process.kill()
                 await self._process.wait()
+            with self._errors:
+                self._said = self.said
             shutil.rmtree(self.directory, ignore_errors=True)
 
 
@@ -163,14 +182,21 @@ async def simulated_host(scenario: str | Scenario = "start", *, speed: float = 1
     chosen = SCENARIOS[scenario] if isinstance(scenario, str) else scenario
     chosen = replace(chosen, **changes)
     directory = Path(tempfile.mkdtemp(prefix="readyroom-host-"))
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tui.simulator.host", str(directory)),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-        start_new_session=True,
-    )
-    simulation = Simulation(chosen, speed, directory, process)
+    errors = (directory / "stderr").open("w+b")
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tui.simulator.host", str(directory)),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+            start_new_session=True,
+        )
+    except BaseException:
+        errors.close()
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
+    simulation = Simulation(chosen, speed, directory, process, errors)
     try:
         async with asyncio.timeout(_READY_S):
             await simulation._open()

@@ -87,7 +87,8 @@ class Shell:
             if pipe is not None:
                 pipe.close()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), _GRACE_S)
+            async with asyncio.timeout(_GRACE_S):  # wait_for may swallow a cancellation (Python 3.11)
+                await process.wait()
 
     async def end(self) -> None:
         """Kills what still runs."""
