@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tui.core.logs.signs import shell_signal
 
-_CORES = re.compile(r"Failed core proc\(s\): \{([^}]*)\}")
+_CORES = re.compile(r"Failed core proc\(s\): \{([^}]{0,4000})\}")
 _CORE = re.compile(r"'([^']+)': (-?\d+)")
 _NAMED = re.compile(
     r"(?:Worker proc|Engine core proc(?:ess)?|RayWorkerProc|Process|Worker) (?P<name>\S+?)"

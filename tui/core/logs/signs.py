@@ -71,7 +71,8 @@ _FATAL_OUTSIDE = re.compile(
 )
 
 ANNOUNCEMENT = re.compile(
-    r"(?:\b\w*(?:Engine|Worker)\w* (?:failed to start|hit an exception|encountered a fatal error)|output_handler failed)\.$"
+    r"(?:\b\w{0,40}(?:Engine|Worker)\w{0,40} (?:failed to start|hit an exception|encountered a fatal error)"
+    r"|output_handler failed)\.$"
 )
 """What a traceback follows."""
 
