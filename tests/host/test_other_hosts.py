@@ -17,9 +17,10 @@ from tui.core.gpu_health import health
 from tui.host.base import HostError, Unreachable
 from tui.host.local import LocalHost
 from tui.host.probe import ShippedProbe
+from tui.services.following import Following
+from tui.services.host_clock import HostClock
 from tui.services.other_hosts import OtherHost
 from tui.services.session import Session
-from tui.services.watch import Watch
 from tui.settings import Deployment, Engine, Settings
 
 ENGINES = (
@@ -106,7 +107,7 @@ async def test_a_lost_link_is_tried_again_and_nothing_stays() -> None:
     assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
 
 
-class Blind(Watch):
+class Blind(Following):
     """Can't tell where the server that is meant writes."""
 
     def _elsewhere(self, source: str) -> bool:
@@ -121,7 +122,7 @@ async def test_what_breaks_beside_a_log_is_seen(tmp_path: Path) -> None:
         await host.connect()
         session = Session("kimi", "local", deployment, Settings(), host)
         with pytest.raises(ValueError, match="a source beyond reading"):
-            await Blind(session)._follow_once(f"file:{log}")
+            await Blind(session, HostClock(), lambda: None)._follow_once(f"file:{log}")
 
 
 def test_the_gpus_that_a_configuration_means() -> None:

@@ -205,7 +205,7 @@ class Session:
     @property
     def caught_up(self) -> bool:
         """Whether everything that the log held at attach has been read."""
-        return self._watch.caught_up
+        return self._watch.log.caught_up
 
     @property
     def settled(self) -> bool:
@@ -296,7 +296,7 @@ class Session:
 
     async def _while_online(self) -> HostError:
         self._link(Link.ONLINE)
-        work = [self._watch.sample(), self._watch.sample_without_nvml(), self._watch.find(), self._watch.follow()]
+        work = [self._watch.sample(), self._watch.sample_without_nvml(), self._watch.find(), self._watch.log.follow()]
         if not self.deployment.direct:
             work.append(self._watch.poll_api())
         try:
@@ -344,7 +344,7 @@ class Session:
                 server = self._watch.server
                 outlook = judge(
                     load,
-                    self._watch.host_now(),
+                    self._watch.clock.now(),
                     self.state.history,
                     signs,
                     expect.seconds_per_shard,

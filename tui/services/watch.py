@@ -3,30 +3,29 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from tui.core.api import ApiStatus
 from tui.core.connection import retry_delay_s
-from tui.core.deployment import ApiPolled, GpusSampled, LogRestarted, LogSourceChanged, MachineSampled, ProcessesSeen, ServerSeen
+from tui.core.deployment import ApiPolled, GpusSampled, LogSourceChanged, MachineSampled, ProcessesSeen, ServerSeen
 from tui.core.gpu import GpuSample
 from tui.core.gpu_choice import only, together
 from tui.core.gpu_frames import gpus_from_frame, machine_from_frame
 from tui.core.logs.state import LoadState, Phase
 from tui.core.machine import MachineSample
 from tui.core.storage import StorageTracker
-from tui.host.base import HostError, ProbeFailed, ProbeStream, Unreachable
+from tui.host.base import HostError, ProbeFailed, Unreachable
 from tui.record.store import RecordError
 from tui.services.attach import alive, meant, undecided
+from tui.services.following import GAVE_UP_S, WITHOUT_PROBE_S, Following
 from tui.services.found import Server, servers_from_frame
-from tui.services.intake import LogIntake
-from tui.services.log_source import follow_arguments, kind_and_name
+from tui.services.host_clock import HostClock
 from tui.services.processes import servers_without_probe
 from tui.services.smi import sample_smi
-from tui.services.tail import tail_frames
-from tui.wire.frames import FIND, FOLLOW, WATCH
+from tui.wire.frames import FIND, WATCH
 
 if TYPE_CHECKING:
     from tui.services.session import Session
@@ -35,23 +34,6 @@ API_UP_S = 1.0
 API_DOWN_S = 2.0
 FIND_EVERY_S = 5.0
 SMI_AGAIN_S = 300.0
-WITHOUT_PROBE_S = 600.0
-"""How long a host is watched without the probe before the probe is tried again."""
-NO_LOG = "none"
-"""The source in the configuration where no log is to be followed; a file of that name is `file:none`."""
-GAVE_UP_S = 5.0
-"""A role that ran longer than this before it ended is started again at once; a shorter one after a growing pause."""
-
-_UNREAD = "its output can't be read"
-
-
-class NoProbe(Exception):
-    """The probe can't even start; one that ended is only started again."""
-
-    def __init__(self, source: str, error: ProbeFailed) -> None:
-        super().__init__(error.cause)
-        self.source = source
-        self.error = error
 
 
 class Watch:
@@ -62,48 +44,26 @@ class Watch:
         self._engine = session.deployment.engines[0]
         here = [one.gpus for one in session.deployment.engines if one.host == self._engine.host]
         self._wanted_gpus = together(here)
-        self._intake: LogIntake | None = None
         self._machine: MachineSample | None = None
         self._storage = StorageTracker()
-        self._clock: tuple[float, float] | None = None
         self._saved: set[tuple[float | None, int]] = set()
         self.server: Server | None = None
         """The server's process as found on the host."""
         self.servers: tuple[Server, ...] = ()
         self._orphans: tuple[int, ...] = ()
         self._undecided = False
-        self._changed = asyncio.Event()
-        self._looked = asyncio.Event()
+        self._looked = False
         self._no_nvml = asyncio.Event()
         self._ready_said = asyncio.Event()
+        self.clock = HostClock()
+        # Where the log says that the server is ready the API is asked at once: its word is the one that counts.
+        self.log = Following(session, self.clock, self._ready_said.set)
         self._smi_serves = False
-
-    @property
-    def caught_up(self) -> bool:
-        """Whether the log has been read as far as it went; one that is not to be read has been."""
-        if self._engine.log == NO_LOG:
-            return True
-        return self._intake is not None and self._intake.caught_up.is_set()
 
     @property
     def looked(self) -> bool:
         """Whether the host's processes have been looked at, or can't be."""
-        return self._looked.is_set()
-
-    def host_now(self) -> float:
-        """The host's wall clock now: its newest stamp plus the time since it arrived here. This machine's before the first one."""
-        if self._clock is None:
-            return time.time()
-        wall, arrived = self._clock
-        return wall + (time.monotonic() - arrived)
-
-    def _see_clock(self, frame: Mapping[str, Any]) -> None:
-        wall = frame.get("wall")
-        if isinstance(wall, int | float) and frame.get("f") != "lines":
-            now = time.monotonic()
-            # A frame that a slow link held back must not set the clock back: the most advanced estimate of a minute counts.
-            if self._clock is None or now - self._clock[1] > 60.0 or float(wall) > self.host_now():
-                self._clock = (float(wall), now)
+        return self._looked
 
     # -- GPUs and machine ----------------------------------------------------------------------------------------------------------
 
@@ -130,7 +90,7 @@ class Watch:
         )
         try:
             async for frame in stream:
-                self._see_clock(frame)
+                self.clock.see(frame)
                 now = time.monotonic()
                 match frame.get("f"):
                     case "gpus":
@@ -193,49 +153,6 @@ class Watch:
         self._session.signs.see_gpus(sample, time.monotonic())
         self._session.publish(GpusSampled(sample))
 
-    # -- log -----------------------------------------------------------------------------------------------------------------------
-
-    async def follow(self) -> None:
-        """Role "follow", for ever: found if the source is `auto`, resumed where it stopped; nothing where no log is to be read."""
-        if self._engine.log == NO_LOG:
-            self._session.publish(LogSourceChanged(NO_LOG))
-            return
-        attempt = 0
-        while True:
-            began = time.monotonic()
-            try:
-                source = await self._source()
-                if source is not None:
-                    await self._follow_once(source)
-            except Unreachable:
-                await asyncio.sleep(1.0)
-            except NoProbe as failed:
-                await self._follow_without_probe(failed.source, failed.error)
-            except HostError as error:
-                name = self._intake.source if self._intake else self._engine.log
-                self._session.publish(LogSourceChanged(name, f"{error.cause} — {error.advice}" if error.advice else error.cause))
-            attempt = 0 if time.monotonic() - began > GAVE_UP_S else attempt + 1
-            if attempt:
-                await asyncio.sleep(retry_delay_s(attempt, 0.5))
-
-    async def _source(self) -> str | None:
-        """The log's source in the words of `log = …`; for `auto`, of the server that was found, waiting for one."""
-        if self._engine.log != "auto":
-            return self._engine.log
-        if self.server is None and self._intake is not None and self._intake.resume is not None:
-            return self._intake.source  # the server is gone; its log still tells why
-        while self.server is None:
-            if self._looked.is_set():
-                self._session.publish(LogSourceChanged("auto", "no server process on this host yet: waiting for one"))
-            self._changed.clear()
-            await self._changed.wait()
-        if self.server.source is None:
-            self._session.publish(LogSourceChanged("auto", f"{self.server.why or _UNREAD}; its API and the GPUs still tell"))
-            self._changed.clear()
-            await self._changed.wait()
-            return None
-        return self.server.source
-
     # -- processes -----------------------------------------------------------------------------------------------------------------
 
     async def find(self) -> None:
@@ -274,7 +191,7 @@ class Watch:
             await asyncio.sleep(1.0)
         except HostError as failed:
             self._session.signs.process_alive = None
-            self._looked.set()
+            self._looked = True
             if self._engine.log == "auto":
                 why = f'{error.cause}, and {failed.cause}: name the log in the configuration (log = "file:…")'
                 self._session.publish(LogSourceChanged("auto", why))
@@ -283,7 +200,7 @@ class Watch:
         self.servers = alive(servers)
         self._orphans = tuple(server.pid for server in servers if server.orphan)
         self.decide()
-        self._looked.set()
+        self._looked = True
 
     def decide(self) -> None:
         """Takes the server that is meant of those that run."""
@@ -306,82 +223,7 @@ class Watch:
             for one in self.servers
         )
         session.publish(ProcessesSeen(pid, self._orphans, seen_servers, self._undecided))
-        self._changed.set()
-
-    async def _follow_once(self, source: str) -> None:
-        if self._intake is None or self._intake.source != source:
-            other = self._intake is not None
-            self._intake = LogIntake(source)
-            self._session.publish(LogSourceChanged(source))
-            if other:
-                self._session.publish(LogRestarted(self._intake.reader.state))
-        intake = self._intake
-        async for event in intake.drain():
-            self._session.publish(event)
-        try:
-            arguments = follow_arguments(source, resume=intake.resume, become=self._session.become)
-            stream = await self._session.host.start_probe(FOLLOW, arguments)
-        except ProbeFailed as error:
-            raise NoProbe(source, error) from None
-        leaving = asyncio.create_task(self._leave_for_another(stream, source))
-        try:
-            async for frame in stream:
-                self._see_clock(frame)
-                if frame.get("f") == "end":
-                    return
-                was_ready = intake.reader.state.ready
-                async for event in intake.take(frame):
-                    self._session.publish(event)
-                if intake.reader.state.ready and not was_ready:
-                    self._ready_said.set()  # ask the API at once: its word is the one that counts
-        finally:
-            leaving.cancel()
-            await stream.close()
-            await asyncio.wait([leaving])
-            if not leaving.cancelled():
-                leaving.result()  # what broke it is told
-
-    async def _leave_for_another(self, stream: ProbeStream, source: str) -> None:
-        """Ends the stream when the server that is meant writes elsewhere: another was chosen, or it was started anew."""
-        if self._engine.log != "auto":
-            return
-        try:
-            while not self._elsewhere(source):
-                self._changed.clear()
-                await self._changed.wait()
-        finally:
-            await stream.close()
-
-    def _elsewhere(self, source: str) -> bool:
-        """Whether the server that is meant writes to another log than the one that is followed."""
-        return self._engine.log == "auto" and self.server is not None and self.server.source not in (None, source)
-
-    async def _follow_without_probe(self, source: str, error: ProbeFailed) -> None:
-        """A file can be followed with a shell of the host; of anything else the reason is shown."""
-        intake = self._intake
-        assert intake is not None, "the source was opened before the probe was tried"
-        kind, path = kind_and_name(source)
-        why = f"{error.cause} — {error.advice}" if error.advice else error.cause
-        if kind != "file":
-            self._session.publish(LogSourceChanged(source, f'{why}; without Python only files can be followed: log = "file:…"'))
-            await asyncio.sleep(WITHOUT_PROBE_S / 10)
-            return
-        note = f"{error.cause}: a shell reads it once a second"
-        try:
-            async with contextlib.aclosing(tail_frames(self._session.host, path, intake.resume, seconds=WITHOUT_PROBE_S)) as frames:
-                async for frame in frames:
-                    self._see_clock(frame)
-                    was_ready = intake.reader.state.ready
-                    async for event in intake.take(frame):
-                        self._session.publish(replace(event, note=note) if isinstance(event, LogSourceChanged) else event)
-                    if intake.reader.state.ready and not was_ready:
-                        self._ready_said.set()
-                    if self._elsewhere(source):
-                        return
-        except Unreachable:
-            await asyncio.sleep(1.0)
-        except HostError as failed:
-            self._session.publish(LogSourceChanged(source, f"{failed}; {why}"))
+        self.log.take(self.server)
 
     # -- API -----------------------------------------------------------------------------------------------------------------------
 
@@ -413,7 +255,7 @@ class Watch:
         record = self._session.record
         key = (load.started_at, load.restarts)
         finished = load.phase is Phase.FAILED or (load.ready and load.phase is Phase.READY)
-        if record is None or not finished or not self.caught_up or key in self._saved:
+        if record is None or not finished or not self.log.caught_up or key in self._saved:
             return
         self._saved.add(key)
         try:

@@ -1,0 +1,186 @@
+"""A log that is followed: of the server that is meant, found where `log = "auto"`, taken up again where its reading stopped."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from tui.core.connection import retry_delay_s
+from tui.core.deployment import LogRestarted, LogSourceChanged
+from tui.host.base import HostError, ProbeFailed, ProbeStream, Unreachable
+from tui.host.together import ended
+from tui.services.found import Server
+from tui.services.host_clock import HostClock
+from tui.services.intake import LogIntake
+from tui.services.log_source import follow_arguments, kind_and_name
+from tui.services.tail import tail_frames
+from tui.wire.frames import FOLLOW
+
+if TYPE_CHECKING:
+    from tui.services.session import Session
+
+NO_LOG = "none"
+"""The source in the configuration where no log is to be followed; a file of that name is `file:none`."""
+WITHOUT_PROBE_S = 600.0
+"""How long a host is watched without the probe before the probe is tried again."""
+GAVE_UP_S = 5.0
+"""A role that ran longer than this before it ended is started again at once; a shorter one after a growing pause."""
+
+_UNREAD = "its output can't be read"
+
+
+class NoProbe(Exception):
+    """The probe can't even start; one that ended is only started again."""
+
+    def __init__(self, source: str, error: ProbeFailed) -> None:
+        super().__init__(error.cause)
+        self.source = source
+        self.error = error
+
+
+class Following:
+    """The log of a deployment's first engine, on behalf of the session that it publishes to."""
+
+    def __init__(self, session: "Session", clock: HostClock, on_ready: Callable[[], None]) -> None:
+        """`clock` is told the stamps of frames; `on_ready` is called when the log says that the server is ready."""
+        self._session = session
+        self._engine = session.deployment.engines[0]
+        self._clock = clock
+        self._on_ready = on_ready
+        self._intake: LogIntake | None = None
+        self._server: Server | None = None
+        self._looked = False
+        self._changed = asyncio.Event()
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether the log has been read as far as it went; one that is not to be read has been."""
+        if self._engine.log == NO_LOG:
+            return True
+        return self._intake is not None and self._intake.caught_up.is_set()
+
+    def take(self, server: Server | None) -> None:
+        """The server that is meant, now that its host has been looked at; None where none runs."""
+        self._server = server
+        self._looked = True
+        self._changed.set()
+
+    async def follow(self) -> None:
+        """Role "follow", for ever: found if the source is `auto`, resumed where it stopped; nothing where no log is to be read."""
+        if self._engine.log == NO_LOG:
+            self._session.publish(LogSourceChanged(NO_LOG))
+            return
+        attempt = 0
+        while True:
+            began = time.monotonic()
+            try:
+                source = await self._source()
+                if source is not None:
+                    await self._follow_once(source)
+            except Unreachable:
+                await asyncio.sleep(1.0)
+            except NoProbe as failed:
+                await self._follow_without_probe(failed.source, failed.error)
+            except HostError as error:
+                name = self._intake.source if self._intake else self._engine.log
+                self._session.publish(LogSourceChanged(name, f"{error.cause} — {error.advice}" if error.advice else error.cause))
+            attempt = 0 if time.monotonic() - began > GAVE_UP_S else attempt + 1
+            if attempt:
+                await asyncio.sleep(retry_delay_s(attempt, 0.5))
+
+    async def _source(self) -> str | None:
+        """The log's source in the words of `log = …`; for `auto`, of the server that was found, waiting for one."""
+        if self._engine.log != "auto":
+            return self._engine.log
+        if self._server is None and self._intake is not None and self._intake.resume is not None:
+            return self._intake.source  # the server is gone; its log still tells why
+        while self._server is None:
+            if self._looked:
+                self._session.publish(LogSourceChanged("auto", "no server process on this host yet: waiting for one"))
+            self._changed.clear()
+            await self._changed.wait()
+        if self._server.source is None:
+            self._session.publish(LogSourceChanged("auto", f"{self._server.why or _UNREAD}; its API and the GPUs still tell"))
+            self._changed.clear()
+            await self._changed.wait()
+            return None
+        return self._server.source
+
+    async def _follow_once(self, source: str) -> None:
+        if self._intake is None or self._intake.source != source:
+            other = self._intake is not None
+            self._intake = LogIntake(source)
+            self._session.publish(LogSourceChanged(source))
+            if other:
+                self._session.publish(LogRestarted(self._intake.reader.state))
+        intake = self._intake
+        async for event in intake.drain():
+            self._session.publish(event)
+        try:
+            arguments = follow_arguments(source, resume=intake.resume, become=self._session.become)
+            stream = await self._session.host.start_probe(FOLLOW, arguments)
+        except ProbeFailed as error:
+            raise NoProbe(source, error) from None
+        leaving = asyncio.create_task(self._leave_for_another(stream, source))
+        try:
+            async for frame in stream:
+                self._clock.see(frame)
+                if frame.get("f") == "end":
+                    break
+                was_ready = intake.reader.state.ready
+                async for event in intake.take(frame):
+                    self._session.publish(event)
+                if intake.reader.state.ready and not was_ready:
+                    self._on_ready()
+        finally:
+            try:
+                await ended(leaving)
+            finally:
+                await stream.close()
+        if not leaving.cancelled():
+            leaving.result()  # what broke it is told
+
+    async def _leave_for_another(self, stream: ProbeStream, source: str) -> None:
+        """Ends the stream when the server that is meant writes elsewhere: another was chosen, or it was started anew."""
+        if self._engine.log != "auto":
+            return
+        try:
+            while not self._elsewhere(source):
+                self._changed.clear()
+                await self._changed.wait()
+        finally:
+            await stream.close()
+
+    def _elsewhere(self, source: str) -> bool:
+        """Whether the server that is meant writes to another log than the one that is followed."""
+        return self._engine.log == "auto" and self._server is not None and self._server.source not in (None, source)
+
+    async def _follow_without_probe(self, source: str, error: ProbeFailed) -> None:
+        """A file can be followed with a shell of the host; of anything else the reason is shown."""
+        intake = self._intake
+        assert intake is not None, "the source was opened before the probe was tried"
+        kind, path = kind_and_name(source)
+        why = f"{error.cause} — {error.advice}" if error.advice else error.cause
+        if kind != "file":
+            self._session.publish(LogSourceChanged(source, f'{why}; without Python only files can be followed: log = "file:…"'))
+            await asyncio.sleep(WITHOUT_PROBE_S / 10)
+            return
+        note = f"{error.cause}: a shell reads it once a second"
+        try:
+            async with contextlib.aclosing(tail_frames(self._session.host, path, intake.resume, seconds=WITHOUT_PROBE_S)) as frames:
+                async for frame in frames:
+                    self._clock.see(frame)
+                    was_ready = intake.reader.state.ready
+                    async for event in intake.take(frame):
+                        self._session.publish(replace(event, note=note) if isinstance(event, LogSourceChanged) else event)
+                    if intake.reader.state.ready and not was_ready:
+                        self._on_ready()
+                    if self._elsewhere(source):
+                        return
+        except Unreachable:
+            await asyncio.sleep(1.0)
+        except HostError as failed:
+            self._session.publish(LogSourceChanged(source, f"{failed}; {why}"))
