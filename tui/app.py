@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import on, work
@@ -13,6 +13,7 @@ from textual.dom import DOMNode
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
 from textual.events import Event, InputEvent, Key
+from textual.filter import LineFilter
 from textual.notifications import Notification, Notify
 from textual.screen import Screen
 
@@ -76,6 +77,7 @@ class ControlRoom(ModelWork, RecordWork, FleetWork, inherit_bindings=False):
         self.asker = asker
         self.record = record
         self._interrupted = False
+        self._plain = Plain()
         self._word: Notification | None = None
         """What was last said on a key."""
         self.last_key_at = -1e9
@@ -101,6 +103,10 @@ class ControlRoom(ModelWork, RecordWork, FleetWork, inherit_bindings=False):
         self.update_classes({"-dark-mode": look.dark, "-light-mode": not look.dark}, update=False)
         self.stylesheet.set_variables(self.get_css_variables())
 
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        filters = super().get_line_filters()
+        return [*filters, self._plain] if self.has_class("-ascii") else filters
+
     def get_driver_class(self) -> type[Driver]:
         chosen = super().get_driver_class()
         return TerminalDriver if chosen is LinuxDriver else chosen
@@ -118,7 +124,6 @@ class ControlRoom(ModelWork, RecordWork, FleetWork, inherit_bindings=False):
         encoding = (getattr(sys.__stdout__, "encoding", None) or "utf-8").replace("-", "").lower()
         if self.settings.ui.ascii or encoding not in ("utf8", "utf16"):
             self.add_class("-ascii")
-            self._filters.append(Plain())  # Textual 8 has no other way to give it one
         self.set_keymap(self.own_keys)
         self.install_screen(self.main, "deployment 1")
         if self.several:

@@ -85,8 +85,22 @@ async def test_every_pane_and_dialog(name: str) -> None:
 
 async def test_text_of_others_stays_what_it_is() -> None:
     state = scenes.SCENES["loading"](time.monotonic())
-    app = plain_room(replace(state, log=state.log.extended([LogLine("モデル loaded", "INFO")])))
-    async with app.run_test(size=(80, 24)) as pilot:
+    theirs = "モデル loaded, 3 ≤ 5 ± 1 — “├── a…” ●"
+    app = plain_room(replace(state, log=state.log.extended([LogLine(theirs, "INFO")])))
+    async with app.run_test(size=(120, 60)) as pilot:
         await shows(pilot, "LOADING")
         await pilot.press("5")
-        await shows(pilot, "モデル loaded")
+        await shows(pilot, theirs)
+        assert others(pilot) == "".join(sorted({char for char in theirs if not char.isascii()}))
+        reply = (
+            "# x ≤ 1\n\nx ≤ 2 `x ≤ 3`\n\n* x ≤ 4\n\n> x ≤ 5\n\n| x ≤ 6 |\n| - |\n| x ≤ 7 |\n\n```\nx ≤ 8\n```\n\n1. x ≤ 9\n\n---\n"
+        )
+        done = Turn("x ≤ a", reply, reasoning="x ≤ b", finish="stop", seconds=1.0, error="x ≤ c")
+        app.main.conversation = Conversation(turns=(done, Turn("y ≤ a", "", reasoning="y ≤ b")))
+        await pilot.press("2")
+        wanted = [f"x ≤ {one}" for one in (*range(1, 10), "a", "c")]
+        await shows(pilot, *wanted, "y ≤ a", "y ≤ b")
+        await pilot.press("f9", "z")
+        await shows(pilot, "x ≤ b", "y ≤ b")
+        await until(pilot, lambda: theirs not in screen(pilot))
+        assert others(pilot) == "≤"  # no border, bullet, rule or sign of the room's own

@@ -1,9 +1,12 @@
-"""What a terminal of 16 colours, or one without Unicode, shows of a figure: the same shape in other glyphs."""
+"""What a terminal of 16 colours, or one without Unicode, shows of a figure: the same shape in other glyphs. Others' texts stay."""
+
+from collections.abc import Sequence
 
 from rich.segment import Segment
 from textual.color import Color
 from textual.content import Content, Span
 from textual.filter import LineFilter
+from textual.widgets import Static
 
 SHADES = "░▒▓█"
 ASCII = str.maketrans(
@@ -51,10 +54,25 @@ def plain(content: Content) -> Content:
 
 
 class Plain(LineFilter):
-    """What is left of glyphs where text is written that is no figure: borders, lists, lines that were cut."""
+    """What is left of glyphs where text is written that is no figure: borders, lists. Not for what others wrote; see `Theirs`."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         return [
             piece if piece.text.isascii() else Segment(piece.text.translate(ASCII), piece.style, piece.control)
             for piece in segments
         ]
+
+
+class Theirs:
+    """Mixed into a widget whose text others wrote: none of its characters is replaced. Its own borders must be ASCII by style.
+
+    It is no widget itself: Textual would look for the styles of its first base only.
+    """
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        filters: Sequence[LineFilter] = super().get_line_filters()  # type: ignore[misc]
+        return [one for one in filters if not isinstance(one, Plain)]
+
+
+class TheirText(Theirs, Static):
+    """A text that others wrote."""

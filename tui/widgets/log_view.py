@@ -11,6 +11,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from tui.core.deployment import LogLine
+from tui.widgets.ink import ASCII, Theirs
 
 PREFIX = re.compile(
     r"(?P<who>\((?:[^()]|\([^()]*\))*? ?pid=\d+\)\s*|\[[^\]]{0,80}\]\s*)?"
@@ -58,7 +59,7 @@ def parts_of(text: str, brief: bool) -> tuple[str, str, str]:
     )
 
 
-class LogView(ScrollView, can_focus=True):
+class LogView(Theirs, ScrollView, can_focus=True):
     """A scrolling view of lines; the newest is followed while the view stands at its end."""
 
     DEFAULT_CSS = """
@@ -210,7 +211,7 @@ class LogView(ScrollView, can_focus=True):
         strip = Strip(self._segments(self._lines[index]))
         cut = strip.cell_length - left > width
         strip = strip.crop_extend(left, left + width - cut, self._style(""))
-        return Strip([*strip, Segment("…", self._style("quiet"))], width) if cut else strip
+        return Strip([*strip, Segment(self._sign("…"), self._style("quiet"))], width) if cut else strip
 
     def notify_style_update(self) -> None:
         self._inks.clear()
@@ -222,6 +223,10 @@ class LogView(ScrollView, can_focus=True):
             self._inks[name] = self.get_component_rich_style(f"log--{name}") if name else self.rich_style
         return self._inks[name]
 
+    def _sign(self, sign: str) -> str:
+        """One of the view's own, which are all that is written in ASCII here."""
+        return sign.translate(ASCII) if self.app.has_class("-ascii") else sign
+
     def _segments(self, one: LogLine) -> list[Segment]:
         base, quiet = self._style(""), self._style("quiet")
         out: list[Segment] = []
@@ -229,7 +234,7 @@ class LogView(ScrollView, can_focus=True):
         cause = marked and one.number == self._cause
         if marked:
             number = f"{one.number:>7,} " if one.number is not None else " " * 8
-            out.append(Segment(number + ("▸ " if cause else "  "), self._style("cause") if cause else quiet))
+            out.append(Segment(number + (self._sign("▸") + " " if cause else "  "), self._style("cause") if cause else quiet))
         prefix, level, said = parts_of(one.text.expandtabs(4), self.brief)
         tint = LEVELS.get((level or one.level or "").upper())
         if prefix:

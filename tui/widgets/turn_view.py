@@ -2,7 +2,6 @@
 
 from contextlib import suppress
 
-from markdown_it import MarkdownIt
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
@@ -16,7 +15,9 @@ from tui.core.counted import counted
 from tui.messages import TextCopied
 from tui.widgets.figures import BE, BP, QUIET, E, Part, W, label, line
 from tui.widgets.figures import B as BOLD
+from tui.widgets.ink import TheirText, plain
 from tui.widgets.numbers import DASH, three, whole
+from tui.widgets.reply import Reply
 
 MARKDOWN_LIMIT = 40_000
 """Characters of a reply that are drawn as Markdown, a widget a block; the rest of a longer one is plain text."""
@@ -27,11 +28,6 @@ FINISH = {
     "stopped": ("stopped", W),
     "abort": ("▲ ended by the server", W),
 }
-
-
-def parser() -> MarkdownIt:
-    """Markdown without HTML: tags of a reply are text."""
-    return MarkdownIt("gfm-like").disable(["html_block", "html_inline"])
 
 
 def footer(turn: Turn) -> Content:
@@ -76,8 +72,7 @@ def thought_line(turn: Turn, folded: bool) -> Content:
     tokens = f", {turn.usage.reasoning_tokens:,} tokens" if turn.usage.reasoning_tokens else ""
     took = f" for {turn.thought_s:.1f} s" if turn.thought_s is not None else ""
     if turn.streaming and not turn.reply:
-        last = turn.reasoning.rstrip().rpartition("\n")[2]
-        return line((mark, BP), label(f"thinking{took}   "), label(last[-100:] if folded else ""))
+        return line((mark, BP), label(f"thinking{took}   "))
     return line(label(f"{mark}thought{took}{tokens}"))
 
 
@@ -94,6 +89,9 @@ class TurnView(Vertical):
         & > Markdown { padding: 0 2; margin: 1 0 0 0; background: $background; height: auto; }
         & > .rest { padding: 0 2; height: auto; }
         & > .error { padding: 0 1; margin: 1 0 0 0; height: auto; background: $error 14%; border-left: outer $error; }
+        & > .asked.-ascii { border-left: ascii $secondary; }
+        & > .thinking.-ascii { border-left: ascii $rule; }
+        & > .error.-ascii { border-left: ascii $error; }
         & > .error:ansi { background: transparent; }
         &.-folded > .thinking { display: none; }
         MarkdownFence { background: $surface; margin: 0 0 1 0; }
@@ -116,16 +114,18 @@ class TurnView(Vertical):
         """Where the part of the reply begins that is too long for Markdown."""
 
     def compose(self) -> ComposeResult:
-        yield Static(Content(self.turn.asked), classes="asked", markup=False)
+        yield TheirText(Content(self.turn.asked), classes="asked", markup=False)
         yield Static(classes="note", markup=False)
-        yield Static(classes="thought", markup=False)
-        yield Static(classes="thinking", markup=False)
-        yield Markdown(classes="reply", parser_factory=parser, open_links=False)
-        yield Static(classes="rest", markup=False)
-        yield Static(classes="error", markup=False)
+        yield TheirText(classes="thought", markup=False)
+        yield TheirText(classes="thinking", markup=False)
+        yield Reply()
+        yield TheirText(classes="rest", markup=False)
+        yield TheirText(classes="error", markup=False)
         yield Static(classes="foot", markup=False)
 
     async def on_mount(self) -> None:
+        if self.app.has_class("-ascii"):
+            self.query(".asked, .thinking, .error").add_class("-ascii")
         await self._show()
 
     async def on_unmount(self) -> None:
@@ -147,17 +147,27 @@ class TurnView(Vertical):
         self._put("note", line(("▲ ", W), turn.note) if turn.note else None)
         self._show_thought()
         await self._show_reply(turn)
-        self._put("error", line(("✗ ", BE), (turn.error, E)) if turn.error else None)
+        self._put("error", line(self._own(line(("✗ ", BE))), (turn.error, E)) if turn.error else None)
         self._put("foot", footer(turn))
 
     def _show_thought(self) -> None:
         turn = self.turn
-        self._put("thought", thought_line(turn, self.folded) if turn.reasoning else None)
+        self._put("thought", line(self._own(thought_line(turn, self.folded)), self._last_thought()) if turn.reasoning else None)
         # while it is folded nobody sees it: the text is put in when it opens
         if not turn.reasoning or self.folded:
             self.query_one(".thinking", Static).display = False
         else:
             self._put("thinking", Content(_tail(turn.reasoning)))
+
+    def _last_thought(self) -> Content:
+        """What it thinks now, where the rest is folded."""
+        turn = self.turn
+        now = self.folded and turn.streaming and not turn.reply
+        return line(label(turn.reasoning.rstrip().rpartition("\n")[2][-100:] if now else ""))
+
+    def _own(self, words: Content) -> Content:
+        """The room's own words before those of others, in which no character is replaced."""
+        return plain(words) if self.app.has_class("-ascii") else words
 
     async def _show_reply(self, turn: Turn) -> None:
         markdown = self.query_one(Markdown)
@@ -206,4 +216,4 @@ class TurnView(Vertical):
 def _tail(text: str) -> str:
     if len(text) <= TAIL_LIMIT:
         return text
-    return f"… {len(text) - TAIL_LIMIT:,} characters before …\n{text[-TAIL_LIMIT:]}"
+    return f"({len(text) - TAIL_LIMIT:,} characters before)\n{text[-TAIL_LIMIT:]}"
