@@ -161,13 +161,17 @@ async def test_a_lost_link_loses_and_doubles_no_line(tmp_path: Path, unused_tcp_
 
 
 async def test_refused_is_final_until_retry(tmp_path: Path, unused_tcp_port: int) -> None:
-    host = Cuttable()
+    host, beside = Cuttable(), Cuttable()
     host.refuse = [Refused("the host key changed", "look into it")]
-    async with session_on(host, tmp_path / "log", f"http://127.0.0.1:{unused_tcp_port}") as session:
+    beside.refuse = [Unreachable("no route"), Unreachable("no route")]
+    api = f"http://127.0.0.1:{unused_tcp_port}"
+    async with session_on(host, tmp_path / "log", api) as session, session_on(beside, tmp_path / "log", api) as other:
         state = await until(session, lambda s: s.connection.link is Link.REFUSED)
         assert state.connection.retry_at is None
-        await asyncio.sleep(1.5)
+        await until(other, lambda s: s.connection.online)  # one that began with it has been tried again, twice
+        assert beside.connects == 3
         assert host.connects == 1
+        assert session.state.connection.link is Link.REFUSED
         session.retry()
         await until(session, lambda s: s.connection.online)
         assert host.connects == 2
