@@ -2,33 +2,22 @@
 
 import asyncio
 import contextlib
-from typing import Self
+
+from listening import Listening
+
+from tui.host.together import ended, together
 
 
-class SlowLink:
+class SlowLink(Listening):
     """Passes what comes to `port` on to `to_port`, each way `delay` seconds late, in order. All ports are on 127.0.0.1."""
 
     def __init__(self, to_port: int, *, delay: float = 0.0) -> None:
+        super().__init__(self._join)
         self.delay = delay
-        self.port = 0
         self._to = to_port
         self._flowing = asyncio.Event()
         self._flowing.set()
-        self._server: asyncio.Server | None = None
-        self._writers: set[asyncio.StreamWriter] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        assert self._server is not None
-        self._server.close()
-        self.cut()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=2)
+        self._far: set[asyncio.StreamWriter] = set()
 
     def freeze(self) -> None:
         """Nothing passes any more, and nobody is told: a cable pulled out, a laptop asleep."""
@@ -39,22 +28,25 @@ class SlowLink:
 
     def cut(self) -> None:
         """Closes all connections at once."""
-        for writer in tuple(self._writers):
+        super().cut()
+        for writer in self._far:
             writer.transport.abort()
         self.thaw()
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writers.add(writer)
+    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._to)
         except OSError:
             writer.transport.abort()
             return
-        self._writers.add(far_writer)
-        for source, target in ((reader, far_writer), (far_reader, writer)):
-            task = asyncio.create_task(self._pump(source, target))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        self._far.add(far_writer)
+        try:
+            await together(self._pump(reader, far_writer), self._pump(far_reader, writer))
+            with contextlib.suppress(OSError):
+                await far_writer.wait_closed()
+        finally:
+            far_writer.transport.abort()
+            self._far.discard(far_writer)
 
     async def _pump(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
         loop = asyncio.get_running_loop()
@@ -77,9 +69,5 @@ class SlowLink:
                 data = await source.read(65536)
                 await queue.put((loop.time() + self.delay, data))
             await delivery
-        delivery.cancel()
-        await asyncio.wait([delivery])
-        if not delivery.cancelled():
-            delivery.exception()
+        await ended(delivery)
         target.close()
-        self._writers.discard(target)

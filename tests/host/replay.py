@@ -9,7 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from listening import Listening
+
 from tui.host.api import ApiClient
+from tui.host.together import ended
 
 DATA = Path(__file__).parents[1] / "data/http"
 SSE_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
@@ -75,32 +78,28 @@ async def replay(route: Route) -> AsyncIterator[Replay]:
     asked: list[Asked] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        lines = head.split("\r\n")
+        length = next((int(one.split(":")[1]) for one in lines if one.lower().startswith("content-length:")), 0)
+        body = await reader.readexactly(length) if length else b""
+        one = Asked(lines[0].split()[1], json.loads(body) if body else {})
+        asked.append(one)
+        watch = asyncio.create_task(_gone(reader, one))
+        found = route(one)
         try:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode()
-            lines = head.split("\r\n")
-            length = next((int(one.split(":")[1]) for one in lines if one.lower().startswith("content-length:")), 0)
-            body = await reader.readexactly(length) if length else b""
-            one = Asked(lines[0].split()[1], json.loads(body) if body else {})
-            asked.append(one)
-            watch = asyncio.create_task(_gone(reader, one))
-            found = route(one)
-            try:
-                if isinstance(found, bytes):
-                    writer.write(found)
-                    await writer.drain()
-                else:
-                    await found(one, writer)
-            finally:
-                watch.cancel()
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass
+            if isinstance(found, bytes):
+                writer.write(found)
+                await writer.drain()
+            else:
+                await found(one, writer)
+        except ConnectionError:
+            one.left.set()  # a write may meet the end before the read does
+            raise
         finally:
-            writer.close()
+            await ended(watch)
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
-        port = server.sockets[0].getsockname()[1]
-        yield Replay(f"http://127.0.0.1:{port}", asked)
+    async with Listening(serve) as listening:
+        yield Replay(listening.url, asked)
 
 
 async def _gone(reader: asyncio.StreamReader, one: Asked) -> None:

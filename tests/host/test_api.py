@@ -3,10 +3,11 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
+from listening import Listening
 
 from tui.core.api import Reach
 from tui.core.counted import some_of
@@ -34,40 +35,24 @@ UP = {
 }
 
 
-class Replay:
+class Replay(Listening):
     """Answers each request line with given bytes, then closes the connection; `asked` holds heads and bodies."""
 
     def __init__(self) -> None:
+        super().__init__(self._answer)
         self.answers: dict[str, bytes] = {}
         self.asked: list[tuple[str, dict[str, str], bytes]] = []
         self.heads: list[str] = []
-        self.url = ""
 
-    async def __aenter__(self) -> "Replay":
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        await self._server.wait_closed()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode()
-            self.heads.append(head)
-            line, *rest = head.split("\r\n")
-            headers = {name.lower(): value for name, _, value in (one.partition(": ") for one in rest if one)}
-            body = await reader.readexactly(int(headers.get("content-length", 0)))
-            self.asked.append((line, headers, body))
-            writer.write(self.answers.get(line.rsplit(" ", 1)[0], recorded("get-not-found")))
-            with suppress(ConnectionError):
-                await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
-            writer.close()
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        self.heads.append(head)
+        line, *rest = head.split("\r\n")
+        headers = {name.lower(): value for name, _, value in (one.partition(": ") for one in rest if one)}
+        body = await reader.readexactly(int(headers.get("content-length", 0)))
+        self.asked.append((line, headers, body))
+        writer.write(self.answers.get(line.rsplit(" ", 1)[0], recorded("get-not-found")))
+        await writer.drain()
 
 
 @pytest.fixture
@@ -117,17 +102,14 @@ async def test_a_kept_connection_that_ends_as_it_is_used_says_nothing_of_the_ser
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal ended
-        try:
-            head = await reader.readuntil(b"\r\n\r\n")
-            writer.write(UP[head.decode().partition(" HTTP/1.1")[0]])
-            if await reader.read(1 if how == "reset" else 65536):  # what is left unread resets the connection
-                ended += 1
-        finally:
-            writer.transport.abort() if how == "reset" else writer.close()
+        head = await reader.readuntil(b"\r\n\r\n")
+        writer.write(UP[head.decode().partition(" HTTP/1.1")[0]])
+        if await reader.read(1 if how == "reset" else 65536):
+            ended += 1
+        if how == "reset":
+            writer.transport.abort()  # with what is left unread
 
-    listener = await asyncio.start_server(serve, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
-    async with listener, aclosing_client(ApiClient(url, None)) as api:
+    async with Listening(serve) as listening, aclosing_client(ApiClient(listening.url, None)) as api:
         status = await api.poll()
     assert (status.reach, status.error, status.ready) == (Reach.UP, None, True)
     assert status.metrics is not None
@@ -142,14 +124,11 @@ async def test_a_server_that_ends_every_connection_is_asked_once() -> None:
         nonlocal asked
         await reader.readuntil(b"\r\n\r\n")
         asked += 1
-        writer.close()
 
-    listener = await asyncio.start_server(serve, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
-    async with listener, aclosing_client(ApiClient(url, None)) as api:
+    async with Listening(serve) as listening, aclosing_client(ApiClient(listening.url, None)) as api:
         status = await api.poll()
     assert (status.reach, asked) == (Reach.ERROR, 1)
-    assert status.error == f"{url}: Server disconnected without sending a response."
+    assert status.error == f"{listening.url}: Server disconnected without sending a response."
 
 
 async def test_closed_port_is_not_yet(unused_tcp_port: int) -> None:
@@ -358,11 +337,8 @@ async def test_closing_a_stream_closes_its_connection() -> None:
         while await reader.read(1000):
             pass
         gone.set()
-        writer.close()
 
-    listener = await asyncio.start_server(serve, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
-    async with listener, aclosing_client(ApiClient(url, None)) as api:
+    async with Listening(serve) as listening, aclosing_client(ApiClient(listening.url, None)) as api:
         async with aclosing(api.stream("/v1/chat/completions", {})) as events:
             async for _ in events:
                 break

@@ -5,11 +5,14 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from sshd import eventually
+
 from tui.core.benchmark import Plan
 from tui.core.benchmark_plan import sweep
 from tui.core.benchmark_report import drift
 from tui.core.benchmark_soak import soak_words
 from tui.host.local import LocalHost
+from tui.host.together import ended
 from tui.services.benchmark import Benchmarks, Server, collect
 from tui.simulator.endpoint import Endpoint
 from tui.simulator.scenarios import Model, Scenario
@@ -27,7 +30,8 @@ async def serving() -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{endpoint._server.sockets[0].getsockname()[1]}"
     finally:
         endpoint.close()
-        batching.cancel()
+        await ended(batching)
+        await eventually(lambda: not endpoint._connections, what="the end of its connections")
 
 
 def benchmarks(url: str, state: Path) -> Benchmarks:

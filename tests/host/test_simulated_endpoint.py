@@ -10,7 +10,9 @@ from typing import Any
 
 import httpx
 import pytest
+from sshd import eventually
 
+from tui.host.together import ended
 from tui.simulator.endpoint import Endpoint
 from tui.simulator.scenarios import Model, Scenario
 
@@ -50,7 +52,8 @@ async def serving(model: Model = TINY, **changes: Any) -> AsyncIterator[tuple[En
         yield endpoint, endpoint._server.sockets[0].getsockname()[1]
     finally:
         endpoint.close()
-        batching.cancel()
+        await ended(batching)
+        await eventually(lambda: not endpoint._connections, what="the end of its connections")
 
 
 async def exchanged(port: int, request: bytes) -> tuple[list[bytes], bytes]:
@@ -63,6 +66,7 @@ async def exchanged(port: int, request: bytes) -> tuple[list[bytes], bytes]:
         body = await reader.readexactly(int(length[1])) if length else b""
     finally:
         writer.close()
+        await writer.wait_closed()
     return head.strip().split(b"\r\n"), body
 
 

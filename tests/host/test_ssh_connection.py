@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import MakeSshd
+from listening import Listening
 from needs import allowed
 from sshd import Sshd, eventually, free_port, until
 
@@ -287,11 +288,9 @@ async def test_a_port_that_does_not_answer(sshd: Sshd) -> None:
 async def test_a_port_that_speaks_another_protocol(sshd: Sshd) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 2000)
-        writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
-        sshd.write_client_config(f"Host gpu-box\n  Port {server.sockets[0].getsockname()[1]}")
+    async with Listening(serve) as server:
+        sshd.write_client_config(f"Host gpu-box\n  Port {server.port}")
         error = await failure(host_of(sshd))
     assert isinstance(error, Unreachable)
 
@@ -314,9 +313,11 @@ async def test_too_many_keys(sshd: Sshd) -> None:
 
 
 async def test_a_server_that_closes_at_once_points_at_max_startups(sshd: Sshd) -> None:
-    server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
-    async with server:
-        sshd.write_client_config(f"Host gpu-box\n  Port {server.sockets[0].getsockname()[1]}")
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    async with Listening(serve) as server:
+        sshd.write_client_config(f"Host gpu-box\n  Port {server.port}")
         error = await failure(host_of(sshd))
     assert isinstance(error, Unreachable)
     assert "MaxStartups" in error.advice
@@ -435,27 +436,21 @@ async def test_no_algorithm_in_common(sshd: Sshd, client: str, server: str, word
 
 async def test_a_server_that_leaves_over_the_algorithms_is_told_as_it_is(sshd: Sshd) -> None:
     """The server's end in the same moment as its offer, as it comes on a client that is busy."""
-    relayed: set[asyncio.Task[None]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        relayed.add(asyncio.current_task())  # type: ignore[arg-type]
         far, to_far = await asyncio.open_connection(sshd.host, sshd.port)
-        writer.write(await far.readline())  # the version; the client answers with its own, and its offer
-        to_far.write(await reader.readline())
-        to_far.write(await reader.read(65536))
-        said = await far.read()
-        for connection in (to_far, writer):
-            if connection is writer:
-                connection.write(said)
-            connection.close()
-            await connection.wait_closed()
+        try:
+            writer.write(await far.readline())  # the version; the client answers with its own, and its offer
+            to_far.write(await reader.readline())
+            to_far.write(await reader.read(65536))
+            writer.write(await far.read())
+        finally:
+            to_far.close()
+            await to_far.wait_closed()
 
-    listener = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with listener:
-        near = listener.sockets[0].getsockname()[1]
-        sshd.write_client_config(f"Host gpu-box\n  Port {near}\n  KexAlgorithms no-such-algorithm")
+    async with Listening(serve) as near:
+        sshd.write_client_config(f"Host gpu-box\n  Port {near.port}\n  KexAlgorithms no-such-algorithm")
         error = await failure(host_of(sshd))
-        await asyncio.wait(relayed)
     assert isinstance(error, Refused)
     assert "No matching key exchange algorithm found, sent <None> and received " in error.cause
 

@@ -102,7 +102,7 @@ async def test_a_container_that_was_killed_for_memory(deploy: Callable[[str], De
         esac
         """,
     )
-    api._server.close()
+    await api.stop()
     code, out, _ = await box.run("status", "kimi", "--json")
     document = json.loads(out)
     assert (code, document["status"]) == (4, "failed")
@@ -130,7 +130,7 @@ async def test_a_pod_in_a_crash_loop(deploy: Callable[[str], Deployed], api: Rep
         esac
         """,
     )
-    api._server.close()
+    await api.stop()
     code, out, _ = await box.run("status", "kimi", "--json")
     document = json.loads(out)
     assert (code, document["load"]["phase"]) == (3, "loading")
@@ -179,7 +179,7 @@ async def test_the_result_of_a_unit(deploy: Callable[[str], Deployed], api: Repl
         esac
         """,
     )
-    api._server.close()
+    await api.stop()
     code, out, _ = await box.run("status", "kimi", "--json")
     by = json.loads(out)["supervisor"]
     assert (code, by["by"], by["restarts"], by["reason"]) == (3, "systemd", 2, "exit-code")
@@ -224,7 +224,7 @@ time.sleep(60)
 
 async def test_what_a_killed_server_leaves_is_named(deploy: Callable[[str], Deployed], api: Replay, tmp_path: Path) -> None:
     box = deploy("auto")
-    api._server.close()
+    await api.stop()
     script = tmp_path / "vllm"
     script.write_text(ENGINE)
     log = tmp_path / "vllm.log"

@@ -73,14 +73,14 @@ async def start(tmp_path: Path, server: Replay) -> AsyncIterator[Run]:
             await process.wait()
 
 
-def closed(server: Replay) -> None:
+async def closed(server: Replay) -> None:
     """A port that nothing listens on any more."""
-    server._server.close()
+    await server.stop()
 
 
 async def test_status_of_a_load(start: Run, tmp_path: Path, server: Replay) -> None:
     (tmp_path / "vllm.log").write_text(LOADING)
-    closed(server)
+    await closed(server)
     code, out, _ = await (await start("status", "kimi", "--json")).result()
     assert code == 3
     document = json.loads(out)
@@ -105,7 +105,7 @@ async def test_status_of_a_ready_server_for_a_person(start: Run, tmp_path: Path,
 
 async def test_status_of_a_failed_start(start: Run, tmp_path: Path, server: Replay) -> None:
     (tmp_path / "vllm.log").write_text(FAILED)
-    closed(server)
+    await closed(server)
     code, out, _ = await (await start("status", "kimi")).result()
     assert code == 4
     assert "FAILED" in out
@@ -145,7 +145,7 @@ async def test_wait_fails_with_the_start(start: Run, tmp_path: Path, server: Rep
     log = tmp_path / "vllm.log"
     begin = FAILED.index("\n", len(FAILED) // 4) + 1
     log.write_text(FAILED[:begin])
-    closed(server)
+    await closed(server)
     # On a busy machine the failure may come before the processes have been looked at: then it is an old one for the grace time.
     command = await start("wait", "kimi", "--grace", "2s")
     await command.line("starting")
@@ -171,7 +171,7 @@ async def test_wait_does_not_count_an_old_failure_before_the_grace_time(start: R
 
 async def test_wait_gives_up_on_an_old_failure_after_the_grace_time(start: Run, tmp_path: Path, server: Replay) -> None:
     (tmp_path / "vllm.log").write_text(FAILED)
-    closed(server)
+    await closed(server)
     code, _, errors = await (await start("wait", "kimi", "--grace", "1s")).result()
     assert code == 4
     assert "kimi: failed: " in errors
@@ -179,7 +179,7 @@ async def test_wait_gives_up_on_an_old_failure_after_the_grace_time(start: Run, 
 
 async def test_wait_times_out(start: Run, tmp_path: Path, server: Replay) -> None:
     (tmp_path / "vllm.log").write_text(LOADING)
-    closed(server)
+    await closed(server)
     code, _, errors = await (await start("wait", "kimi", "--timeout", "2s")).result()
     assert code == 6
     assert "timed out" in errors
