@@ -130,6 +130,7 @@ async def test_wait_until_ready_with_a_token(start: Run, tmp_path: Path, server:
     progress = json.loads(await command.line('"phase": "loading"'))
     assert progress["event"] == "progress"
     assert progress["shards"]["total"] == 64
+    assert "a shard" in progress["verdict_reason"], "of this phase, not of the one before"
     with log.open("a") as file:
         file.write(READY[SHARD:])
     server.answers = UP | {"POST /v1/completions": recorded("completions")}

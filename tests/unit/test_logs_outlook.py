@@ -224,6 +224,23 @@ def test_a_healthy_load_never_counts_as_stalled(path: Path) -> None:
             reader.feed(line, now)
 
 
+def test_a_rank_that_hangs_after_the_shards_is_slow_where_earlier_starts_are_known() -> None:
+    """Rank 1 was stopped for 77 s while it profiled, which had taken 4 s; the starting had been faster than usual by 32 s."""
+    past = PastLoad(228.0, ((Phase.STARTING, 78.0), (Phase.LOADING, 9.0), (Phase.PROFILING, 4.0), (Phase.COMPILING, 19.0)))
+    reader, splitter = LogReader(), LineSplitter()
+    for at, data in chunks(DATA / "h200/tp2-rank-hung.ts"):
+        if reader.state.phase is Phase.PROFILING and BEGIN + at > (reader.state.last_line_at or 0.0) + 30.0:
+            break
+        for line in splitter.feed(data):
+            reader.feed(line, BEGIN + at)
+    last = reader.state.last_line_at
+    assert last is not None
+    assert judge(reader.state, last + 30.0, (past,)).verdict is Verdict.ON_TIME
+    hung = judge(reader.state, last + 76.0, (past,))
+    assert (hung.verdict, hung.reason) == (Verdict.SLOW, "profile has taken 76 s, usually 4 s; no line for 76 s")
+    assert judge(reader.state, last + 76.0).verdict is Verdict.PROGRESSING
+
+
 @pytest.mark.parametrize("name", ["h200/tp2-serve.ts", "cpu/start-16-shards-slow.log.jsonl.gz", "cpu/start-paced.log.jsonl.gz"])
 def test_frozen_in_the_shards_it_counts_as_stalled(name: str) -> None:
     reader, splitter = LogReader(), LineSplitter()

@@ -232,7 +232,10 @@ class Session:
         """Folds an event into the state. For the tasks of this session."""
         state = fold(self.state, event)
         if state is not self.state:
+            turned = state.load is not None and (self.state.load is None or state.load.phase is not self.state.load.phase)
             self.state = state
+            if turned and state.load is not None and state.load.lines:
+                self.state = fold(state, self._judged(state.load))  # the verdict on one phase is never shown with the next
             self._tell()
 
     def _tell(self) -> None:
@@ -336,27 +339,30 @@ class Session:
         return error.advice
 
     async def _judge(self) -> None:
-        expect = self.deployment.expect
         while True:
             load = self.state.load
             if load is not None and load.lines:
-                signs = self.signs.signs(time.monotonic())
-                server = self._watch.server
-                outlook = judge(
-                    load,
-                    self._watch.clock.now(),
-                    self.state.history,
-                    signs,
-                    expect.seconds_per_shard,
-                    expect.load_minutes * 60 if expect.load_minutes is not None else None,
-                    server.ready_timeout_s if server is not None else None,
-                    server.job_ends_at if server is not None else None,
-                    "its job's time limit",
-                )
-                self.publish(OutlookMade(outlook, signs))
+                self.publish(self._judged(load))
                 await self._watch.save_if_finished(load)
             known = self.state.outlook != Outlook()
             await asyncio.sleep(JUDGE_S if known else JUDGE_S / 4)
+
+    def _judged(self, load: LoadState) -> OutlookMade:
+        """What is to be said of the load now."""
+        expect, server = self.deployment.expect, self._watch.server
+        signs = self.signs.signs(time.monotonic())
+        outlook = judge(
+            load,
+            self._watch.clock.now(),
+            self.state.history,
+            signs,
+            expect.seconds_per_shard,
+            expect.load_minutes * 60 if expect.load_minutes is not None else None,
+            server.ready_timeout_s if server is not None else None,
+            server.job_ends_at if server is not None else None,
+            "its job's time limit",
+        )
+        return OutlookMade(outlook, signs)
 
     async def _read_history(self) -> None:
         if self.record is not None:

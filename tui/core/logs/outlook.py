@@ -15,6 +15,7 @@ from tui.core.counted import counted
 from tui.core.logs.phase_names import name_of
 from tui.core.logs.phrases import against, pace, steadiness, unit, words, words_of
 from tui.core.logs.state import Loader, LoadState, Outlook, PastLoad, Phase, SignsOfLife, Verdict
+from tui.core.logs.usual import ORDER, after_phase, seconds_of, spent_in_phase, tail_after_loading, usual_step
 
 RECENT_STEPS = 8
 STALL_STEPS = 2.8
@@ -25,6 +26,9 @@ HUNG_S = 60.0
 SLOW_SHARE = 1.25
 """More than a quarter above the usual is slow."""
 SLOW_FLOOR_S = 20.0
+LONG_PHASE = 3.0
+"""So many times its usual time, and LONG_PHASE_FLOOR_S more, make a phase after the shards slow, whatever those before took."""
+LONG_PHASE_FLOOR_S = 45.0
 READY_TIMEOUT_S = 600.0
 FIRST_READY_TIMEOUT = (0, 14)
 """The API server waits so long for its engines (VLLM_ENGINE_READY_TIMEOUT_S), and since which release."""
@@ -43,18 +47,6 @@ SILENCE_S: dict[Phase, float] = {
     Phase.WARMING_UP: 900.0,
 }
 """How long each phase may show nothing at all where its steps are unknown (a model may download in `loading`, silently)."""
-
-_ORDER = (
-    Phase.STARTING,
-    Phase.DOWNLOADING,
-    Phase.LOADING,
-    Phase.POST_LOADING,
-    Phase.PROFILING,
-    Phase.COMPILING,
-    Phase.KV_CACHE,
-    Phase.CAPTURING,
-    Phase.WARMING_UP,
-)
 
 
 def typical_step(loader: Loader) -> float | None:
@@ -148,10 +140,10 @@ def _estimated(
     shards = _with_bytes(shards, load, signs)
     ready: float | None = None
     if past and load.started_at is not None:
-        after = _after_phase(load, now, past)
+        after = after_phase(load, now, past)
         in_shards = load.phase in (Phase.STARTING, Phase.DOWNLOADING, Phase.LOADING)
         if in_shards and shards is not None:
-            tail = _tail_after_loading(past)
+            tail = tail_after_loading(past)
             ready = shards + tail if tail is not None else None
         else:
             ready = after
@@ -186,7 +178,7 @@ def _shards_left(
         rate = bar.done / (bar.last_at - bar.started_at)
         return max(0.0, left / rate - (now - bar.last_at)), 0.15 * left / rate
     if step is None:
-        step = expect if expect is not None else _usual_step(past)
+        step = expect if expect is not None else usual_step(past)
     if step is None:
         return None, None
     since = max(0.0, now - bar.last_at) if bar.last_at is not None else 0.0
@@ -208,52 +200,6 @@ def _with_bytes(eta: float | None, load: LoadState, signs: SignsOfLife) -> float
         return eta
     by_bytes = load.checkpoint_gib * (1 - bar.done / bar.total) / signs.read_gib_s
     return (eta + by_bytes) / 2 if 0.5 <= by_bytes / eta <= 2 else eta
-
-
-def _usual_step(past: Sequence[PastLoad]) -> float | None:
-    steps = [median(one.step_seconds[1:]) for one in past if len(one.step_seconds) > 1]
-    return median(steps) if steps else None
-
-
-def _seconds_of(past: Sequence[PastLoad], phase: Phase) -> float | None:
-    """What a phase usually takes, over all its spans; None where no start had it."""
-    sums = [total for one in past if (total := sum(seconds for name, seconds in one.phases if name is phase)) or _has(one, phase)]
-    return median(sums) if sums else None
-
-
-def _has(one: PastLoad, phase: Phase) -> bool:
-    return any(name is phase for name, _ in one.phases)
-
-
-def _tail_after_loading(past: Sequence[PastLoad]) -> float | None:
-    tails = []
-    for one in past:
-        names = [name for name, _ in one.phases]
-        if Phase.LOADING in names:
-            last = max(at for at, name in enumerate(names) if name is Phase.LOADING)
-            tails.append(sum(seconds for name, seconds in one.phases[last + 1 :] if name not in (Phase.READY, Phase.STOPPED)))
-    return median(tails) if tails else None
-
-
-def _after_phase(load: LoadState, now: float, past: Sequence[PastLoad]) -> float | None:
-    """What is left of this phase and of those that usually follow."""
-    known = [(phase, seconds) for phase in _ORDER if (seconds := _seconds_of(past, phase)) is not None]
-    if not known:
-        return None
-    spent = 0.0
-    for span in load.phases:
-        if span.name is load.phase:
-            spent += span.seconds if span.seconds is not None else max(0.0, now - (span.started_at or now))
-    done = {span.name for span in load.phases if span.seconds is not None and span.name is not load.phase}
-    left = 0.0
-    reached = False
-    for phase, seconds in known:
-        if phase is load.phase:
-            reached = True
-            left += max(0.0, seconds - spent)
-        elif phase not in done and (reached or _ORDER.index(phase) > _ORDER.index(load.phase)):
-            left += seconds
-    return left
 
 
 def _ending(
@@ -303,15 +249,17 @@ def _compared(
     if stalled is not None:
         return replace(outlook, verdict=Verdict.STALLED, reason=stalled)
     step = outlook.s_per_shard
-    usual_step = expect_s_per_shard if expect_s_per_shard is not None else _usual_step(past)
+    usual = expect_s_per_shard if expect_s_per_shard is not None else usual_step(past)
     speed = f"{pace(step)} a {unit(load.shards)}" if step is not None and load.shards is not None else ""
     in_shards = load.phase is Phase.LOADING and load.shards is not None and load.shards.done < load.shards.total
-    if in_shards and step is not None and usual_step is not None:
-        if step > usual_step * SLOW_SHARE:
-            return replace(outlook, verdict=Verdict.SLOW, reason=f"{speed}, usually {pace(usual_step)}")
+    if in_shards and step is not None and usual is not None:
+        if step > usual * SLOW_SHARE:
+            return replace(outlook, verdict=Verdict.SLOW, reason=f"{speed}, usually {pace(usual)}")
         if outlook.behind_s is None or outlook.usual_s is None or outlook.behind_s <= _tolerance(outlook.usual_s):
             tail = f", {against(outlook.behind_s)}" if outlook.behind_s is not None else ""
-            return replace(outlook, verdict=Verdict.ON_TIME, reason=f"{speed}, usually {pace(usual_step)}{tail}")
+            return replace(outlook, verdict=Verdict.ON_TIME, reason=f"{speed}, usually {pace(usual)}{tail}")
+    if long := _long_phase(load, now, outlook, past):
+        return replace(outlook, verdict=Verdict.SLOW, reason=long)
     if outlook.usual_s is not None and load.started_at is not None:
         behind = outlook.behind_s if outlook.behind_s is not None else (now - load.started_at) - outlook.usual_s
         if behind > _tolerance(outlook.usual_s):
@@ -327,6 +275,18 @@ def _compared(
 
 def _tolerance(usual: float) -> float:
     return max(SLOW_FLOOR_S, (SLOW_SHARE - 1) * usual)
+
+
+def _long_phase(load: LoadState, now: float, outlook: Outlook, past: Sequence[PastLoad]) -> str:
+    """Why the phase is slow that runs now, where earlier starts had it: a rank that hangs shows here long before in the whole."""
+    usual = seconds_of(past, load.phase)
+    if usual is None or load.phase not in ORDER[ORDER.index(Phase.LOADING) + 1 :]:
+        return ""
+    spent = spent_in_phase(load, now)
+    if spent < max(LONG_PHASE * usual, usual + LONG_PHASE_FLOOR_S):
+        return ""
+    silent = f"; no line for {words(outlook.silent_s)}" if outlook.silent_s is not None and outlook.silent_s >= SLOW_FLOOR_S else ""
+    return f"{name_of(load.phase)} has taken {words(spent)}, usually {words(usual)}{silent}"
 
 
 def _stalled(
@@ -350,7 +310,7 @@ def _stalled(
         limit = _stall_limit(bar, outlook.s_per_shard, expect_s_per_shard, past)
     else:
         still = silent
-        usual = _seconds_of(past, load.phase)
+        usual = seconds_of(past, load.phase)
         limit = max(SILENCE_S.get(load.phase, 900.0), 3 * usual if usual is not None else 0.0)
     if still < limit or _lives(signs, limit):
         return None
@@ -361,7 +321,7 @@ def _stalled(
 
 def _stall_limit(bar: Loader, step: float | None, expect: float | None, past: Sequence[PastLoad]) -> float:
     """A stall shows within three typical steps, yet a storage whose steps vary gets the slack that they show."""
-    typical = step if step is not None else expect if expect is not None else _usual_step(past)
+    typical = step if step is not None else expect if expect is not None else usual_step(past)
     if typical is None:
         # Only the cold first step is known: the second may be as cold.
         first = bar.step_seconds[0] if bar.step_seconds else SILENCE_S[Phase.LOADING]
