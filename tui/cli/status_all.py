@@ -13,7 +13,7 @@ from tui.cli.status_text import UNKNOWN, duration
 from tui.cli.watching import SNAPSHOT_S, settled_state
 from tui.core.deployment import DeploymentState, Status, exit_code_of, status_of
 from tui.core.gpu import GpuSample
-from tui.core.how_far import amounts
+from tui.core.how_far import brief
 from tui.core.logs.phase_names import name_of
 from tui.core.text import clean
 from tui.record.store import Record
@@ -90,6 +90,6 @@ def _what(state: DeploymentState) -> str:
         return load.failure.cause
     if load is None or not load.lines:
         return state.log.problem or UNKNOWN
-    shards = " " + "/".join(amounts(load.shards)) if load.shards is not None else ""
+    shards = f" {brief(load.shards)}" if load.shards is not None else ""
     eta = f", ready in about {duration(outlook.ready_eta_s)}" if outlook.ready_eta_s is not None else ""
     return f"{name_of(load.phase)}{shards}{eta}"

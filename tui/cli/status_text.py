@@ -8,7 +8,7 @@ from tui.core.durations import clock
 from tui.core.gpu import Gpu, GpuSample
 from tui.core.gpu_health import headroom, health, uniformity
 from tui.core.gpu_others import leftovers, next_steps
-from tui.core.how_far import amounts, gigabytes_s, how_far
+from tui.core.how_far import brief, gigabytes_s, how_far
 from tui.core.logs.phase_names import name_of
 from tui.core.text import clean
 
@@ -62,11 +62,9 @@ def _headline(state: DeploymentState, word: str) -> str:
     if word == Status.FAILED and load is not None and load.failure is not None:
         return f": {load.failure.cause}"
     if word == Status.LOADING and load is not None:
-        share = (
-            f" {'/'.join(amounts(load.shards))}{'' if load.shards.unit == 'bytes' else ' ' + load.shards.unit}"
-            if load.shards
-            else ""
-        )
+        share = ""
+        if load.shards is not None:
+            share = f" {brief(load.shards)}" + ("" if load.shards.unit == "bytes" else f" {load.shards.unit}")
         eta = f", ready in about {duration(outlook.ready_eta_s)}" if outlook.ready_eta_s is not None else ""
         return f": {name_of(load.phase)}{share}{eta}"
     if word == Status.READY and state.api.models:

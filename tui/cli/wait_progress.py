@@ -14,7 +14,7 @@ from tui.core.connection import Link
 from tui.core.counted import some_of
 from tui.core.deployment import DeploymentState, Status, status_of
 from tui.core.gpu_others import next_steps
-from tui.core.how_far import amounts
+from tui.core.how_far import brief
 from tui.core.logs.phase_names import name_of
 from tui.core.text import clean
 
@@ -60,7 +60,7 @@ def where(state: DeploymentState) -> str:
     if not state.connection.online:
         return f"{state.connection.link.value}{f' ({state.connection.cause})' if state.connection.cause else ''}"
     if word in (Status.LOADING, Status.FAILED) and load is not None and load.lines:
-        shards = " " + "/".join(amounts(load.shards)) if load.shards and load.shards.done < load.shards.total else ""
+        shards = f" {brief(load.shards)}" if load.shards and load.shards.done < load.shards.total else ""
         return f"{name_of(load.phase)}{shards}"
     if word == Status.WAITING:
         return "waiting for a server to start"

@@ -21,6 +21,11 @@ def how_far(bar: Loader) -> str:
     return f"{done} of {total}" + ("" if bar.unit == "bytes" else f" {bar.unit}")
 
 
+def brief(bar: Loader) -> str:
+    """`14/64`, `2.8/8.4 GB`."""
+    return "/".join(amounts(bar))
+
+
 def gigabytes_s(bar: Loader) -> float | None:
     """GB a second since a bar of bytes began; None where that is not known."""
     if bar.unit != "bytes" or bar.started_at is None or bar.last_at is None or bar.last_at <= bar.started_at or not bar.done:

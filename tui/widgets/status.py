@@ -7,7 +7,7 @@ from textual.reactive import var
 
 from tui.core.connection import Link
 from tui.core.deployment import DeploymentState
-from tui.core.how_far import amounts
+from tui.core.how_far import brief
 from tui.core.logs.state import Phase
 from tui.widgets.figure import Figure
 from tui.widgets.figures import BW, B, label, line, middle, spread
@@ -71,7 +71,7 @@ def progress_words(state: DeploymentState) -> str:
         return ""
     out = []
     if load.shards and load.shards.total:
-        out.append("/".join(amounts(load.shards)))
+        out.append(brief(load.shards))
     if state.outlook.ready_eta_s is not None:
         out.append(clock(state.outlook.ready_eta_s))
     return " ".join(out)

@@ -27,7 +27,7 @@ SLOW_SHARE = 1.25
 """More than a quarter above the usual is slow."""
 SLOW_FLOOR_S = 20.0
 LONG_PHASE = 3.0
-"""So many times its usual time, and LONG_PHASE_FLOOR_S more, make a phase after the shards slow, whatever those before took."""
+"""A phase after the shards is slow from so many times its usual on, and LONG_PHASE_FLOOR_S above it, however fast those before."""
 LONG_PHASE_FLOOR_S = 45.0
 READY_TIMEOUT_S = 600.0
 FIRST_READY_TIMEOUT = (0, 14)
