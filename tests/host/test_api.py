@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
@@ -99,11 +100,14 @@ async def test_poll_of_a_server_that_is_up(server: Replay, client: ApiClient) ->
 async def test_a_kept_connection_that_ends_as_it_is_used_says_nothing_of_the_server(how: str) -> None:
     """Each connection serves one request, and the next one on it meets its end, as where a server has just closed an idle one."""
     ended = 0
+    answers = UP | {"POST /v1/completions": recorded("completions")}
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal ended
-        head = await reader.readuntil(b"\r\n\r\n")
-        writer.write(UP[head.decode().partition(" HTTP/1.1")[0]])
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        if length := re.search(r"content-length: (\d+)", head.lower()):
+            await reader.readexactly(int(length[1]))
+        writer.write(answers[head.partition(" HTTP/1.1")[0]])
         if await reader.read(1 if how == "reset" else 65536):
             ended += 1
         if how == "reset":
@@ -111,9 +115,11 @@ async def test_a_kept_connection_that_ends_as_it_is_used_says_nothing_of_the_ser
 
     async with Listening(serve) as listening, aclosing_client(ApiClient(listening.url, None)) as api:
         status = await api.poll()
+        said = await api.post("/v1/completions", {"model": "/models/tiny", "prompt": "Hello", "max_tokens": 1})
     assert (status.reach, status.error, status.ready) == (Reach.UP, None, True)
     assert status.metrics is not None
-    assert ended == 3
+    assert said["object"] == "text_completion"
+    assert ended == 4
 
 
 async def test_a_server_that_ends_every_connection_is_asked_once() -> None:

@@ -112,6 +112,9 @@ def test_a_command(sshd: Sshd, environment: dict[str, str], words: list[str], nu
         _, errors = process.communicate(timeout=30)
     finally:
         os.kill(sshd.pid, signal.SIGCONT)
+        sshd.signal_sessions(
+            signal.SIGCONT
+        )  # what the test before had left in the listener's queue may have been let in and stopped
         if process.poll() is None:
             process.kill()
             process.wait()

@@ -8,7 +8,7 @@ import json
 import sys
 import time
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from importlib.util import find_spec
 from typing import Any
 
@@ -225,21 +225,31 @@ class ApiClient:
 
     def _post(self, path: str, body: Mapping[str, Any], silence_s: float) -> AbstractAsyncContextManager[httpx.Response]:
         headers = {"Content-Type": "application/json"}
-        return self._client.stream("POST", self._url(path), content=_json(body), headers=headers, timeout=_patient(silence_s))
+        return self._response("POST", path, content=_json(body), headers=headers, timeout=_patient(silence_s))
 
     async def _get(self, path: str, *, timeout: float = POLL_TIMEOUT_S, limit: int = POLL_LIMIT) -> tuple[int, bytes]:
-        """Asks again where the server ended a connection that was kept open, as it was used anew: that is no word on how it is."""
         with self._words:
-            while True:
-                opening = _Opening()
-                try:
-                    async with self._client.stream(
-                        "GET", self._url(path), timeout=timeout, extensions={"trace": opening.see}
-                    ) as response:
-                        return response.status_code, await self._bounded(response, limit)
-                except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
-                    if opening.seen:
-                        raise
+            async with self._response("GET", path, timeout=timeout) as response:
+                return response.status_code, await self._bounded(response, limit)
+
+    @asynccontextmanager
+    async def _response(self, method: str, path: str, **request: Any) -> AsyncGenerator[httpx.Response]:
+        """What the server answers. It is asked again where it ended a connection that was kept open, as it was used anew, before
+        a word of an answer (as curl does): it has not read the request then, and that is no word on how it is."""
+        while True:
+            opening = _Opening()
+            asked = self._client.build_request(method, self._url(path), extensions={"trace": opening.see}, **request)
+            try:
+                response = await self._client.send(asked, stream=True)
+            except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
+                if opening.seen:
+                    raise
+            else:
+                break
+        try:
+            yield response
+        finally:
+            await response.aclose()
 
     async def _bounded(self, response: httpx.Response, limit: int) -> bytes:
         parts: list[bytes] = []
