@@ -1,5 +1,6 @@
 """Every way in which a stream can go wrong, done to the real load loop by a real server: counted right, and in no latency."""
 
+import socket
 import ssl
 import subprocess
 import threading
@@ -455,6 +456,25 @@ def test_a_large_prompt_is_sent_in_pieces() -> None:
     with scripted(good) as server:
         outcome = load(server.url, {"concurrency": 2, "requests": 2}, input_tokens=1_000_000)
     assert [r.state for r in outcome.records] == [COMPLETED] * 2
+
+
+def test_a_server_that_refuses_a_prompt_before_it_has_come_is_heard() -> None:
+    """As a proxy refuses what is too large: it answers after the head, and closes with the rest unread, so that sending fails."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def refuse() -> None:
+            for _ in range(3):
+                sock, _ = listener.accept()
+                with sock:
+                    sock.recv(1024)
+                    sock.sendall(b"HTTP/1.1 413 Request Entity Too Large\r\nContent-Length: 9\r\n\r\ntoo large")
+
+        thread = threading.Thread(target=refuse)
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        outcome = load(url, {"concurrency": 1, "requests": 3}, input_tokens=2_000_000)
+        thread.join()
+    assert [(r.state, r.kind, r.error) for r in outcome.records] == [(FAILED, "http_413", "too large")] * 3
 
 
 def test_prompts_are_unique() -> None:

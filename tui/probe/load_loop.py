@@ -6,17 +6,17 @@ it read and how busy it was, so that a figure which the client itself limited ca
 
 import select
 import time
-from array import array
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Union
 
 from tui.probe.load_agenda import Agenda
+from tui.probe.load_arrivals import Arrivals
 from tui.probe.load_bodies import Bodies
 from tui.probe.load_clock import WallClock
-from tui.probe.load_net import ANCILLARY, READ, TIMESPEC, Connection, has_kernel_stamps, kind_of
+from tui.probe.load_net import Connection, has_kernel_stamps, kind_of
 from tui.probe.load_order import Body, Endpoint, Health, Order, Outcome
 from tui.probe.load_pool import IN, OUT, SPARE, ConnectFailed, Opening, Pool
 from tui.probe.load_stream import Failure, Stream
-from tui.probe.load_tally import FEW, MANY, Tally
+from tui.probe.load_tally import MANY, Tally
 
 TICK_S = 0.25
 
@@ -49,11 +49,9 @@ class Load:
         """Requests in flight, by the file descriptor of their connection."""
         self._agenda = Agenda(order, self._in_flight)
         self._tally = Tally()
-        self._lags = array("f")
+        self._arrivals = Arrivals(self._streams)
         self._stopped = ""
         self._kernel = False
-        self._unstamped = 0
-        """Reads without the kernel's stamp: it begins to stamp some time after the first socket asks for it."""
         self._wake_fd = wake_fd
 
     # -- the run -------------------------------------------------------------------------------------------------------------------
@@ -94,8 +92,8 @@ class Load:
         self._close()
         records = sorted(self._tally.records, key=lambda r: r.index)
         cpu = time.process_time() - cpu
-        lags = self._lags
-        health = Health(lags, cpu, end - begin, len(lags), self._kernel, clock.stepped, self._unstamped, self._tally.together)
+        lags, unstamped = self._arrivals.lags, self._arrivals.unstamped
+        health = Health(lags, cpu, end - begin, len(lags), self._kernel, clock.stepped, unstamped, self._tally.together)
         return Outcome(records, begin, end, self._agenda.dispatch_end, self._stopped, health)
 
     def _turn(self, begin: float, clock: WallClock) -> None:
@@ -104,9 +102,7 @@ class Load:
         poll = self._poll.poll
         streams = self._streams
         agenda = self._agenda
-        lags = self._lags
         now_of = time.time
-        unpack = TIMESPEC.unpack
         next_tick = begin
         moment = 0.0
         deadline = begin + order.duration_s if order.duration_s is not None else float("inf")
@@ -139,46 +135,39 @@ class Load:
             if agenda.due or agenda.later:
                 until = min(until, agenda.next_at())
             events = poll(max(0.0, until - now), 256)
-            for fd, event in events:
-                stream = streams.get(fd)
-                if stream is None:
-                    self._other(fd)
-                    continue
-                connection = stream.connection
-                assert connection is not None
+            woke = now_of()
+            others, arrived, incidents = self._arrivals.read(events)
+            for fd in others:  # first: what follows may close connections, and give their numbers to new ones
+                self._other(fd)
+            for stream, data, stamp in arrived:
                 try:
-                    if event & OUT:
-                        self._flush(stream, connection)
-                    if event & ~OUT:
-                        if connection.recvmsg is None:
-                            data, stamp = connection.receive()
-                            now = now_of()
-                        else:  # the same by hand: this is where the time goes
-                            data, ancillary, _, _ = connection.recvmsg(READ, ANCILLARY)
-                            now = now_of()
-                            if ancillary:
-                                seconds, nanoseconds = unpack(ancillary[0][2])
-                                stamp = seconds + nanoseconds * 1e-9
-                            else:
-                                stamp = now
-                                self._unstamped += bool(data)
-                        if data:
-                            lags.append(now - stamp)
-                            if stream.feed(data, stamp):
-                                stream.judge()
-                                self._finish(stream, stamp)
-                        elif data is not None:
-                            self._ended(stream, stamp)
+                    if stream.feed(data, stamp):
+                        stream.judge()
+                        self._finish(stream, stamp)
                 except Failure as failure:
                     self._fail(stream, failure.kind, str(failure))
-                except BlockingIOError:
-                    continue
-                except OSError as error:
-                    self._broken(stream, error)
+            for incident in incidents:
+                self._meet(*incident)
             if not agenda.closed:
                 self._bodies.make_one_if_short()
-            if moment and len(events) < FEW and len(streams) >= MANY:
-                time.sleep(max(0.0, min(moment, until - now_of())))
+            if moment and len(streams) >= MANY:
+                rest = min(woke + moment, until) - now_of()
+                if rest > 0.0:
+                    time.sleep(rest)
+
+    def _meet(self, stream: Stream, what: Union[float, OSError, None]) -> None:
+        """Deals with what happened to a request's connection, if nothing that arrived with it has ended the request."""
+        if stream.connection is None or self._streams.get(stream.connection.fd) is not stream:
+            return
+        if what is None:
+            self._flush(stream)
+        elif isinstance(what, OSError):
+            self._broken(stream, what)
+        else:
+            try:
+                self._ended(stream, what)
+            except Failure as failure:
+                self._fail(stream, failure.kind, str(failure))
 
     # -- starting requests ---------------------------------------------------------------------------------------------------------
 
@@ -232,13 +221,18 @@ class Load:
             if connection.writing:
                 self._poll.modify(connection.fd, IN | OUT)
         except OSError as error:
-            self._broken(stream, error)
+            self._unsent(stream, connection, error)
 
-    def _flush(self, stream: Stream, connection: Connection) -> None:
-        connection.flush()
-        if not connection.writing:
-            stream.heard = time.time()
-            self._poll.modify(connection.fd, IN)
+    def _flush(self, stream: Stream) -> None:
+        connection = stream.connection
+        assert connection is not None
+        try:
+            connection.flush()
+            if not connection.writing:
+                stream.heard = time.time()
+                self._poll.modify(connection.fd, IN)
+        except OSError as error:
+            self._unsent(stream, connection, error)
 
     # -- connections ---------------------------------------------------------------------------------------------------------------
 
@@ -330,6 +324,18 @@ class Load:
             return
         stream.eof(stamp)
         self._over(stream, stamp)
+
+    def _unsent(self, stream: Stream, connection: Connection, error: OSError) -> None:
+        """Sending failed. What the server said before it closed counts: a proxy refuses a large prompt without reading it."""
+        try:
+            stamp = stream.hear_out(connection)
+            if stamp is not None:
+                self._over(stream, stamp)
+                return
+        except Failure as failure:
+            self._fail(stream, failure.kind, str(failure))
+            return
+        self._broken(stream, error)
 
     def _broken(self, stream: Stream, error: OSError) -> None:
         if self._try_again(stream):

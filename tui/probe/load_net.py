@@ -20,6 +20,8 @@ SO_TIMESTAMPNS = 35  # linux/asm-generic/socket.h; the socket module has no name
 TIMESPEC = struct.Struct("@ll")
 ANCILLARY = socket.CMSG_SPACE(TIMESPEC.size)
 READ = 32 * 1024
+PIECE = 4 * 1024
+"""Read at once of a stream of tokens, each some 250 bytes; what is left is read at the next turn."""
 IN_PROGRESS = (0, errno.EINPROGRESS, errno.EAGAIN)
 
 Address = Tuple[int, Any]

@@ -1,5 +1,6 @@
 """One request in flight: feeds the bytes of its response to the decoders, and judges how it ended. Python 3.8."""
 
+import contextlib
 import json
 from json.scanner import make_scanner
 from typing import Any, List, Optional, Tuple
@@ -89,8 +90,8 @@ class Stream:
         if quick:
             # Nearly every piece of a token stream is one HTTP chunk with one event that differs from the last one in the token's
             # string alone: framing, event and JSON are then known without reading them again.
-            at = data.find(quick, 0, 8 + len(quick))
-            if at > 0 and data.endswith(self.behind):
+            at = data.find(b"\r", 0, 9)
+            if at > 0 and data.startswith(quick, at) and data.endswith(self.behind):
                 string = data[at + len(quick) : -len(self.behind)]
                 if string and b'"' not in string and b"\\" not in string and _sized(data, at):
                     self.arrived(stamp)
@@ -111,6 +112,18 @@ class Stream:
             self.quick = b"\r\ndata: " + before
             self.behind = behind + b"\n\n\r\n"
         return response.done
+
+    def hear_out(self, connection: Connection) -> Optional[float]:
+        """Takes what has come on a connection that can't be sent on any more; the stamp of the response's end, if it is complete.
+        Raises Failure."""
+        with contextlib.suppress(OSError):
+            while True:
+                data, stamp = connection.receive()
+                if not data:
+                    break
+                if self.feed(data, stamp):
+                    return stamp
+        return None
 
     def feed_body(self, body: bytes, stamp: float) -> None:
         """Takes bytes of the body, the head being known. Raises Failure."""

@@ -7,8 +7,7 @@ from tui.probe.load_stream import Stream
 from tui.wire.record import Record
 
 MANY = 64
-FEW = 8
-"""With many streams, a loop that found few events pauses for a moment, so that the next turn finds several at once: the kernel has
+"""With so many streams the loop turns once in a moment and rests in between, so that a turn finds several arrivals: the kernel has
 stamped them, and a turn for each would double the CPU that a token costs. How long: see `Tally.moment`."""
 
 RATE_LOOKS = 5
@@ -16,7 +15,7 @@ RATE_LOOKS = 5
 
 SHORT_S = 0.0005
 LONG_S = 0.002
-OF_A_GAP = 20
+OF_A_GAP = 8
 OF_A_REQUEST = 1000
 """A pause of the loop is at most this part of the time between two tokens of a stream, and of that from a request to its end: the
 next request of a stream may wait for it."""
