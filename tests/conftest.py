@@ -15,9 +15,12 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+SLOW = ("tests/real/test_end_to_end", "tests/tmux/", "tests/real/", "test_static")
+"""The files that take longest, in the order in which they begin: no two real vLLMs at once, and none of them alone at the end."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The files that take longest first, so that none of them is left alone at the end."""
-    items.sort(key=lambda item: not any(part in item.nodeid for part in ("tests/real/", "tests/tmux/", "test_static")))
+    items.sort(key=lambda item: next((rank for rank, part in enumerate(SLOW) if part in item.nodeid), len(SLOW)))
 
 
 @pytest.fixture
