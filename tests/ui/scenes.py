@@ -281,6 +281,11 @@ def waiting(mono: float = 0.0) -> DeploymentState:
     )  # fmt: skip
 
 
+def importing(mono: float = 0.0) -> DeploymentState:
+    """The server's process is there and has written nothing yet."""
+    return replace(waiting(mono), log=LogTail(source="/var/log/vllm/kimi.log"), server_pid=40812)
+
+
 def connecting(mono: float = 0.0) -> DeploymentState:
     return DeploymentState(
         name="kimi-k2-w4", target="gpu-8x", connection=ConnectionState(link=Link.CONNECTING, host="gpu-8x", attempt=1)
@@ -296,5 +301,5 @@ def refused(mono: float = 0.0) -> DeploymentState:
 
 
 SCENES: dict[str, Callable[[float], DeploymentState]] = {
-    "loading": loading, "warming": warming, "ready": ready, "hosts": hosts, "failed": failed, "dead": dead, "lost": lost, "waiting": waiting, "connecting": connecting, "refused": refused,
+    "loading": loading, "warming": warming, "ready": ready, "hosts": hosts, "failed": failed, "dead": dead, "lost": lost, "waiting": waiting, "importing": importing, "connecting": connecting, "refused": refused,
 }  # fmt: skip

@@ -32,6 +32,7 @@ CHIPS = {
     "dead": "FAILED",
     "lost": "LINK LOST",
     "waiting": "WAITING",
+    "importing": "LOADING",
     "connecting": "CONNECTING",
     "refused": "UNREACHABLE",
 }

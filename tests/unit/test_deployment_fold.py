@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from tui.core.api import ApiStatus, Reach, ServedModel, ServerMetrics
 from tui.core.connection import ConnectionState, Link
 from tui.core.deployment import (
+    NO_LOG,
     TREND,
     ApiPolled,
     ConnectionChanged,
@@ -14,9 +15,11 @@ from tui.core.deployment import (
     LogLine,
     LogRead,
     LogRestarted,
+    LogTail,
     Status,
     exit_code_of,
     fold,
+    silent_so_far,
     status_of,
 )
 from tui.core.gpu import Gpu, GpuSample
@@ -83,6 +86,27 @@ def test_status(load: LoadState | None, api: ApiStatus, signs: SignsOfLife, word
 def test_status_without_a_connection(link: Link, word: str, code: int) -> None:
     state = replace(ONLINE, connection=ConnectionState(link), load=READY, api=UP)
     assert (status_of(state), exit_code_of(state)) == (word, code)
+
+
+@pytest.mark.parametrize(
+    ("api", "log", "load", "word", "says"),
+    [
+        (ApiStatus(), LogTail(), None, Status.WAITING, None),
+        (CLOSED, LogTail(source="/srv/vllm.log"), None, Status.LOADING, "the server's process 936 is there, no line of it yet"),
+        (CLOSED, LogTail(), LoadState(), Status.LOADING, "the server's process 936 is there, no line of it yet"),
+        (CLOSED, LogTail(source=NO_LOG), None, Status.LOADING, "the server's process 936 is there, its log is not at hand"),
+        (CLOSED, LogTail(problem="a terminal"), None, Status.LOADING, "the server's process 936 is there, its log is not at hand"),
+        (UP, LogTail(), None, Status.READY, None),
+        (CLOSED, LogTail(), FAILED, Status.FAILED, None),
+        (CLOSED, LogTail(), LOADING, Status.LOADING, None),
+    ],
+)
+def test_a_process_before_its_first_line(api: ApiStatus, log: LogTail, load: LoadState | None, word: str, says: str | None) -> None:
+    """Seen on a host with cold caches: 24 s from `vllm serve` to its first line."""
+    state = replace(ONLINE, api=api, log=log, load=load, server_pid=936)
+    assert (status_of(state), silent_so_far(state)) == (word, says)
+    lost = replace(state, connection=ConnectionState(Link.LOST))
+    assert (status_of(lost), silent_so_far(lost)) == (Status.UNREACHABLE, None)
 
 
 def test_a_poll_that_crossed_with_the_ready_line_is_no_conflict() -> None:

@@ -11,7 +11,7 @@ import click
 from tui.cli.context import Exit, Fail, open_record, open_session
 from tui.cli.status_text import UNKNOWN, duration
 from tui.cli.watching import SNAPSHOT_S, settled_state
-from tui.core.deployment import DeploymentState, Status, exit_code_of, status_of
+from tui.core.deployment import DeploymentState, Status, exit_code_of, silent_so_far, status_of
 from tui.core.gpu import GpuSample
 from tui.core.how_far import brief
 from tui.core.logs.phase_names import name_of
@@ -89,7 +89,7 @@ def _what(state: DeploymentState) -> str:
     if load is not None and load.failure is not None:
         return load.failure.cause
     if load is None or not load.lines:
-        return state.log.problem or UNKNOWN
+        return state.log.problem or silent_so_far(state) or UNKNOWN
     shards = f" {brief(load.shards)}" if load.shards is not None else ""
     eta = f", ready in about {duration(outlook.ready_eta_s)}" if outlook.ready_eta_s is not None else ""
     return f"{name_of(load.phase)}{shards}{eta}"

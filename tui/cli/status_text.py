@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator
 
 from tui.core.counted import some_of
-from tui.core.deployment import DeploymentState, HostSeen, Status, status_of
+from tui.core.deployment import DeploymentState, HostSeen, Status, silent_so_far, status_of
 from tui.core.durations import clock
 from tui.core.gpu import Gpu, GpuSample
 from tui.core.gpu_health import headroom, health, uniformity
@@ -61,12 +61,14 @@ def _headline(state: DeploymentState, word: str) -> str:
     load, outlook = state.load, state.outlook
     if word == Status.FAILED and load is not None and load.failure is not None:
         return f": {load.failure.cause}"
-    if word == Status.LOADING and load is not None:
+    if word == Status.LOADING and load is not None and load.lines:
         share = ""
         if load.shards is not None:
             share = f" {brief(load.shards)}" + ("" if load.shards.unit == "bytes" else f" {load.shards.unit}")
         eta = f", ready in about {duration(outlook.ready_eta_s)}" if outlook.ready_eta_s is not None else ""
         return f": {name_of(load.phase)}{share}{eta}"
+    if word == Status.LOADING and (silent := silent_so_far(state)) is not None:
+        return f": {silent}"
     if word == Status.READY and state.api.models:
         return ": " + some_of(model.id for model in state.api.models)
     return ""

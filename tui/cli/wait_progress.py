@@ -12,7 +12,7 @@ import click
 from tui.cli.status_text import duration
 from tui.core.connection import Link
 from tui.core.counted import some_of
-from tui.core.deployment import DeploymentState, Status, status_of
+from tui.core.deployment import DeploymentState, Status, silent_so_far, status_of
 from tui.core.gpu_others import next_steps
 from tui.core.how_far import brief
 from tui.core.logs.phase_names import name_of
@@ -64,7 +64,7 @@ def where(state: DeploymentState) -> str:
         return f"{name_of(load.phase)}{shards}"
     if word == Status.WAITING:
         return "waiting for a server to start"
-    return word
+    return silent_so_far(state) or word
 
 
 def _left(state: DeploymentState) -> str:

@@ -19,6 +19,8 @@ T = TypeVar("T")
 LOG_LINES = 5000
 TREND = 240
 CLOSED_FOR_SURE = 2
+NO_LOG = "none"
+"""The source in the configuration where no log is to be followed; a file of that name is `file:none`."""
 
 
 class LogLine(Struct, frozen=True):
@@ -43,6 +45,11 @@ class LogTail(Struct, frozen=True):
     """Why the log can't be read at the moment, and what to do."""
     note: str | None = None
     """How it is read where that isn't as usual."""
+
+    @property
+    def unread(self) -> bool:
+        """Whether it tells nothing: it can't be read, or is not to be."""
+        return self.problem is not None or self.source == NO_LOG
 
     def extended(self, lines: Sequence[LogLine]) -> "LogTail":
         kept = (self.lines + tuple(lines))[-LOG_LINES:]
@@ -246,8 +253,8 @@ def status_of(state: DeploymentState) -> str:
     if api.ready:
         return Status.READY
     if load is None or not load.lines:
-        # No word from a log: a server that answers in part is coming up, a closed port is nothing yet.
-        return Status.LOADING if api.reach in (Reach.UP, Reach.SICK) else Status.WAITING
+        # No word from a log: a server that answers in part, or whose process is there, is coming up; a closed port is nothing yet.
+        return Status.LOADING if api.reach in (Reach.UP, Reach.SICK) or silent_so_far(state) else Status.WAITING
     if load.phase is Phase.FAILED:
         return Status.FAILED
     if load.phase is Phase.STOPPED:
@@ -257,6 +264,15 @@ def status_of(state: DeploymentState) -> str:
     if load.ready or load.phase is Phase.READY:
         return _after_ready(state)
     return Status.LOADING
+
+
+def silent_so_far(state: DeploymentState) -> str | None:
+    """That the server's process is there before anything else tells of it; None where something does, or it is not known yet."""
+    unasked = state.api.reach in (Reach.UNKNOWN, Reach.UP)
+    if state.server_pid is None or unasked or not state.connection.online or (state.load is not None and state.load.lines):
+        return None
+    said = "its log is not at hand" if state.log.unread else "no line of it yet"
+    return f"the server's process {state.server_pid} is there, {said}"
 
 
 def _gone(state: DeploymentState) -> bool:

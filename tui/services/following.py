@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from tui.core.connection import retry_delay_s
-from tui.core.deployment import LogRestarted, LogSourceChanged
+from tui.core.deployment import NO_LOG, LogRestarted, LogSourceChanged
 from tui.host.base import HostError, ProbeFailed, ProbeStream, Unreachable
 from tui.host.together import ended
 from tui.services.found import Server
@@ -22,8 +22,6 @@ from tui.wire.frames import FOLLOW
 if TYPE_CHECKING:
     from tui.services.session import Session
 
-NO_LOG = "none"
-"""The source in the configuration where no log is to be followed; a file of that name is `file:none`."""
 WITHOUT_PROBE_S = 600.0
 """How long a host is watched without the probe before the probe is tried again."""
 GAVE_UP_S = 5.0

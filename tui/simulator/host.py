@@ -98,6 +98,7 @@ class SimulatedHost:
         self._supervisor.start()
         if self._scenario.already_up:
             await self._supervisor.ready.wait()
+            self._sample()  # with the memory of a server that is up
 
     async def close(self) -> None:
         for task in self._tasks:

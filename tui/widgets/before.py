@@ -3,7 +3,7 @@
 from textual.content import Content
 
 from tui.core.api import Reach
-from tui.core.deployment import DeploymentState
+from tui.core.deployment import DeploymentState, silent_so_far
 from tui.widgets.figures import QUIET, B, W, facts, label, line, rows
 from tui.widgets.numbers import clock
 from tui.widgets.phases import last_time
@@ -34,9 +34,17 @@ def before(state: DeploymentState, width: int, height: int) -> Content:
     source = state.log.source or "looking for it"
     lines: list[Content | str] = []
     if state.connection.online:
+        title, words = "No start in the log yet.", "It shows here as soon as the server writes its first line."
+        if silent_so_far(state) is not None:
+            title = f"The server's process {state.server_pid} is there."
+            words = (
+                "Its log is not at hand: the API and the GPUs will tell of it."
+                if state.log.unread
+                else "No line of it yet: the imports before the first one take 10 to 60 s, longer from a slow disk."
+            )
         lines += [
-            line(("No start in the log yet.", B)),
-            *Content("It shows here as soon as the server writes its first line.").stylize(QUIET).wrap(max(8, width)),
+            line((title, B)),
+            *Content(words).stylize(QUIET).wrap(max(8, width)),
         ]
     else:
         lines += _no_link(state, width)

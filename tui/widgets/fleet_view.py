@@ -6,7 +6,7 @@ from textual.message import Message
 from textual.reactive import var
 
 from tui.core.connection import Link
-from tui.core.deployment import DeploymentState
+from tui.core.deployment import DeploymentState, silent_so_far
 from tui.core.fleet import arranged
 from tui.core.gpu_health import headroom, uniformity
 from tui.core.how_far import amounts, gigabytes_s, one_of
@@ -56,7 +56,7 @@ def now_lines(state: DeploymentState, width: int, moment: Moment) -> tuple[Conte
             return Content(short(title(load.failure), width)), line(label(short(load.failure.cause, width)))
         case "FAILED" | "STOPPED":
             return Content(short(state.conflict or "stopped in order", width)), Content("")
-        case "LOADING" if load is not None:
+        case "LOADING" if load is not None and load.lines:
             bar = bar_of(load)
             if past_loading(load) or bar is None or not bar.total:
                 silent = f"silent for {clock(state.outlook.silent_s)}" if (state.outlook.silent_s or 0) > 8 else ""
@@ -74,7 +74,7 @@ def now_lines(state: DeploymentState, width: int, moment: Moment) -> tuple[Conte
             return chart, line(label(middle(model or "", width)))
     if link.link is Link.ASKING:
         return line(("the login asks you", W)), Content("")
-    waiting = state.log.problem or ("no start in the log yet" if link.online else "")
+    waiting = state.log.problem or silent_so_far(state) or ("no start in the log yet" if link.online else "")
     return line(label(short(waiting, width))), Content("")
 
 

@@ -6,7 +6,7 @@ from textual.content import Content
 from textual.reactive import var
 
 from tui.core.connection import Link
-from tui.core.deployment import DeploymentState
+from tui.core.deployment import DeploymentState, silent_so_far
 from tui.core.how_far import brief
 from tui.core.logs.state import Phase
 from tui.widgets.figure import Figure
@@ -44,7 +44,7 @@ def word(state: DeploymentState) -> str:
         return READY
     load = state.load
     if load is None:
-        return WAITING
+        return LOADING if silent_so_far(state) else WAITING
     match load.phase:
         case Phase.FAILED:
             return FAILED
@@ -53,7 +53,7 @@ def word(state: DeploymentState) -> str:
         case Phase.READY:
             # the log says that it serves; until the API agrees it is not ready
             return LOADING if state.api.received_at is not None else READY
-    return LOADING if load.lines else WAITING
+    return LOADING if load.lines or silent_so_far(state) else WAITING
 
 
 def chip(state: DeploymentState) -> Content:
