@@ -151,9 +151,9 @@ class Load:
             if not agenda.closed:
                 self._bodies.make_one_if_short()
             if moment and len(streams) >= MANY:
-                rest = min(woke + moment, until) - now_of()
-                if rest > 0.0:
-                    time.sleep(rest)
+                now = now_of()
+                if now - woke < moment:  # else there is more to do than turns can gather
+                    time.sleep(max(0.0, min(moment, until - now)))
 
     def _meet(self, stream: Stream, what: Union[float, OSError, None]) -> None:
         """Deals with what happened to a request's connection, if nothing that arrived with it has ended the request."""

@@ -7,7 +7,7 @@ from tui.probe.load_stream import Stream
 from tui.wire.record import Record
 
 MANY = 64
-"""With so many streams the loop turns once in a moment and rests in between, so that a turn finds several arrivals: the kernel has
+"""With so many streams the loop rests for a moment after each turn, so that the next one finds several arrivals: the kernel has
 stamped them, and a turn for each would double the CPU that a token costs. How long: see `Tally.moment`."""
 
 RATE_LOOKS = 5
