@@ -5,6 +5,7 @@ import stat
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -177,9 +178,23 @@ def test_runs_that_asked_something_else_are_told_apart() -> None:
     assert differences(result(1.0, 1.0), result(1.0, 1.0, output_tokens=64)) == ("output tokens differ: 512 and 64",)
 
 
-def test_a_point_that_was_cut_gives_no_headline(tmp_path: Path) -> None:
-    figures = {"output_throughput": 55.3, "cut": True}
-    cut = Result("u", "m", Vantage.HOST, Plan(kind="single"), (Point(1, figures),), stopped="stopped by the user", started_at=1.0)
+@pytest.mark.parametrize(
+    ("plan", "figures", "stopped", "title"),
+    [
+        (Plan(kind="single"), {"output_throughput": 84.6, "completed": 5}, None, "single stream: 84.6 tok/s"),
+        (Plan(kind="single", concurrency=(8,)), {"output_throughput": 1084.6, "completed": 32}, None, "8 streams: 1,085 tok/s"),
+        (Plan(kind="sweep", concurrency=(1, 8)), {"output_throughput": 99.96, "completed": 9}, None, "sweep: 100.0 tok/s"),
+        (Plan(kind="single"), {"output_throughput": 0.0, "completed": 0}, None, "single stream: no request was completed"),
+        (
+            Plan(kind="single"),
+            {"output_throughput": 55.3, "cut": True},
+            "stopped by the user",
+            "single stream: no whole point (stopped by the user)",
+        ),
+    ],
+)
+def test_a_benchmarks_headline(tmp_path: Path, plan: Plan, figures: dict[str, Any], stopped: str | None, title: str) -> None:
+    done = Result("u", "m", Vantage.HOST, plan, (Point(1, figures),), stopped=stopped, started_at=1.0)
     record = Record(tmp_path / "record.sqlite")
-    record.save_benchmark("kimi", cut)
-    assert record.runs()[0].title == "single stream: no whole point (stopped by the user)"
+    record.save_benchmark("kimi", done)
+    assert record.runs()[0].title == title

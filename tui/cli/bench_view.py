@@ -76,7 +76,7 @@ class LiveView:
         if self._live is None and not self._quiet:
             figures = point.figures
             print(
-                f"{who(point)}: {rate(figures.get('output_throughput'))} tok/s, "
+                f"{who(point)}: {rate(point.get('output_throughput'))} tok/s, "
                 f"TTFT {number(figures.get('median_ttft_ms'), 1)} ms, TPOT {number(figures.get('median_tpot_ms'), 2)} ms, "
                 f"{figures.get('completed')} done, {figures.get('failed')} failed",
                 file=sys.stderr,
@@ -133,7 +133,7 @@ def table(points: list[Point] | tuple[Point, ...]) -> Table:
         e2el = f.get("median_e2el_ms")
         made.add_row(
             f"{f['request_rate']:g}" if open_loop else str(point.concurrency),
-            rate(f.get("output_throughput")),
+            rate(point.get("output_throughput")),
             rate(f.get("steady_output_throughput")),
             number(f.get("median_ttft_ms"), 1),
             number(f.get("p99_ttft_ms"), 1),

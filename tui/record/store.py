@@ -131,11 +131,14 @@ class Record:
         if not result.points:
             return None
         whole = [point for point in result.points if not point.figures.get("cut")]
-        best = max((point.get("output_throughput") or 0.0 for point in whole), default=0.0)
-        what = "single stream" if result.plan.kind == "single" else result.plan.kind
-        title = f"{what}: {best:,.1f} tok/s" if best < 100 else f"{what}: {best:,.0f} tok/s"
-        if not whole:
-            title = f"{what}: no whole point"
+        rates = [rate for point in whole if (rate := point.get("output_throughput")) is not None]
+        what = result.plan.kind
+        if what == "single":
+            what = "single stream" if result.plan.concurrency == (1,) else f"{result.plan.concurrency[0]:,} streams"
+        if rates:
+            title = f"{what}: {max(rates):,.{1 if max(rates) < 100 else 0}f} tok/s"
+        else:
+            title = f"{what}: no request was completed" if whole else f"{what}: no whole point"
         if result.stopped:
             title += f" ({result.stopped})"
         document = asdict(result)
