@@ -2,10 +2,10 @@
 
     python tests/benchmarks/samplers.py [--seconds 30] [--hz 2,10] [--nvitop "python3 -m nvitop"] [--as-many 8]
 
-All of them run at the same time, each at the same rate. Processor time is that of their processes with all threads and children,
-once their start is over. Memory: every value of the sampler is held against the two readings of nvidia-smi around it; power against
-the nearest one. `--as-many` then runs the sampler alone, with the driver's own GPUs told several times over: the real calls that so
-many GPUs would take, answered by the real driver.
+All of them run at the same time, each at the same rate, but nvitop at 4 Hz at most. Processor time is that of their processes with
+all threads and children, once their start is over. Memory: every value of the sampler is held against the two readings of nvidia-smi
+around it; power against the nearest one. `--as-many` then runs the sampler alone, with the driver's own GPUs told several times over:
+the real calls that so many GPUs would take, answered by the real driver.
 """
 
 import argparse
@@ -14,9 +14,11 @@ import contextlib
 import fcntl
 import io
 import json
+import math
 import os
 import pty
 import shlex
+import signal
 import struct
 import subprocess
 import sys
@@ -34,7 +36,7 @@ START_S = 5.0
 """Left out at the beginning: the interpreter's start, the driver's, and readings taken once."""
 
 Reading = tuple[float, int, float, float]
-"""Monotonic seconds, GPU's index, MiB in use, watts."""
+"""Monotonic seconds, GPU's index, MiB in use, watts; not a number where not known."""
 
 AGAIN = """
 _count, _at = nvmlDeviceGetCount, nvmlDeviceGetHandleByIndex
@@ -65,8 +67,9 @@ def processor_s(root: int) -> float:
 class Sampler:
     """A sampler that runs, and the readings that it told of."""
 
-    def __init__(self, name: str, process: "subprocess.Popen[bytes]") -> None:
+    def __init__(self, name: str, hz: float, process: "subprocess.Popen[bytes]") -> None:
         self.name = name
+        self.hz = hz
         self.process = process
         self.readings: list[Reading] = []
         self.bytes = 0
@@ -87,11 +90,21 @@ class Sampler:
 
 @contextlib.contextmanager
 def running(sampler: Sampler) -> Iterator[Sampler]:
+    """Ends it with all that it started: each has a process group of its own."""
     try:
         yield sampler
     finally:
-        sampler.process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(sampler.process.pid, signal.SIGKILL)
         sampler.process.wait()
+
+
+def value(words: str) -> float:
+    """A figure of nvidia-smi; not a number where it has none ([N/A], [GPU is lost])."""
+    try:
+        return float(words)
+    except ValueError:
+        return math.nan
 
 
 def probe(hz: float, times: int = 0) -> Sampler:
@@ -103,8 +116,9 @@ def probe(hz: float, times: int = 0) -> Sampler:
             for entry in old.infolist():
                 new.writestr(entry, old.read(entry) + (AGAIN % times).encode() * (entry.filename == "pynvml.py"))
         code = target.getvalue()
-    process = subprocess.Popen([sys.executable, "-I", "-c", BOOT], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    sampler = Sampler(f"readyroom, {times} GPUs" if times else "readyroom", process)
+    command = [sys.executable, "-I", "-c", BOOT]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+    sampler = Sampler(f"readyroom, {times} GPUs" if times else "readyroom", hz, process)
     feed, frames = process.stdin, process.stdout
     assert feed is not None
     assert frames is not None
@@ -124,7 +138,8 @@ def probe(hz: float, times: int = 0) -> Sampler:
             frame = json.loads(line)
             if frame.get("f") == "gpus":
                 for row in frame["gpus"]:
-                    sampler.readings.append((frame["mono"], row["index"], row["memory_used_mib"], row.get("power_w", float("nan"))))
+                    used, watts = row.get("memory_used_mib", math.nan), row.get("power_w", math.nan)
+                    sampler.readings.append((frame["mono"], row["index"], used, watts))
 
     threading.Thread(target=beat, daemon=True).start()
     threading.Thread(target=read, daemon=True).start()
@@ -134,16 +149,16 @@ def probe(hz: float, times: int = 0) -> Sampler:
 def nvidia_smi(hz: float) -> Sampler:
     query = "--query-gpu=index,memory.used,power.draw,utilization.gpu,temperature.gpu"
     command = ["nvidia-smi", query, "--format=csv,noheader,nounits", "-lms", str(round(1000 / hz))]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE)
-    sampler = Sampler("nvidia-smi", process)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+    sampler = Sampler("nvidia-smi", hz, process)
     lines = process.stdout
     assert lines is not None
 
     def read() -> None:
         for line in lines:
             sampler.bytes += len(line)
-            words = line.decode().split(",")
-            sampler.readings.append((time.monotonic(), int(words[0]), int(words[1]), float(words[2])))
+            index, used, watts = line.decode().split(",")[:3]
+            sampler.readings.append((time.monotonic(), int(index), value(used), value(watts)))
 
     threading.Thread(target=read, daemon=True).start()
     return sampler
@@ -153,14 +168,15 @@ def nvitop(command: str, hz: float) -> Sampler:
     """In a terminal of 120×35. It takes no interval under a quarter of a second."""
     here, there = pty.openpty()
     fcntl.ioctl(there, termios.TIOCSWINSZ, struct.pack("HHHH", 35, 120, 0, 0))
-    words = [*shlex.split(command), "--monitor", "full", "--interval", str(max(0.25, 1 / hz))]
+    hz = min(hz, 4.0)
+    words = [*shlex.split(command), "--monitor", "full", "--interval", str(1 / hz)]
     environment = {**os.environ, "TERM": "xterm-256color"}
     process = subprocess.Popen(words, stdin=there, stdout=there, stderr=there, env=environment, start_new_session=True)
     os.close(there)
-    sampler = Sampler("nvitop", process)
+    sampler = Sampler("nvitop", hz, process)
 
     def read() -> None:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), os.fdopen(here, "rb", buffering=0):
             while data := os.read(here, 65536):
                 sampler.bytes += len(data)
 
@@ -170,30 +186,34 @@ def nvitop(command: str, hz: float) -> Sampler:
 
 def agreement(ours: list[Reading], theirs: list[Reading]) -> str:
     """How many of our values of memory lie between the two of nvidia-smi around them, and by how much the others are off; power."""
-    between, off, apart = 0, [], []
+    between, off, apart, moved = 0, [], [], 0.0
     for gpu in {reading[1] for reading in ours}:
-        readings = sorted(reading for reading in theirs if reading[1] == gpu)
+        readings = sorted(reading for reading in theirs if reading[1] == gpu and not math.isnan(reading[2]))
         times = [reading[0] for reading in readings]
-        for at, _, used, watts in (reading for reading in ours if reading[1] == gpu):
+        if readings:
+            moved = max(moved, max(used for _, _, used, _ in readings) - min(used for _, _, used, _ in readings))
+        for at, _, used, watts in (reading for reading in ours if reading[1] == gpu and not math.isnan(reading[2])):
             after = bisect.bisect(times, at)
             if 0 < after < len(times):
-                nearest = min(readings[after - 1 : after + 1], key=lambda reading: abs(reading[0] - at))
-                apart.append(abs(watts / nearest[3] - 1))
+                near = min(readings[after - 1 : after + 1], key=lambda reading, at=at: abs(reading[0] - at))  # type: ignore[misc]
+                if near[3] > 0 and not math.isnan(watts):
+                    apart.append(abs(watts / near[3] - 1))
                 low, high = sorted((readings[after - 1][2], readings[after][2]))
                 between += low <= used <= high
                 if not low <= used <= high:
                     off.append(max(low - used, used - high))
-    worst = f"; the others are off by at most {max(off):,} MiB" if off else ""
-    moved = max(used for _, _, used, _ in theirs) - min(used for _, _, used, _ in theirs)
+    if not between and not off:
+        return "no memory to compare"
+    worst = f"; the others are off by at most {max(off):,.0f} MiB" if off else ""
     apart.sort()
     power = f"power {percentile(apart, 50):.1%} apart (median), {percentile(apart, 95):.1%} (p95)" if apart else "no power compared"
     many = f"{between} of {between + len(off)}"
-    return f"memory between its neighbours in {many} samples while it moved by {moved:,} MiB{worst}; {power}"
+    return f"memory between its neighbours in {many} samples while that of a GPU moved by {moved:,.0f} MiB{worst}; {power}"
 
 
-def told(sampler: Sampler, hz: float) -> str:
+def told(sampler: Sampler) -> str:
     share, size = sampler.cost()
-    return f"| {sampler.name} | {hz:g} | {share:.2%} | {size:,.0f} |"
+    return f"| {sampler.name} | {sampler.hz:g} | {share:.2%} | {size:,.0f} |"
 
 
 def main() -> None:
@@ -215,14 +235,14 @@ def main() -> None:
                 sampler.begin()
             time.sleep(options.seconds)
             for sampler in samplers:
-                print(told(sampler, hz), flush=True)
+                print(told(sampler), flush=True)
             words.append(f"{hz:g} Hz: {agreement(list(samplers[0].readings), list(samplers[1].readings))}")
         if options.as_many:
             with running(probe(hz, options.as_many)) as sampler:
                 time.sleep(START_S)
                 sampler.begin()
                 time.sleep(options.seconds)
-                print(told(sampler, hz), flush=True)
+                print(told(sampler), flush=True)
     print("\n" + "\n".join(words))
 
 
