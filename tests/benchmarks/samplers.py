@@ -2,10 +2,10 @@
 
     python tests/benchmarks/samplers.py [--seconds 30] [--hz 2,10] [--nvitop "python3 -m nvitop"] [--as-many 8]
 
-All of them run at the same time, each at the same rate, but nvitop at 4 Hz at most. Processor time is that of their processes with
-all threads and children, once their start is over. Memory: every value of the sampler is held against the two readings of nvidia-smi
-around it; power against the nearest one. `--as-many` then runs the sampler alone, with the driver's own GPUs told several times over:
-the real calls that so many GPUs would take, answered by the real driver.
+All of them run at the same time, each at the same rate, but nvitop at 4 Hz at most. Processor time is that of their processes
+with all threads and children, once their start is over. Memory: every value of the sampler is held against the two readings of
+nvidia-smi around it; power against the nearest one. `--as-many` then runs the sampler alone, with the driver's own GPUs told
+several times over: the real calls that so many GPUs would take, answered by the real driver.
 """
 
 import argparse
