@@ -109,6 +109,26 @@ def test_a_process_before_its_first_line(api: ApiStatus, log: LogTail, load: Loa
     assert (status_of(lost), silent_so_far(lost)) == (Status.UNREACHABLE, None)
 
 
+@pytest.mark.parametrize(
+    ("signs", "api", "word", "conflict"),
+    [
+        (
+            GONE,
+            CLOSED,
+            Status.FAILED,
+            "the server's process is gone and left no line to read: look at what started it, and at dmesg",
+        ),
+        (SignsOfLife(), CLOSED, Status.WAITING, None),  # none was ever seen
+        (GONE, ApiStatus(), Status.WAITING, None),  # not asked yet
+        (GONE, UP, Status.READY, None),
+    ],
+)
+def test_a_process_that_went_before_its_first_line(signs: SignsOfLife, api: ApiStatus, word: str, conflict: str | None) -> None:
+    for load in (None, LoadState()):
+        state = replace(fold(replace(ONLINE, signs=signs, load=load), ApiPolled(api)), log=LogTail(source="/srv/vllm.log"))
+        assert (status_of(state), state.conflict) == (word, conflict)
+
+
 def test_a_poll_that_crossed_with_the_ready_line_is_no_conflict() -> None:
     state = fold(fold(ONLINE, ApiPolled(CLOSED)), LogRead((), READY))
     assert (status_of(state), state.conflict) == (Status.LOADING, None)

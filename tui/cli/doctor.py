@@ -1,10 +1,11 @@
 """`readyroom doctor TARGET`: from here to the first token, each line with its fix."""
 
 import json
+from contextlib import closing
 
 import click
 
-from tui.cli.context import Exit, accept_new_option, config_option, open_session, port_option, run
+from tui.cli.context import Exit, accept_new_option, config_option, open_record, open_session, port_option, run
 from tui.core.checkup import Check, Grade
 from tui.core.connection import Link
 from tui.settings import Settings
@@ -34,17 +35,18 @@ async def _doctor(settings: Settings, target: str | None, as_json: bool, token: 
     from tui.cli.asking import terminal_asker
     from tui.services.doctor import examine
 
-    session = open_session(settings, target, asker=terminal_asker(), accept_new=accept_new, port=port)
     checks: list[Check] = []
-    async with session.host:
-        try:
-            async for check in examine(session, token=token):
-                checks.append(check)
-                if not as_json:
-                    _print(check)
-        finally:
-            await session.api.close()
-        link = session.host.connection.link
+    with closing(open_record()) as record:
+        session = open_session(settings, target, asker=terminal_asker(), accept_new=accept_new, record=record, port=port)
+        async with session.host:
+            try:
+                async for check in examine(session, token=token):
+                    checks.append(check)
+                    if not as_json:
+                        _print(check)
+            finally:
+                await session.api.close()
+            link = session.host.connection.link
     failed = any(check.grade is Grade.FAIL for check in checks)
     if as_json:
         rows = [{"name": one.name, "grade": one.grade.value, "says": one.says, "fix": one.fix} for one in checks]

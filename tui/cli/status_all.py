@@ -88,6 +88,8 @@ def _what(state: DeploymentState) -> str:
         return ", ".join(model.id for model in state.api.models) or UNKNOWN
     if load is not None and load.failure is not None:
         return load.failure.cause
+    if word == Status.FAILED and state.conflict is not None:
+        return state.conflict.partition(": ")[0]
     if load is None or not load.lines:
         return state.log.problem or silent_so_far(state) or UNKNOWN
     shards = f" {brief(load.shards)}" if load.shards is not None else ""

@@ -37,10 +37,9 @@ def _online_lines(state: DeploymentState) -> Iterator[str]:
     yield from _load_lines(state)
     yield from _api_lines(state)
     yield from _gpu_lines(state.gpus, leftovers(state))
-    if state.log.problem:
-        yield _row("log", f"{state.log.source}: {state.log.problem}")
-    elif state.log.source:
-        yield _row("log", state.log.source + (f"  ({state.log.note})" if state.log.note else ""))
+    if state.log.problem or state.log.source:
+        problem = f": {state.log.problem}" if state.log.problem else ""
+        yield _row("log", f"{state.log.source}{problem}" + (f"  ({state.log.note})" if state.log.note else ""))
     if state.supervisor is not None:
         yield _row("by", state.supervisor.says)
     if state.conflict:
@@ -61,6 +60,8 @@ def _headline(state: DeploymentState, word: str) -> str:
     load, outlook = state.load, state.outlook
     if word == Status.FAILED and load is not None and load.failure is not None:
         return f": {load.failure.cause}"
+    if word == Status.FAILED and state.conflict is not None:
+        return f": {state.conflict.partition(': ')[0]}"
     if word == Status.LOADING and load is not None and load.lines:
         share = ""
         if load.shards is not None:

@@ -59,6 +59,8 @@ def where(state: DeploymentState) -> str:
         return "connecting"
     if not state.connection.online:
         return f"{state.connection.link.value}{f' ({state.connection.cause})' if state.connection.cause else ''}"
+    if word in (Status.FAILED, Status.STOPPED) and state.log.of is not None:
+        return f"waiting for a server to start; the last one {'has failed' if word == Status.FAILED else 'was stopped'}"
     if word in (Status.LOADING, Status.FAILED) and load is not None and load.lines:
         shards = f" {brief(load.shards)}" if load.shards and load.shards.done < load.shards.total else ""
         return f"{name_of(load.phase)}{shards}"

@@ -45,6 +45,8 @@ class LogTail(Struct, frozen=True):
     """Why the log can't be read at the moment, and what to do."""
     note: str | None = None
     """How it is read where that isn't as usual."""
+    of: str | None = None
+    """Whose it is, where that server runs no more and was not watched to its end; stands in `note`, too."""
 
     @property
     def unread(self) -> bool:
@@ -166,6 +168,7 @@ class LogSourceChanged(Struct, frozen=True):
     source: str
     problem: str | None = None
     note: str | None = None
+    of: str | None = None
 
 
 class ApiPolled(Struct, frozen=True):
@@ -254,12 +257,14 @@ def status_of(state: DeploymentState) -> str:
         return Status.READY
     if load is None or not load.lines:
         # No word from a log: a server that answers in part, or whose process is there, is coming up; a closed port is nothing yet.
+        if gone_silently(state):
+            return Status.FAILED
         return Status.LOADING if api.reach in (Reach.UP, Reach.SICK) or silent_so_far(state) else Status.WAITING
     if load.phase is Phase.FAILED:
         return Status.FAILED
     if load.phase is Phase.STOPPED:
         return Status.STOPPED
-    if _gone(state):
+    if gone(state):
         return Status.FAILED
     if load.ready or load.phase is Phase.READY:
         return _after_ready(state)
@@ -275,7 +280,14 @@ def silent_so_far(state: DeploymentState) -> str | None:
     return f"the server's process {state.server_pid} is there, {said}"
 
 
-def _gone(state: DeploymentState) -> bool:
+def gone_silently(state: DeploymentState) -> bool:
+    """Whether the server's process was seen and is there no more, without a line in a log that can be read."""
+    if state.server_pid is not None or not state.connection.online or (state.load is not None and state.load.lines):
+        return False
+    return state.signs.process_alive is False and state.api.reach is Reach.CLOSED
+
+
+def gone(state: DeploymentState) -> bool:
     """Whether a process that was seen is there no more, and the log never said that it ended: what SIGKILL leaves."""
     by = state.supervisor
     if by is not None and by.running is False and by.last_end and state.api.reach is not Reach.UP:
@@ -314,8 +326,8 @@ def fold(state: DeploymentState, event: Event) -> DeploymentState:
         case LogRestarted(load, keep_lines):
             log = state.log if keep_lines else replace(state.log, lines=(), skipped=0)
             return _agreed(replace(state, load=load, log=log))
-        case LogSourceChanged(source, problem, note):
-            return replace(state, log=replace(state.log, source=source, problem=problem, note=note))
+        case LogSourceChanged(source, problem, note, of):
+            return replace(state, log=replace(state.log, source=source, problem=problem, note=note, of=of))
         case ApiPolled(status):
             closed = status.reach is Reach.CLOSED and state.load is not None and state.load.ready
             count = state.closed_polls + 1 if closed else 0
@@ -376,9 +388,11 @@ def conflict_of(state: DeploymentState) -> str | None:
     if state.orphans and not api.ready:
         pids = " ".join(str(pid) for pid in state.orphans)
         return f"an engine without its server still holds GPU memory: kill {pids}"
+    if gone_silently(state):
+        return "the server's process is gone and left no line to read: look at what started it, and at dmesg"
     if load is None or not load.lines or api.reach is Reach.UNKNOWN or not state.connection.online:
         return None
-    if _gone(state) and load.phase not in (Phase.FAILED, Phase.STOPPED):
+    if gone(state) and load.phase not in (Phase.FAILED, Phase.STOPPED):
         return "the server's process is gone and its log does not say why: was it killed (dmesg, the supervisor's own log)?"
     if api.ready and not load.ready:
         if load.phase in (Phase.FAILED, Phase.STOPPED):

@@ -47,6 +47,7 @@ class Waiting:
     _lines: int = 0
     _restarts: int = 0
     _pid: int | None = None
+    _none_ran: bool = False
     _old_end: bool = False
     _had_ended: bool = False
     _renewed: bool = False
@@ -99,6 +100,7 @@ class Waiting:
         self._lines = load.lines if load else 0
         self._restarts = load.restarts if load else 0
         self._pid = state.server_pid
+        self._none_ran = state.server_pid is None and state.signs.process_alive is False
         self._old_end = load is not None and load.phase in (Phase.FAILED, Phase.STOPPED)
         self._had_ended = self._old_end
         self._alive_at = now
@@ -110,7 +112,7 @@ class Waiting:
         if state.api.reach is Reach.CLOSED:
             self._was_closed = True
         begun = load is not None and (load.restarts > self._restarts or (self._lines == 0 and load.lines > 0))
-        other = state.server_pid is not None and self._pid is not None and state.server_pid != self._pid
+        other = state.server_pid is not None and (self._none_ran or (self._pid is not None and state.server_pid != self._pid))
         if self._pid is None and not self._renewed:
             self._pid = state.server_pid
         if begun or other:
@@ -171,6 +173,8 @@ class Waiting:
             why = "it was stopped in order" if load.phase is Phase.STOPPED else "its log ends there"
         if supervised_end is not None:
             why += f" ({supervised_end})"
+        if state.log.of is not None:
+            why += f" (the log is {state.log.of})"
         patient = not told or self._old_end or (self.rules.new and not self._renewed) or self._failures <= self.rules.restarts
         if patient and (gone_for < self.rules.grace_s or state.server_pid is not None):
             return Outcome.GOES_ON

@@ -3,7 +3,8 @@
 Arguments: `every` (seconds between looks, or null for one look), `become` (words before a command that may see more). Frames:
 
     servers   {"servers": [{"pid", "engine", "argv", "user", "started_at", "model", "served_name", "tensor_parallel", "needs_key",
-              "port", "host", "uds", "tls", "interpreter", "source", "why"}]}, youngest last; with `every`, again on every change
+              "port", "host", "uds", "tls", "interpreter", "source", "why"}], "boot": the id of the host's boot, or null}, youngest
+              last; with `every`, again on every change
 
 `source` is in the words of the configuration's `log`; without one, `why` says why. Of an argument that may be a secret only the
 name leaves the host. `host` and `port` are where the API is reached from this host.
@@ -19,6 +20,7 @@ from tui.probe.become import Become
 from tui.probe.leash import Link
 from tui.probe.listening import listeners_of, reached_by
 from tui.probe.outputs import Outputs
+from tui.probe.processes import read
 from tui.probe.servers import PORTS, Table, facts_of
 
 ANEW_S = 60.0
@@ -31,6 +33,7 @@ def play(arguments: Dict[str, Any], link: Link) -> None:
     become = Become(arguments, link)
     become.take_over()
     table = Table()
+    boot = (read("/proc/sys/kernel/random/boot_id", 64) or b"").decode("ascii", "replace").strip() or None
     last: Optional[List[Dict[str, Any]]] = None
     pids: Optional[List[int]] = None
     anew_at = time.monotonic() + ANEW_S
@@ -47,7 +50,7 @@ def play(arguments: Dict[str, Any], link: Link) -> None:
             servers = sorted((describe(pid, table, outputs) for pid in found), key=lambda one: one["started_at"] or 0.0)
             if servers != last:
                 last = servers
-                link.send({"f": "servers", "wall": time.time(), "servers": servers})
+                link.send({"f": "servers", "wall": time.time(), "servers": servers, "boot": boot})
         if not every:
             return
         link.request(float(every))

@@ -1,4 +1,4 @@
-"""The record: every load, smoke run and benchmark of every deployment, in one SQLite file.
+"""The record: every load, smoke run and benchmark of every deployment, and the server last seen on each, in one SQLite file.
 
 A file that is corrupt is set aside (renamed, never deleted) and a new one begun; where the state directory can't be written, the
 record lives in memory and `problem` says so.
@@ -15,9 +15,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import to_builtins
 
 from tui.core.durations import clock
+from tui.core.last_server import LastServer
 from tui.core.logs.state import LoadState, PastLoad, Phase
 
 if TYPE_CHECKING:
@@ -36,6 +38,18 @@ CREATE TABLE run (
 );
 CREATE INDEX run_of_deployment ON run (deployment, kind, at);
 """
+LAST_SERVER = """
+CREATE TABLE IF NOT EXISTS last_server (
+    deployment TEXT NOT NULL,
+    target TEXT NOT NULL,
+    port INTEGER NOT NULL,
+    listens INTEGER,
+    at REAL NOT NULL,
+    document TEXT NOT NULL,
+    PRIMARY KEY (deployment, target, port)
+)
+"""
+"""Made when it is first written: a record from before it, or one that may only be read, is as good without."""
 COLUMNS = "id, kind, deployment, at, title, document"
 PAST_LOADS = 20
 LOCK_S = 2.0
@@ -163,6 +177,31 @@ class Record:
         with self._open() as db:
             row = db.execute(f"SELECT {COLUMNS} FROM run WHERE id = ?", (id,)).fetchone()
         return _run(row) if row else None
+
+    # -- the server last seen ------------------------------------------------------------------------------------------------------
+
+    def save_last_server(self, deployment: str, target: str, port: int | None, last: LastServer) -> None:
+        """Keeps the server that was last watched there, in place of the one before. `port`: the one that was asked for, if any."""
+        values = (deployment, target, port or 0, last.port, last.seen_at, msgspec.json.encode(last).decode())
+        with self._open() as db, db:
+            db.execute(LAST_SERVER)
+            db.execute("INSERT OR REPLACE INTO last_server VALUES (?, ?, ?, ?, ?, ?)", values)
+
+    def last_server(self, deployment: str, target: str, port: int | None) -> LastServer | None:
+        """The server that was last watched there; of a port also one that was watched unasked. Never one of several others."""
+        where = "deployment = :deployment AND target = :target AND (port = :port OR (:port > 0 AND listens = :port))"
+        query = f"SELECT document FROM last_server WHERE {where} ORDER BY at DESC LIMIT 1"
+        with self._open() as db:
+            try:
+                row = db.execute(query, {"deployment": deployment, "target": target, "port": port or 0}).fetchone()
+            except sqlite3.OperationalError as error:
+                if "no such table" in str(error):
+                    return None
+                raise
+        try:
+            return msgspec.json.decode(row[0], type=LastServer) if row else None
+        except msgspec.DecodeError:
+            return None  # written by a newer or a broken program: nothing is known then
 
     def close(self) -> None:
         with self._one_at_a_time:

@@ -3,19 +3,22 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
 from tui.core.api import Reach
 from tui.core.checkup import Check, Grade, open_files_check, python_check, shm_check, space_check
 from tui.core.counted import some_of
+from tui.core.last_server import how_it_ended
 from tui.core.text import clean
 from tui.host.api import ApiClient, ApiError
 from tui.host.base import Host, HostError, ProbeFailed
+from tui.record.store import RecordError
 from tui.services.attach import alive, meant, undecided
 from tui.services.first_token import one_token
 from tui.services.found import Server, servers_from_frame
+from tui.services.intake import LogIntake
 from tui.services.log_source import follow_arguments, kind_and_name
 from tui.services.search import find_servers
 from tui.services.session import Session
@@ -50,6 +53,8 @@ async def examine(session: Session, *, token: bool = True) -> AsyncGenerator[Che
                 yield found
             else:
                 servers = found
+    with suppress(RecordError):  # nothing is known of an earlier server then
+        await session.last.read()
     server = meant(servers or (), session.wanted)
     choice = undecided(servers or (), session.wanted)
     if choice:
@@ -58,6 +63,8 @@ async def examine(session: Session, *, token: bool = True) -> AsyncGenerator[Che
         yield _server(session, servers, choice, server)
     if server is not None:
         session.ask(server)
+        session.last.see(server)
+        await session.last.keep(leaving=True)
     async with aclosing(_machine(host, server)) as checks:
         async for check in checks:
             yield check
@@ -115,6 +122,7 @@ async def _probe(session: Session) -> AsyncGenerator[Check | tuple[Server, ...]]
             except (HostError, TimeoutError) as failed:
                 yield Check("server", Grade.WARN, _words(failed), 'name the log in the configuration: log = "file:/path"')
     else:
+        session.last.boot = str(frame["boot"]) if frame.get("boot") else None
         yield python_check(clean(str(hello.get("python", ""))))
         yield servers_from_frame(frame)
 
@@ -190,37 +198,57 @@ async def _log(session: Session, server: Server | None) -> Check:
         return Check("log", Grade.SKIPPED, 'log = "none" in the configuration')
     if source == "auto":
         if server is None:
-            return Check("log", Grade.SKIPPED, "log = auto, and no server was found to ask")
+            return await _last_log(session)
         if server.source is None:
             fix = 'start the server with its output in a file, and set log = "file:/path"'
             return Check("log", Grade.WARN, f"where pid {server.pid} writes can't be read: {clean(server.why or '')}", fix)
         source = server.source
+    return await _read(session, LogIntake(source))
+
+
+async def _last_log(session: Session) -> Check:
+    """The log of the server that was last seen there, which tells how that one ended."""
+    last = session.last.server
+    none = "log = auto, and no server was found to ask"
+    if last is None or last.source is None:
+        return Check("log", Grade.SKIPPED, none if last is None else f"{none}; {clean(last.unread(None))}")
+    intake = LogIntake(last.source)
+    check = await _read(session, intake)
+    load = intake.reader.state
+    if check.grade is Grade.FAIL and not load.lines:
+        return Check("log", Grade.SKIPPED, f"{none}; {clean(last.unread(check.says))}")
+    advice = load.failure.advice if load.failure is not None else ""
+    says = f"{last.source.removeprefix('file:')}, {last.of(session.last.boot)}: {how_it_ended(load)}"
+    return Check("log", Grade.WARN, clean(says), advice or "start it again; dmesg or its supervisor may say more")
+
+
+async def _read(session: Session, intake: LogIntake) -> Check:
+    """Whether the log can be read; `intake` gets what it holds."""
     try:
-        return await _followed(session, source)
+        return await _followed(session, intake)
     except ProbeFailed as error:
-        return await _log_without_probe(session.host, source, _words(error))
+        return await _log_without_probe(session.host, intake, _words(error))
     except (HostError, TimeoutError) as error:
-        return Check("log", Grade.FAIL, f"{clean(source)}: {_words(error)}", LOG_FIX)
+        return Check("log", Grade.FAIL, f"{clean(intake.source)}: {_words(error)}", LOG_FIX)
 
 
-async def _followed(session: Session, source: str) -> Check:
+async def _followed(session: Session, intake: LogIntake) -> Check:
     """Follows the log as the session would, until it is plain whether that works.
 
     What a source says of itself comes first; a command that fails says so behind all that it had to tell.
     """
+    source = intake.source
     told: dict[str, Any] = {}
-    lines = 0
     stream = await session.host.start_probe(FOLLOW, follow_arguments(source, become=session.become))
     try:
         async with asyncio.timeout(FIRST_WORD_S) as limit:
             async for frame in stream:
+                await _taken(intake, frame)
                 match frame.get("f"):
                     case "source" | "error":
                         told = frame
                         if frame.get("why"):
                             break
-                    case "lines":
-                        lines += len(frame.get("lines") or ())
                     case "caught_up":
                         limit.reschedule(asyncio.get_running_loop().time() + QUIET_S)
                     case "end":
@@ -230,7 +258,7 @@ async def _followed(session: Session, source: str) -> Check:
             return Check("log", Grade.WARN, f"{clean(source)}: it said nothing within {FIRST_WORD_S:.0f} s", LOG_FIX)
     finally:
         await stream.close()
-    if told.get("f") == "source" and told.get("why") and lines:
+    if told.get("f") == "source" and told.get("why") and intake.reader.state.lines:
         return Check("log", Grade.WARN, f"{clean(source)}: it can be read, but {clean(str(told['why']))}", LOG_FIX)
     return _log_check(source, told)
 
@@ -242,18 +270,30 @@ def _log_check(source: str, frame: dict[str, Any]) -> Check:
     return Check("log", Grade.OK, f"{clean(source)}" + (f", {size / 1e6:,.1f} MB" if isinstance(size, int) else ""))
 
 
-async def _log_without_probe(host: Host, source: str, why: str) -> Check:
+async def _taken(intake: LogIntake, frame: dict[str, Any]) -> None:
+    async with aclosing(intake.take(frame)) as events:
+        async for _ in events:
+            pass
+
+
+async def _log_without_probe(host: Host, intake: LogIntake, why: str) -> Check:
     """Of a file a shell of the host tells the same."""
+    source = intake.source
     kind, path = kind_and_name(source)
     if kind != "file":
         fix = 'install python3 >= 3.8 on the host, or set log = "file:/path"'
         return Check("log", Grade.FAIL, f"{clean(source)}: {why}; without it only files can be followed", fix)
+    told: dict[str, Any] = {}
     try:
-        async with asyncio.timeout(FRAME_S), aclosing(tail_frames(host, path, None, seconds=0.0)) as frames:
+        async with asyncio.timeout(FRAME_S), aclosing(tail_frames(host, path, None, seconds=FRAME_S)) as frames:
             async for frame in frames:
-                if frame.get("f") == "source":
-                    return _log_check(source, frame)
+                await _taken(intake, frame)
+                told = frame if frame.get("f") == "source" else told
+                if told.get("why") or (told and frame.get("f") == "caught_up"):
+                    return _log_check(source, told)
     except (HostError, TimeoutError) as error:
+        if told:
+            return _log_check(source, told)  # it can be read, be it slowly
         why = _words(error)
     return Check("log", Grade.FAIL, f"{clean(source)}: {why}", LOG_FIX)
 

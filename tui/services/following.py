@@ -1,4 +1,7 @@
-"""A log that is followed: of the server that is meant, found where `log = "auto"`, taken up again where its reading stopped."""
+"""A log that is followed: of the server that is meant, found where `log = "auto"`, taken up again where its reading stopped.
+
+Where no server runs, the log of the one that was last seen there tells how that one ended.
+"""
 
 import asyncio
 import contextlib
@@ -9,7 +12,9 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from tui.core.connection import retry_delay_s
-from tui.core.deployment import NO_LOG, LogRestarted, LogSourceChanged
+from tui.core.deployment import NO_LOG, Event, LogRestarted, LogSourceChanged
+from tui.core.last_server import LastServer
+from tui.core.logs.state import LoadState
 from tui.host.base import HostError, ProbeFailed, ProbeStream, Unreachable
 from tui.host.together import ended
 from tui.services.found import Server
@@ -39,6 +44,10 @@ class NoProbe(Exception):
         self.error = error
 
 
+class _NothingLeft(Exception):
+    """The log of the server that was last seen can't be read: as if none had been seen."""
+
+
 class Following:
     """The log of a deployment's first engine, on behalf of the session that it publishes to."""
 
@@ -50,6 +59,11 @@ class Following:
         self._on_ready = on_ready
         self._intake: LogIntake | None = None
         self._server: Server | None = None
+        self._last: LastServer | None = None
+        self._recalled: LastServer | None = None
+        """The one that ended unwatched, whose log is read now."""
+        self._unread: str | None = None
+        """Why nothing of it can be read."""
         self._looked = False
         self._changed = asyncio.Event()
 
@@ -60,9 +74,11 @@ class Following:
             return True
         return self._intake is not None and self._intake.caught_up.is_set()
 
-    def take(self, server: Server | None) -> None:
-        """The server that is meant, now that its host has been looked at; None where none runs."""
+    def take(self, server: Server | None, last: LastServer | None) -> None:
+        """The server that is meant, now that its host has been looked at; None where none runs. `last` is the one last seen."""
         self._server = server
+        self._last = last
+        self._unread = self._unread if server is None else None
         self._looked = True
         self._changed.set()
 
@@ -72,16 +88,16 @@ class Following:
             self._session.publish(LogSourceChanged(NO_LOG))
             return
         attempt = 0
+        self._unread = None
         while True:
             began = time.monotonic()
             try:
-                source = await self._source()
-                if source is not None:
-                    await self._follow_once(source)
+                await self._once()
+            except _NothingLeft as nothing:
+                self._unread = str(nothing)
+                self._intake = None
             except Unreachable:
                 await asyncio.sleep(1.0)
-            except NoProbe as failed:
-                await self._follow_without_probe(failed.source, failed.error)
             except HostError as error:
                 name = self._intake.source if self._intake else self._engine.log
                 self._session.publish(LogSourceChanged(name, f"{error.cause} — {error.advice}" if error.advice else error.cause))
@@ -89,17 +105,31 @@ class Following:
             if attempt:
                 await asyncio.sleep(retry_delay_s(attempt, 0.5))
 
+    async def _once(self) -> None:
+        source = await self._source()
+        if source is None:
+            return
+        try:
+            await self._follow_once(source)
+        except NoProbe as failed:
+            await self._follow_without_probe(failed.source, failed.error)
+
     async def _source(self) -> str | None:
-        """The log's source in the words of `log = …`; for `auto`, of the server that was found, waiting for one."""
+        """The log's source in the words of `log = …`; for `auto`, of the server that was found, or was last seen, or is to come."""
         if self._engine.log != "auto":
             return self._engine.log
         if self._server is None and self._intake is not None and self._intake.resume is not None:
             return self._intake.source  # the server is gone; its log still tells why
         while self._server is None:
+            last = self._last
+            if self._looked and last is not None and last.source is not None and self._unread is None:
+                self._switch(last)
+                return last.source
             if self._looked:
-                self._session.publish(LogSourceChanged("auto", "no server process on this host yet: waiting for one"))
+                self._session.publish(LogSourceChanged("auto", self._none_yet()))
             self._changed.clear()
             await self._changed.wait()
+        self._switch(None)
         if self._server.source is None:
             self._session.publish(LogSourceChanged("auto", f"{self._server.why or _UNREAD}; its API and the GPUs still tell"))
             self._changed.clear()
@@ -107,16 +137,39 @@ class Following:
             return None
         return self._server.source
 
+    def _none_yet(self) -> str:
+        said = "no server process on this host yet: waiting for one"
+        return f"{said}; {self._last.unread(self._unread)}" if self._last is not None else said
+
+    def _switch(self, recalled: LastServer | None) -> None:
+        """From the log of a server that runs to that of one that was last seen, or back: read anew, though it be the same file."""
+        if recalled is not self._recalled:
+            self._recalled = recalled
+            if self._intake is not None:
+                self._intake = None
+                self._session.publish(LogRestarted(LoadState()))
+
+    def _publish(self, event: Event, how: str | None = None) -> None:
+        """`how`: in which way the log is read, where that is not the usual one. Raises _NothingLeft."""
+        if not isinstance(event, LogSourceChanged):
+            self._session.publish(event)
+            return
+        recalled, intake = self._recalled, self._intake
+        if recalled is not None and event.problem is not None and (intake is None or not intake.reader.state.lines):
+            raise _NothingLeft(event.problem)
+        of = recalled.of(self._session.last.boot) if recalled is not None else None
+        self._session.publish(replace(event, note="; ".join(part for part in (of, how) if part) or None, of=of))
+
     async def _follow_once(self, source: str) -> None:
         if self._intake is None or self._intake.source != source:
             other = self._intake is not None
             self._intake = LogIntake(source)
-            self._session.publish(LogSourceChanged(source))
+            self._publish(LogSourceChanged(source))
             if other:
-                self._session.publish(LogRestarted(self._intake.reader.state))
+                self._publish(LogRestarted(self._intake.reader.state))
         intake = self._intake
         async for event in intake.drain():
-            self._session.publish(event)
+            self._publish(event)
         try:
             arguments = follow_arguments(source, resume=intake.resume, become=self._session.become)
             stream = await self._session.host.start_probe(FOLLOW, arguments)
@@ -130,7 +183,7 @@ class Following:
                     break
                 was_ready = intake.reader.state.ready
                 async for event in intake.take(frame):
-                    self._session.publish(event)
+                    self._publish(event)
                 if intake.reader.state.ready and not was_ready:
                     self._on_ready()
         finally:
@@ -153,8 +206,10 @@ class Following:
             await stream.close()
 
     def _elsewhere(self, source: str) -> bool:
-        """Whether the server that is meant writes to another log than the one that is followed."""
-        return self._engine.log == "auto" and self._server is not None and self._server.source not in (None, source)
+        """Whether the server that is meant writes to another log than the one that is followed, or is not the one that ended."""
+        if self._engine.log != "auto" or self._server is None:
+            return False
+        return self._recalled is not None or self._server.source not in (None, source)
 
     async def _follow_without_probe(self, source: str, error: ProbeFailed) -> None:
         """A file can be followed with a shell of the host; of anything else the reason is shown."""
@@ -163,7 +218,7 @@ class Following:
         kind, path = kind_and_name(source)
         why = f"{error.cause} — {error.advice}" if error.advice else error.cause
         if kind != "file":
-            self._session.publish(LogSourceChanged(source, f'{why}; without Python only files can be followed: log = "file:…"'))
+            self._publish(LogSourceChanged(source, f'{why}; without Python only files can be followed: log = "file:…"'))
             await asyncio.sleep(WITHOUT_PROBE_S / 10)
             return
         note = f"{error.cause}: a shell reads it once a second"
@@ -173,7 +228,7 @@ class Following:
                     self._clock.see(frame)
                     was_ready = intake.reader.state.ready
                     async for event in intake.take(frame):
-                        self._session.publish(replace(event, note=note) if isinstance(event, LogSourceChanged) else event)
+                        self._publish(event, note)
                     if intake.reader.state.ready and not was_ready:
                         self._on_ready()
                     if self._elsewhere(source):
@@ -181,4 +236,4 @@ class Following:
         except Unreachable:
             await asyncio.sleep(1.0)
         except HostError as failed:
-            self._session.publish(LogSourceChanged(source, f"{failed}; {why}"))
+            self._publish(LogSourceChanged(source, f"{failed}; {why}"))

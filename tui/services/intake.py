@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any
 
 from tui.core.deployment import Event, LogLine, LogRead, LogRestarted, LogSourceChanged, SupervisorTold
@@ -31,7 +31,7 @@ class LogIntake:
         """Why the start before the present one ended, where its supervisor keeps that log."""
         self._waiting: deque[tuple[str, float | None, int | None, bool]] = deque()
 
-    async def take(self, frame: Mapping[str, Any]) -> AsyncIterator[Event]:
+    async def take(self, frame: Mapping[str, Any]) -> AsyncGenerator[Event]:
         """The events that one frame makes. Yields to the loop at least every 5 ms of work."""
         match frame.get("f"):
             case "hello":

@@ -16,6 +16,7 @@ from tui.core.address import socket_of
 from tui.core.connection import ConnectionState, Link, retry_delay_s
 from tui.core.deployment import ConnectionChanged, DeploymentState, Event, HistoryRead, HostSeen, OutlookMade, fold
 from tui.core.expectations import Expected
+from tui.core.last_server import LastServer
 from tui.core.logs.outlook import judge
 from tui.core.logs.state import LoadState, Outlook, PastLoad
 from tui.core.signs import SignTracker
@@ -25,6 +26,7 @@ from tui.host.together import ended, together
 from tui.record.store import RecordError
 from tui.services.attach import Wanted, at_port
 from tui.services.found import Server
+from tui.services.last_seen import LastSeen
 from tui.services.other_hosts import OtherHost
 from tui.services.watch import Watch
 from tui.settings import Deployment, Settings
@@ -40,6 +42,10 @@ class LoadRecord(Protocol):
     def save_load(self, deployment: str, load: LoadState, /) -> Any: ...
 
     def loads(self, deployment: str, /) -> tuple[PastLoad, ...]: ...
+
+    def save_last_server(self, deployment: str, target: str, port: int | None, last: LastServer, /) -> None: ...
+
+    def last_server(self, deployment: str, target: str, port: int | None, /) -> LastServer | None: ...
 
 
 class _LinkLost(Exception):
@@ -108,6 +114,7 @@ class Session:
             if self._work is not None:
                 # A bug of the work was already raised by `states`; leaving must not raise it again over what is being handled.
                 await ended(self._work)
+                await self._watch.last.keep(leaving=True)
         finally:
             try:
                 if self._api is not None:
@@ -145,6 +152,16 @@ class Session:
         """What is known of the server that is meant."""
         log = self.deployment.engines[0].log
         return Wanted(self._configured_api, log, self.name in self.settings.deployments, self._port, self._chosen)
+
+    @property
+    def port(self) -> int | None:
+        """The port that was asked for, where several servers run."""
+        return self._port
+
+    @property
+    def last(self) -> LastSeen:
+        """The server that was last seen on the host."""
+        return self._watch.last
 
     @property
     def become(self) -> list[str]:
@@ -341,6 +358,7 @@ class Session:
     async def _judge(self) -> None:
         while True:
             load = self.state.load
+            await self._watch.keep_last()
             if load is not None and load.lines:
                 self.publish(self._judged(load))
                 await self._watch.save_if_finished(load)
@@ -368,3 +386,4 @@ class Session:
         if self.record is not None:
             with contextlib.suppress(RecordError):  # nothing to compare with then; writing says what is wrong with it
                 self.publish(HistoryRead(await asyncio.to_thread(self.record.loads, self.name)))
+                await self._watch.last.read()

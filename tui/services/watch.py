@@ -23,6 +23,7 @@ from tui.services.attach import alive, meant, undecided
 from tui.services.following import GAVE_UP_S, WITHOUT_PROBE_S, Following
 from tui.services.found import Server, servers_from_frame
 from tui.services.host_clock import HostClock
+from tui.services.last_seen import LastSeen, as_server
 from tui.services.processes import servers_without_probe
 from tui.services.smi import sample_smi
 from tui.wire.frames import FIND, WATCH
@@ -53,9 +54,11 @@ class Watch:
         self._orphans: tuple[int, ...] = ()
         self._undecided = False
         self._looked = False
+        self._up_to_date = False
         self._no_nvml = asyncio.Event()
         self._ready_said = asyncio.Event()
         self.clock = HostClock()
+        self.last = LastSeen(session)
         # Where the log says that the server is ready the API is asked at once: its word is the one that counts.
         self.log = Following(session, self.clock, self._ready_said.set)
         self._smi_serves = False
@@ -157,6 +160,7 @@ class Watch:
 
     async def find(self) -> None:
         """Role "find", for ever: which server runs here, and whether it lives."""
+        self._up_to_date = False  # what ran before the link was lost may have ended since
         attempt = 0
         while True:
             began = time.monotonic()
@@ -176,6 +180,7 @@ class Watch:
         try:
             async for frame in stream:
                 if frame.get("f") == "servers":
+                    self.last.boot = str(frame["boot"]) if frame.get("boot") else None
                     self._servers(servers_from_frame(frame))
         finally:
             await stream.close()
@@ -200,7 +205,7 @@ class Watch:
         self.servers = alive(servers)
         self._orphans = tuple(server.pid for server in servers if server.orphan)
         self.decide()
-        self._looked = True
+        self._looked = self._up_to_date = True
 
     def decide(self) -> None:
         """Takes the server that is meant of those that run."""
@@ -214,16 +219,20 @@ class Watch:
         if self.server is not None:
             session.signs.process_alive = True
             session.ask(self.server)
-        elif seen:
+            if not self._undecided:  # a guess is not remembered
+                self.last.see(self.server)
+        elif seen or self.last.server is not None:
             # One that was never seen may run where it can't be: in another container's list of processes, say.
             session.signs.process_alive = False
+            if not seen and self.last.server is not None:
+                session.ask(as_server(self.last.server))
         pid = self.server.pid if self.server is not None else None
         seen_servers = tuple(
             ServerSeen(one.pid, one.engine, one.served_name or one.model, one.where, one.user, one.started_at)
             for one in self.servers
         )
         session.publish(ProcessesSeen(pid, self._orphans, seen_servers, self._undecided))
-        self.log.take(self.server)
+        self.log.take(self.server, self.last.server)
 
     # -- API -----------------------------------------------------------------------------------------------------------------------
 
@@ -248,6 +257,12 @@ class Watch:
         self._session.publish(ApiPolled(ApiStatus()))
         self._ready_said.set()
 
+    async def keep_last(self) -> None:
+        """Has it kept when the server was last seen; called every second."""
+        if self.server is not None and self._up_to_date and self._session.state.connection.online and not self._undecided:
+            self.last.see(self.server)
+        await self.last.keep()
+
     # -- record --------------------------------------------------------------------------------------------------------------------
 
     async def save_if_finished(self, load: LoadState) -> None:
@@ -261,4 +276,5 @@ class Watch:
         try:
             await asyncio.to_thread(record.save_load, self._session.name, load)  # it may wait for another process that writes
         except RecordError as error:
-            self._session.publish(LogSourceChanged(self._session.state.log.source, f"this start could not be kept: {error}"))
+            log = self._session.state.log
+            self._session.publish(LogSourceChanged(log.source, f"this start could not be kept: {error}", log.note, log.of))

@@ -3,7 +3,7 @@
 from textual.content import Content
 
 from tui.core.api import Reach
-from tui.core.deployment import DeploymentState, silent_so_far
+from tui.core.deployment import DeploymentState, gone_silently, silent_so_far
 from tui.widgets.figures import QUIET, B, W, facts, label, line, rows
 from tui.widgets.numbers import clock
 from tui.widgets.phases import last_time
@@ -35,7 +35,9 @@ def before(state: DeploymentState, width: int, height: int) -> Content:
     lines: list[Content | str] = []
     if state.connection.online:
         title, words = "No start in the log yet.", "It shows here as soon as the server writes its first line."
-        if silent_so_far(state) is not None:
+        if gone_silently(state):
+            title, words = "The server's process is gone.", "It left no line to read: look at what started it, and at dmesg."
+        elif silent_so_far(state) is not None:
             title = f"The server's process {state.server_pid} is there."
             words = (
                 "Its log is not at hand: the API and the GPUs will tell of it."

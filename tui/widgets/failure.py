@@ -153,6 +153,8 @@ def failure_body(state: DeploymentState, width: int, height: int, key: str) -> l
         blocks.append([line(label(f"{'follows':<12}{more}; press {key} for the line in the log"))])
     if load.restarts:
         blocks.append([line(label(f"{'restarts':<12}{whole(load.restarts)} before this one in the log"))])
+    if state.log.of is not None:
+        blocks.append(_told("log", state.log.of, width))
     flat = [one for block in blocks for one in block]
     airy = len(flat) + len(blocks) - 1 <= height
     out: list[Content] = []

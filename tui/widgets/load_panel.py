@@ -233,6 +233,8 @@ def reason(state: DeploymentState, width: int) -> list[Content]:
         out.append(told)
     if state.conflict:
         out.append(line(("▲ ", W), state.conflict))
+    if state.log.of is not None:
+        out.append(line(label(f"The log is {state.log.of}.")))
     look = state.outlook
     if look.ends:
         out.append(line(("▲ ", W), look.ends))

@@ -62,7 +62,8 @@ class LogPane(Vertical):
         self.show()
 
     def watch_state(self) -> None:
-        if self.is_mounted and self.query(LogView):  # states come until the very end, when the lines may be gone already
+        # states come until the very end, when the parts of the pane go one by one
+        if self.is_mounted and self.query("LogView") and self.query("LogNote"):
             self.show()
 
     def watch_follow(self, follow: bool) -> None:
@@ -131,7 +132,7 @@ class LogPane(Vertical):
             parts.append(line(("paused", BW), label(f", {tail.seen - self._held_at:,} new")))
         if tail.problem and tail.lines:
             parts.append(line(("▲ ", W), tail.problem))
-        elif tail.note and tail.lines:
+        if tail.note and tail.lines:
             parts.append(line(label(tail.note)))
         if tail.skipped:
             parts.append(line((whole(tail.skipped), BW), label(" line skipped" if tail.skipped == 1 else " lines skipped")))

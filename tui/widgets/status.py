@@ -6,7 +6,7 @@ from textual.content import Content
 from textual.reactive import var
 
 from tui.core.connection import Link
-from tui.core.deployment import DeploymentState, silent_so_far
+from tui.core.deployment import DeploymentState, gone, gone_silently, silent_so_far
 from tui.core.how_far import brief
 from tui.core.logs.state import Phase
 from tui.widgets.figure import Figure
@@ -43,6 +43,8 @@ def word(state: DeploymentState) -> str:
     if state.api.ready:
         return READY
     load = state.load
+    if gone_silently(state):
+        return FAILED
     if load is None:
         return LOADING if silent_so_far(state) else WAITING
     match load.phase:
@@ -50,6 +52,8 @@ def word(state: DeploymentState) -> str:
             return FAILED
         case Phase.STOPPED:
             return STOPPED
+        case _ if load.lines and gone(state):
+            return FAILED
         case Phase.READY:
             # the log says that it serves; until the API agrees it is not ready
             return LOADING if state.api.received_at is not None else READY
