@@ -107,14 +107,14 @@ async def test_a_driver_that_was_replaced_is_found_again() -> None:
 
 
 async def test_nvidia_smi_tells_the_same_where_the_probe_can_not_run() -> None:
-    """Without Python there: gaps, ERR! and complaints as nvidia-smi prints them."""
+    """Without Python there: lost GPUs, ERR! and complaints as nvidia-smi prints them."""
     machine = replace(SCENARIOS["no-python"].machine, broken={5: ("power_w",)})
     scenario = replace(SCENARIOS["no-python"], already_up=True, machine=machine)
     try:
         async with watched(scenario) as (pilot, sim):
             await says(pilot, "GPU 5: the driver fails to read power: ERR!")
             await sim.do("set_gpu", gpu=3, fields={"gone": True})
-            await says(pilot, "GPU 3 is missing: the driver lists 7 of 8")
+            await says(pilot, "3 ✗ GPU is lost")
             await sim.do("set_gpu", gpu=2, fields={"error": "Unknown Error"})
             await says(pilot, "2 ✗ Unknown Error")
             await sim.do("set_driver", fields={"start": "driver/library version mismatch"})

@@ -38,7 +38,7 @@ class Gpus:
     _then: float = field(default_factory=time.monotonic)
 
     def change(self, index: int, fields: Mapping[str, Any]) -> None:
-        """Sets fields of a GPU's row by hand; "gone" takes it off the list."""
+        """Sets fields of a GPU's row by hand; "gone" takes it off the bus."""
         self.overrides.setdefault(index, {}).update(fields)
 
     def rows(self, load: Load) -> list[dict[str, Any]]:

@@ -77,8 +77,8 @@ class Machine:
 class DriverEvent:
     """What happens to a GPU, or to the driver where none is named, `after_s` after the server is ready.
 
-    `change` of a GPU are fields of its row ("error", "hang", any value), or {"gone": True}; of the driver "start" (see Machine),
-    "hang" and "driver" (its version).
+    `change` of a GPU are fields of its row ("error", "hang", any value), or {"gone": True}: lost to those who counted it,
+    not there for those who start anew; of the driver "start" (see Machine), "hang" and "driver" (its version).
     """
 
     after_s: float
@@ -183,7 +183,7 @@ SCENARIOS: dict[str, Scenario] = _table(
     Scenario("lost-gpu", "a GPU falls off the bus while serving", already_up=True, machine=Machine(lost=6)),
     Scenario(
         "gone-gpu",
-        "a GPU is no longer listed, in the middle of serving",
+        "a GPU goes from the bus while serving: lost to who watches, and not counted by who starts anew",
         already_up=True,
         machine=Machine(events=(DriverEvent(6.0, {"gone": True}, gpu=3),)),
     ),

@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
@@ -17,7 +18,8 @@ from tui.simulator.nvml.scenario import VARIABLE, Scenario, SimulatedGpu, read
 
 NOT_THERE = "[N/A]"
 BROKEN = "ERR!"
-MODEL_ERRORS = {15: "[GPU is lost]", 16: "[GPU requires reset]", 4: "[Insufficient Permissions]"}
+LOST = 15
+MODEL_ERRORS = {LOST: "[GPU is lost]", 16: "[GPU requires reset]", 4: "[Insufficient Permissions]"}
 START_ERRORS = {
     9: (
         9,
@@ -113,8 +115,11 @@ class Stop(Exception):
         self.words = words
 
 
-def load() -> Scenario:
-    """The scenario as it is now; waits as long as it hangs. Raises Stop where the driver can't be asked."""
+def load(listed: list[SimulatedGpu]) -> Scenario:
+    """The scenario as it is now; waits as long as it hangs. Raises Stop where the driver can't be asked.
+
+    `listed` are the GPUs that this run has counted, empty before the first time: one that goes away afterwards is lost.
+    """
     while True:
         try:
             scenario = read(Path(os.environ[VARIABLE]))
@@ -127,6 +132,13 @@ def load() -> Scenario:
     if scenario.init:
         status, words = START_ERRORS.get(scenario.init, START_ERRORS[999])
         raise Stop(status, words)
+    if not listed:
+        listed += scenario.gpus
+    present = {gpu.index: gpu for gpu in scenario.gpus}
+    scenario.gpus = [
+        replace(present.get(gpu.index) or SimulatedGpu(gpu.index, gpu.words, error=LOST), index=number)
+        for number, gpu in enumerate(listed)
+    ]
     if not scenario.gpus:
         raise Stop(6, "No devices were found")
     return scenario
@@ -306,9 +318,10 @@ def main(words: Sequence[str]) -> int:
                 print(f'Field "{name}" is not a valid field to query.\n')
                 return 2
     first = True
+    listed: list[SimulatedGpu] = []
     try:
         while True:
-            scenario = load()
+            scenario = load(listed)
             match mode:
                 case "query":
                     (query if kind == "--query-gpu" else applications)(scenario, names, options, which, first)

@@ -8,7 +8,8 @@
  *     init 18                    what nvmlInit returns: 0, 9 driver not loaded, 18 version mismatch, 4 no permission, 999 unknown
  *     hang 1                     every call waits until this line is gone
  *     xid 1 3 79                 serial, GPU, code: an event, delivered once to every event set made before it appeared
- *     gpu 0                      what follows is about this GPU, by its index; a GPU that isn't named isn't there
+ *     gpu 0                      what follows is about this GPU; one that isn't named isn't there: nvmlInit counts those that are, and
+ *                                one that goes away afterwards is lost
  *     uuid GPU-…                 pci 00000000:06:00.0      name NVIDIA H200
  *     error 15                   what every call for it returns: 15 lost, 999 unknown, 4 no permission
  *     hang 1                     every call for it waits until this line is gone
@@ -57,7 +58,8 @@ static struct { char driver[80]; int cuda, init, hang, xids; struct gpu gpu[GPUS
 static struct handle handles[GPUS][INSTANCES + 1];
 static struct timespec read_at;
 static ino_t read_inode;
-static int started;
+static int started, counted;
+static int places[GPUS]; /* by the library's index, the scenario's */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- the scenario -------------------------------------------------------------------------------------------------------------- */
@@ -203,12 +205,19 @@ static int words(const struct handle *h, char *to, unsigned size, int uuid) {
 
 /* ---- the library --------------------------------------------------------------------------------------------------------------- */
 
+/* The GPUs are counted here, and only here: one that goes away afterwards keeps its index and is lost; who starts anew doesn't see it,
+   and the ones behind it move up. */
 int nvmlInitWithFlags(unsigned flags) {
     (void)flags;
     pthread_mutex_lock(&lock);
     refresh();
     while (now.hang) wait_a_moment();
-    if (!now.init) started = 1;
+    if (!now.init && !started) {
+        counted = 0;
+        for (int i = 0; i < GPUS; i++)
+            if (now.gpu[i].there) places[counted++] = i;
+        started = 1;
+    }
     return leave(now.init);
 }
 int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
@@ -261,18 +270,23 @@ int nvmlDeviceGetCount_v2(unsigned *to) {
     pthread_mutex_lock(&lock);
     refresh();
     if (!started || now.init) return leave(started ? now.init : UNINITIALIZED);
-    for (*to = GPUS; *to && !now.gpu[*to - 1].there; --*to) {}
+    *to = (unsigned)counted;
     return leave(OK);
 }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, struct handle **to) {
     int status = OK;
-    if (index >= GPUS) return INVALID_ARGUMENT;
-    handles[index][0].gpu = (int)index;
-    if (!enter(&handles[index][0], &status)) return status;
-    *to = &handles[index][0];
+    if (!started) return UNINITIALIZED;
+    if (index >= (unsigned)counted) return INVALID_ARGUMENT;
+    struct handle *h = &handles[places[index]][0];
+    h->gpu = places[index];
+    if (!enter(h, &status)) return status;
+    *to = h;
     return leave(OK);
 }
-int nvmlDeviceGetIndex(struct handle *h, unsigned *to) { *to = (unsigned)h->gpu; return OK; }
+int nvmlDeviceGetIndex(struct handle *h, unsigned *to) {
+    for (*to = 0; (int)*to < counted && places[*to] != h->gpu; ++*to) {}
+    return (int)*to < counted ? OK : INVALID_ARGUMENT;
+}
 int nvmlDeviceGetName(struct handle *h, char *to, unsigned size) { return words(h, to, size, 0); }
 int nvmlDeviceGetUUID(struct handle *h, char *to, unsigned size) { return words(h, to, size, 1); }
 
@@ -465,7 +479,10 @@ int nvmlEventSetCreate(struct event_set **to) {
 }
 int nvmlEventSetFree(struct event_set *set) { free(set); return OK; }
 int nvmlDeviceRegisterEvents(struct handle *h, u64 types, struct event_set *set) {
+    int status = OK;
     if (!(types & 8)) return INVALID_ARGUMENT; /* nvmlEventTypeXidCriticalError */
+    if (!enter(h, &status)) return status;
+    leave(OK);
     set->gpus[h->gpu / 64] |= 1ULL << (h->gpu % 64);
     return OK;
 }
