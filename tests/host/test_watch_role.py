@@ -5,22 +5,21 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from needs import need
 from shipped import ShippedProbe
+from simulated_driver import FULL, SimulatedDriver, row, sample, watching
 
-from tui.core.gpu import GpuSample, mean_power_w
+from tui.core.gpu import mean_power_w
 from tui.core.gpu_frames import gpus_from_frame, machine_from_frame
 from tui.core.gpu_health import health, uniformity
 from tui.core.smi import SMI_QUERY, gpus_from_smi
-from tui.simulator.nvml import build, scenario
+from tui.simulator.nvml import build
 
 DATA = Path(__file__).parents[1] / "data" / "smi"
-FULL = 96_733
 
 
 def pythons() -> list[str]:
@@ -33,57 +32,6 @@ def pythons() -> list[str]:
         if path:
             found.setdefault(name, path)
     return list(found.values())
-
-
-def row(index: int, **values: Any) -> dict[str, Any]:
-    return {
-        "index": index,
-        "uuid": f"GPU-{index:08x}",
-        "name": "NVIDIA H100 NVL",
-        "pci": f"00000000:{index + 16:02X}:00.0",
-        "memory_used_mib": FULL,
-        "memory_total_mib": 97_887,
-        "memory_reserved_mib": 645,
-        "utilisation": 99,
-        "memory_utilisation": 61,
-        "temperature_c": 61,
-        "power_w": 650.5,
-        "power_limit_w": 700,
-        "sm_clock_mhz": 1785,
-        "sm_clock_max_mhz": 1980,
-        "throttle": ["power cap"],
-        "performance_state": "P0",
-        "pcie_generation": 5,
-        "pcie_generation_max": 5,
-        "pcie_width": 16,
-        "pcie_width_max": 16,
-        "nvlinks_up": 18,
-        "nvlinks_total": 18,
-        "nvlink_errors": 0,
-        "ecc_corrected": 3,
-        "ecc_uncorrected": 0,
-        "remapped_rows": 0,
-        "energy_j": 123_456.5,
-        **values,
-    }
-
-
-class SimulatedDriver:
-    """The library, the `nvidia-smi` and the scenario file of one test."""
-
-    def __init__(self, folder: Path) -> None:
-        self.scenario = folder / "scenario"
-        self.programs = folder / "bin"
-        build.install_smi(self.programs)
-        build.install_library(folder / "lib")
-        self.env = {"LD_LIBRARY_PATH": str(folder / "lib"), scenario.VARIABLE: str(self.scenario)}
-
-    def play(self, *gpus: dict[str, Any], **options: Any) -> None:
-        scenario.write(self.scenario, gpus, **options)
-
-    def smi(self, *words: str) -> subprocess.CompletedProcess[str]:
-        command = [str(self.programs / "nvidia-smi"), *words]
-        return subprocess.run(command, env={**os.environ, **self.env}, capture_output=True, text=True, check=False, timeout=30)
 
 
 @pytest.fixture
@@ -102,16 +50,6 @@ def workers() -> Iterator[list[int]]:
     for one in running:
         one.kill()
         one.wait()
-
-
-def sample(probe: ShippedProbe, fits: Callable[[GpuSample], object] = lambda found: True, seconds: float = 15.0) -> GpuSample:
-    """The next GPU sample that fits."""
-    frame = probe.frame(lambda one: one.get("f") == "gpus" and fits(gpus_from_frame(one, 0.0)), seconds)
-    return gpus_from_frame(frame, 0.0)
-
-
-def watching(driver: SimulatedDriver, python: str = sys.executable, **arguments: Any) -> ShippedProbe:
-    return ShippedProbe("watch", {"hz": 10, **arguments}, driver.env, python)
 
 
 @pytest.mark.parametrize("python", pythons(), ids=lambda path: Path(path).parents[1].name if "pyenv" in path else Path(path).name)
@@ -212,23 +150,6 @@ def test_a_gpu_that_answers_with_errors(driver: SimulatedDriver, error: str | in
         assert bad.error == (words or "Insufficient Permissions")
 
 
-def test_an_xid_is_reported_once_with_its_meaning(driver: SimulatedDriver) -> None:
-    driver.play(row(0), row(1), xids=[(1, 0, 31)])
-    with watching(driver) as probe:
-        assert sample(probe).xids == ()  # it was there before
-        # the event set is made after the first sample, so the event is repeated until it is there
-        serial = 1
-
-        def seen(found: GpuSample) -> bool:
-            nonlocal serial
-            serial += 1
-            driver.play(row(0), row(1), xids=[(1, 0, 31), (serial, 1, 79)])
-            return bool(found.xids)
-
-        (xid, *_) = sample(probe, seen).xids
-        assert (xid.gpu, xid.code, xid.meaning) == (1, 79, "GPU has fallen off the bus")
-
-
 @pytest.mark.parametrize("what", ["one GPU", "the driver"])
 def test_a_call_that_hangs_is_told_and_the_last_values_stay(driver: SimulatedDriver, what: str) -> None:
     driver.play(row(0), row(1, memory_used_mib=77))
@@ -238,7 +159,13 @@ def test_a_call_that_hangs_is_told_and_the_last_values_stay(driver: SimulatedDri
             driver.play(row(0), row(1, hang=True))
         else:
             driver.play(row(0), row(1), hang=True)
-        late = sample(probe, lambda found: found.late)
+        frame = probe.frame(lambda one: one.get("late"))
+        last = next(one for one in reversed(probe.seen) if one["f"] == "gpus" and not one.get("late"))
+        assert (frame["wall"], frame["mono"], frame["gpus"]) == (last["wall"], last["mono"], last["gpus"])
+        assert 2.0 <= frame["late_s"] <= frame["age_s"] <= frame["late_s"] + 1.0
+        late = gpus_from_frame(frame, 100.0)
+        assert late.late
+        assert late.received_at == pytest.approx(100.0 - frame["age_s"])
         assert late.gpus[1].memory_used_mib == 77
         assert late.note is not None
         assert re.match(
@@ -296,6 +223,30 @@ def test_a_reloaded_driver_is_found_again(driver: SimulatedDriver) -> None:
         driver.play(row(0, memory_used_mib=3), driver="590.1")
         back = sample(probe, lambda found: found.gpus)
         assert (back.driver, back.gpus[0].memory_used_mib, back.note) == ("590.1", 3, None)
+
+
+def test_a_gpu_that_goes_away_is_lost_and_not_counted_by_who_starts_anew(driver: SimulatedDriver) -> None:
+    driver.play(*map(row, range(4)))
+    with watching(driver) as probe:
+        sample(probe)
+        driver.play(row(0), row(1), row(3))
+        assert [gpu.error for gpu in sample(probe, lambda found: found.gpus[2].error).gpus] == [None, None, "GPU is lost", None]
+        asked = driver.smi("--query-gpu=index,uuid", "--format=csv,noheader").stdout
+        assert asked.splitlines() == ["0, GPU-00000000", "1, GPU-00000001", "2, GPU-00000003"]
+    with watching(driver) as probe:
+        assert [(gpu.index, gpu.uuid) for gpu in sample(probe).gpus] == [
+            (0, "GPU-00000000"),
+            (1, "GPU-00000001"),
+            (2, "GPU-00000003"),
+        ]
+
+
+def test_gpus_that_come_to_a_driver_without_any_are_found(driver: SimulatedDriver) -> None:
+    driver.play()
+    with watching(driver) as probe:
+        sample(probe)
+        driver.play(row(0))
+        assert sample(probe, lambda found: found.gpus).gpus[0].memory_used_mib == FULL
 
 
 def test_no_library() -> None:

@@ -34,6 +34,22 @@ def test_a_full_row() -> None:
 
 
 @pytest.mark.parametrize(
+    ("fields", "received_at", "late_s"),
+    [
+        ({}, 100.0, None),
+        ({"late": True, "late_s": 25.0, "age_s": 25.4}, 74.6, 25.0),
+        ({"late_s": 25.0, "age_s": 25.4}, 100.0, None),  # not late: the values are of now
+        ({"late": True, "late_s": "long", "age_s": -5}, 100.0, None),
+        ({"late": True}, 100.0, None),
+    ],
+)
+def test_values_are_as_old_as_their_sample(fields: dict[str, object], received_at: float, late_s: float | None) -> None:
+    sample = gpus_from_frame({"gpus": [{"index": 0}], "wall": 50.0, **fields}, 100.0)
+    assert sample.received_at == pytest.approx(received_at)
+    assert (sample.wall, sample.late_s) == (50.0, late_s)
+
+
+@pytest.mark.parametrize(
     "frame",
     [
         {},

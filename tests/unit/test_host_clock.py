@@ -17,6 +17,7 @@ NOW = 1_796_000_000.0
         ([{"f": "gpus", "wall": NOW}, {"f": "machine", "wall": NOW + 2}], NOW + 2),
         ([{"f": "gpus", "wall": NOW}, {"f": "machine", "wall": NOW - 7.5}], NOW),  # held back by a slow link
         ([{"f": "gpus", "wall": NOW}, {"f": "lines", "wall": NOW + 3600}], NOW),  # the stamp of a line is the log's
+        ([{"f": "gpus", "wall": NOW, "late": True}, {"f": "machine", "wall": NOW - 7.5}], NOW - 7.5),  # that of old values
         ([{"f": "gpus", "wall": NOW}, {"f": "gpus", "wall": "soon"}, {"f": "gpus"}], NOW),
     ],
 )

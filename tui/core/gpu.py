@@ -102,8 +102,8 @@ class Xid(Struct, frozen=True):
 class GpuSample(Struct, frozen=True):
     """All GPUs of a host at one moment.
 
-    `source` is "nvml", "nvidia-smi" or "none"; `note` says why it isn't NVML, or why there are no GPUs. `received_at` is the
-    client's monotonic clock: ages are counted from it, never from `wall`, which is the host's.
+    `source` is "nvml", "nvidia-smi" or "none"; `note` says why it isn't NVML, or why there are no GPUs. `received_at` is when the
+    values came, by the client's monotonic clock: ages are counted from it, never from `wall`, which is the host's.
     """
 
     gpus: tuple[Gpu, ...] = ()
@@ -118,6 +118,8 @@ class GpuSample(Struct, frozen=True):
     """Whether only some of the host's GPUs are in it, as the configuration means."""
     late: bool = False
     """The driver did not answer in time; the values are the last ones known."""
+    late_s: float | None = None
+    """For how long it has not answered, where it is late and that is known."""
 
 
 class Uniformity(Struct, frozen=True):

@@ -125,7 +125,10 @@ def _gpu(row: Mapping[str, Any], index: int) -> Gpu:
 
 
 def gpus_from_frame(frame: Mapping[str, Any], received_at: float) -> GpuSample:
-    """The sample in a frame "gpus"; `received_at` is the client's monotonic clock."""
+    """The sample in a frame "gpus", which came at `received_at` by the client's monotonic clock. A late frame repeats older values:
+    the sample has the time at which they were new."""
+    late = frame.get("late") is True
+    age_s = number(frame.get("age_s")) if late else None
     gpus = []
     for row in _mappings(frame.get("gpus")):
         index = integer(row.get("index"))
@@ -143,9 +146,10 @@ def gpus_from_frame(frame: Mapping[str, Any], received_at: float) -> GpuSample:
         driver=words(frame.get("driver")),
         cuda=words(frame.get("cuda")),
         wall=number(frame.get("wall")),
-        received_at=received_at,
+        received_at=received_at - max(age_s or 0.0, 0.0),
         xids=tuple(xids),
-        late=frame.get("late") is True,
+        late=late,
+        late_s=number(frame.get("late_s")) if late else None,
     )
 
 

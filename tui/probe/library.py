@@ -1,10 +1,9 @@
-"""NVIDIA's management library as such: finding, starting and dropping it, its words, its XID events."""
+"""NVIDIA's management library as such: finding, starting and dropping it, and its words."""
 
 import contextlib
 import ctypes
 import os
-import time
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Tuple
 
 import pynvml
 
@@ -153,39 +152,3 @@ def platform_note() -> Optional[str]:
     if "microsoft" in _line("/proc/sys/kernel/osrelease").lower():
         return "WSL: the driver is Windows' own, and tells neither the processes nor all sensors"
     return None
-
-
-# -- events ------------------------------------------------------------------------------------------------------------------------
-
-
-class XidWatch:
-    """NVML's event set for XID errors of some devices (`tui.probe.nvml.Device`). `wait` blocks, so a thread of its own calls it."""
-
-    def __init__(self, devices: Sequence[Any]) -> None:
-        self._devices = devices
-        self._set = pynvml.nvmlEventSetCreate()
-        registered = 0
-        for device in devices:
-            if device.calls.handle is None:
-                continue
-            try:
-                pynvml.nvmlDeviceRegisterEvents(device.calls.handle, pynvml.nvmlEventTypeXidCriticalError, self._set)
-                registered += 1
-            except pynvml.NVMLError:
-                continue
-        if not registered:
-            raise Unavailable("this driver reports no XID events")
-
-    def wait(self, seconds: float) -> Optional[Dict[str, Any]]:
-        """The next event within `seconds`: its GPU's index, code, and when (wall clock). None when there was none."""
-        try:
-            event = pynvml.nvmlEventSetWait(self._set, int(seconds * 1000))
-        except pynvml.NVMLError as error:
-            if error.value != pynvml.NVML_ERROR_TIMEOUT:
-                time.sleep(seconds)  # a lost GPU makes the call return at once
-            return None
-        if not event.eventType & pynvml.nvmlEventTypeXidCriticalError:
-            return None
-        address = ctypes.cast(event.device, ctypes.c_void_p).value
-        index = next((device.index for device in self._devices if device.calls.address == address), None)
-        return {"gpu": index, "code": int(event.eventData), "at": time.time()}

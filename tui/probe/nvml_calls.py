@@ -3,7 +3,6 @@
 Python 3.8.
 """
 
-import ctypes
 from typing import Any, Dict, Optional, Set, Tuple
 
 import pynvml
@@ -51,17 +50,14 @@ class Calls:
 
     def __init__(self, index: int) -> None:
         self.handle: Any = None
+        self.attached = 0
+        """How many times it was found: who came back from being lost has another handle."""
         self.failed = ""
         """The driver's words for the last call that failed, since this was last emptied."""
         self._index = index
         self._without: Set[Tuple[Any, ...]] = set()
         self._failing: Dict[Tuple[Any, ...], str] = {}
         """Calls that fail at present, and the driver's words for it."""
-
-    @property
-    def address(self) -> Optional[int]:
-        """The library's pointer for the GPU, to recognise it in events."""
-        return ctypes.cast(self.handle, ctypes.c_void_p).value if self.handle is not None else None
 
     def attach(self) -> None:
         """Finds the GPU, of which nothing is known then. Raises DriverGone or NVMLError."""
@@ -71,6 +67,7 @@ class Calls:
             if error.value in _DRIVER_GONE:
                 raise DriverGone(error_words(error)) from error
             raise
+        self.attached += 1
         self._without = set()
 
     def lose(self) -> None:

@@ -5,10 +5,11 @@
                 "energy_s": seconds between readings of the energy counters, which cost more than all else}
     requests   {"do": "set", "hz": …, "pids": …, "paths": …}   any of them
 
-    {"f": "gpus", "wall", "mono", "source": "nvml"|"none", "driver", "cuda", "note", "late", "gpus": [row…],
-     "xids": [{gpu, code, at}]}
-        A row has the names and units of a GPU in the client; what isn't known is absent. "late": the driver doesn't answer, the
-        values are the last ones. "note" says why, or why there are no GPUs.
+    {"f": "gpus", "wall", "mono", "source": "nvml"|"none", "driver", "cuda", "note", "gpus": [row…],
+     "late", "late_s", "age_s", "xids": [{gpu, uuid, code, at}]}
+        A row has the names and units of a GPU in the client; what isn't known is absent. "late": the driver has not answered for
+        "late_s" seconds; values and stamps are those of the last sample, "age_s" old, the XIDs are today's. "note" says why, or why
+        there are no GPUs.
     {"f": "machine", "wall", "mono", values…, cumulative counters…}
 
 Three threads: this one samples the machine and minds the others; one asks the driver; one waits for XID events. A driver call that
@@ -22,12 +23,12 @@ from typing import AbstractSet, Any, Dict, List, Optional, Set
 
 from pynvml import NVMLError
 
-from tui.probe import library, nvml
+from tui.probe import library, nvml, xids
 from tui.probe.become import Become
 from tui.probe.family import Family, Kin, in_container
 from tui.probe.leash import Link
 from tui.probe.machine import Machine
-from tui.probe.nvml_calls import DriverGone
+from tui.probe.nvml_calls import NEVER, DriverGone
 from tui.probe.processes import Processes, bytes_read, name_of, wall_and_mono
 
 HZ_LIMITS = (0.1, 10.0)
@@ -108,12 +109,17 @@ class GpuWatch:
             else:
                 frame.update(self._head)
                 frame["gpus"] = rows
-                frame["xids"] = list(self._xids)
+                frame["xids"] = self.xids
                 return frame
         frame.update(self._head)
         frame["gpus"] = []
-        frame["xids"] = list(self._xids)
+        frame["xids"] = self.xids
         return frame
+
+    @property
+    def xids(self) -> List[Dict[str, Any]]:
+        """The last events, with the indices that their GPUs have now."""
+        return xids.numbered(self._xids, self._devices)
 
     def _start(self, now: float) -> None:
         self.asking = None
@@ -133,7 +139,7 @@ class GpuWatch:
             self._head["note"] = platform
         if count == 0:
             self._head["note"] = "the NVIDIA driver is there, but shows no GPU (lost from the bus, or not passed to this container)"
-            self._started = False
+            self._stop()  # it counts its GPUs when it is started
             self._retry_at = now + RETRY_S
         self._devices = [nvml.Device(index, self._energy_s) for index in range(count)]
 
@@ -161,8 +167,9 @@ class GpuWatch:
             before = self._devices
             self._stop()
             self._start(now)
-            for old, new in zip(before, self._devices):
-                new.recognise(old)
+            if len(before) == len(self._devices):  # else they are numbered otherwise now
+                for old, new in zip(before, self._devices):
+                    new.recognise(old)
             return rows
         if self._xid_thread is None:
             self._xid_thread = threading.Thread(target=self._wait_for_xids, args=(self._devices,), name="xids", daemon=True)
@@ -204,11 +211,18 @@ class GpuWatch:
         return self._titled if kin is None else kin.family
 
     def _wait_for_xids(self, devices: List[nvml.Device]) -> None:
-        try:
-            events = library.XidWatch(devices)
-        except (library.Unavailable, NVMLError):
-            return
+        events: Optional[xids.XidWatch] = None
         while devices is self._devices:
+            try:
+                events = events or xids.XidWatch()
+                events.register(devices)
+            except library.Unavailable:
+                return
+            except NVMLError as error:
+                if error.value in NEVER:
+                    return
+                time.sleep(XID_WAIT_S)
+                continue
             event = events.wait(XID_WAIT_S)
             if event is not None:
                 self._xids = [*self._xids, event][-XIDS_KEPT:]
@@ -273,11 +287,16 @@ def _is_engine(kin: Optional[Kin], pid: int, facts: Dict[str, Any]) -> Optional[
 
 
 def _late(gpus: GpuWatch, seconds: float) -> Dict[str, Any]:
-    asking = gpus.asking
+    asking, last = gpus.asking, gpus.last
     which = "" if asking is None else " (GPU %d was asked)" % asking
-    frame = dict(gpus.last or {"f": "gpus", "source": "none", "gpus": [], "xids": []})
+    frame: Dict[str, Any] = {"f": "gpus", "source": "none", "gpus": []}
     frame.update(wall_and_mono())
+    if last is not None:  # its stamps, too: the values are no newer
+        frame["age_s"] = round(frame["mono"] - last["mono"], 1)
+        frame.update(last)
+    frame["xids"] = gpus.xids  # what explains the silence arrives during it
     frame["late"] = True
+    frame["late_s"] = round(seconds, 1)
     values = "the values are the last ones" if frame["gpus"] else "it told of no GPU so far"
     frame["note"] = "the NVIDIA driver does not answer since %.0f s%s; %s" % (seconds, which, values)
     return frame

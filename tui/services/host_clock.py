@@ -22,9 +22,9 @@ class HostClock:
         return wall + (time.monotonic() - arrived)
 
     def see(self, frame: Mapping[str, Any]) -> None:
-        """Takes the stamp of a frame; those of lines are the lines' own."""
+        """Takes the stamp of a frame; those of lines are the lines' own, and a late one has that of the values it repeats."""
         wall = frame.get("wall")
-        if isinstance(wall, int | float) and frame.get("f") != "lines":
+        if isinstance(wall, int | float) and frame.get("f") != "lines" and frame.get("late") is not True:
             arrived = time.monotonic()
             if self._seen is None or arrived - self._seen[1] > TRUSTED_S or float(wall) > self.now():
                 self._seen = (float(wall), arrived)

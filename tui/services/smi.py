@@ -75,7 +75,7 @@ class _Sampling:
                 async for data in output:
                     now = time.monotonic()
                     if data is None and not reader.begun:
-                        self._hold(f"nvidia-smi has not answered for {now - heard:.0f} s")
+                        self._hold(f"nvidia-smi has not answered for {now - heard:.0f} s", now - heard)
                         continue
                     heard = now
                     for line in splitter.feed(data) if data is not None else ():
@@ -102,10 +102,10 @@ class _Sampling:
         self._sampled(replace(self._last, note=f"{sample.note}; {self._note}" if sample.note else self._note))
         self._over = time.monotonic() + EVERY_S > self._ends
 
-    def _hold(self, why: str) -> None:
+    def _hold(self, why: str, late_s: float | None = None) -> None:
         """Shows the last values as late."""
         at = self._last.received_at if self._last.gpus else time.monotonic()
-        self._sampled(replace(self._last, note=f"{why}; {self._note}", received_at=at, late=True))
+        self._sampled(replace(self._last, note=f"{why}; {self._note}", received_at=at, late=True, late_s=late_s))
 
     def _complain(self, why: str) -> None:
         self._hold(why)
