@@ -60,7 +60,6 @@ async def says(pilot: Room, *words: str) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("gone-gpu", ("3 ✗ GPU is lost", "odd GPU 3 (TP3)", "the engine can't go on without it")),
         ("lost-gpu", ("6 ✗ GPU is lost", "XID 79, GPU has fallen off the bus")),
         ("unknown-error", ("2 ✗ Unknown Error", "GPU 2: Unknown Error")),
         ("sensor-error", ("GPU 5: the driver fails to read fan, power: Unknown Error", "dmesg")),
@@ -82,6 +81,14 @@ async def test_what_is_said(name: str, words: tuple[str, ...]) -> None:
             allowed("of 1,511 GiB" in screen(pilot), "laying files over /proc and /sys takes the right to mount")
         await says(pilot, *words)
         assert "0.00" not in screen(pilot)
+
+
+async def test_a_gpu_that_goes_while_it_is_watched_is_lost() -> None:
+    (goes,) = SCENARIOS["gone-gpu"].machine.events
+    async with watched(SCENARIOS["ready"]) as (pilot, sim):
+        await until(pilot, lambda: "94.47" in screen(pilot))
+        await sim.do("set_gpu", gpu=goes.gpu, fields=goes.change)
+        await says(pilot, "3 ✗ GPU is lost", "odd GPU 3 (TP3)", "the engine can't go on without it")
 
 
 async def test_a_driver_that_hangs_leaves_its_last_values_with_their_age() -> None:

@@ -185,7 +185,7 @@ SCENARIOS: dict[str, Scenario] = _table(
         "gone-gpu",
         "a GPU goes from the bus while serving: lost to who watches, and not counted by who starts anew",
         already_up=True,
-        machine=Machine(events=(DriverEvent(6.0, {"gone": True}, gpu=3),)),
+        machine=Machine(events=(DriverEvent(10.0, {"gone": True}, gpu=3),)),
     ),
     Scenario(
         "unknown-error",
