@@ -1,6 +1,7 @@
 """A host without Python: nvidia-smi is asked instead, through a real shell of this machine."""
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from sshd import eventually
 
 from tui.core.gpu import GpuSample
 from tui.host.local import LocalHost
+from tui.services.other_hosts import OtherHost
 from tui.services.smi import sample_smi
 from tui.simulator.nvml import build, scenario
 
@@ -49,3 +51,21 @@ async def test_samples_with_processes_and_the_reason(tmp_path: Path, monkeypatch
     else:
         assert (found.source, found.note) == ("nvidia-smi", "no Python there")
         assert [[process.rank for process in one.processes] for one in found.gpus] == [["TP0"], ["TP1"]]
+
+
+@pytest.mark.skipif(Path("/usr/bin/nvidia-smi").exists(), reason="this machine has an nvidia-smi of its own")
+async def test_a_further_host_without_nvml_is_asked_through_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build.install_smi(tmp_path)
+    scenario.write(tmp_path / "scenario", [{"index": 0, "uuid": "GPU-1", "memory_used_mib": 90_000, "memory_total_mib": 97_887}])
+    monkeypatch.setenv(scenario.VARIABLE, str(tmp_path / "scenario"))
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    seen: list[GpuSample] = []
+    other = OtherHost(LocalHost(), "gpu-2", hz=10.0)
+    watching = asyncio.create_task(other.run(lambda host: seen.append(host.gpus or GpuSample())))
+    await eventually(lambda: sum(1 for one in seen if one.source == "nvidia-smi") > 1, seconds=20, what="samples of nvidia-smi")
+    watching.cancel()
+    await asyncio.wait([watching])
+    asked = next(number for number, one in enumerate(seen) if one.source == "nvidia-smi")
+    assert [one.source for one in seen[asked:]] == ["nvidia-smi"] * len(seen[asked:])  # the probe's empty samples hide it no more
+    assert (seen[-1].gpus[0].memory_used_mib, seen[-1].note) == (90_000, "NVML can't be loaded here: values come from nvidia-smi")
+    assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]

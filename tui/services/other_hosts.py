@@ -13,7 +13,7 @@ from tui.core.gpu_choice import only
 from tui.core.gpu_frames import gpus_from_frame
 from tui.host.base import Host, HostError, ProbeFailed, Refused
 from tui.host.together import together
-from tui.services.smi import sample_smi
+from tui.services.smi import WithoutNvml, sample_smi
 
 
 class _LinkLost(Exception):
@@ -36,6 +36,7 @@ class OtherHost:
         self._again = asyncio.Event()
         self._publish: Callable[[HostSeen], None] = lambda seen: None
         self._seen = HostSeen(target)
+        self._without_nvml = WithoutNvml(host, self._take)
 
     def retry(self) -> None:
         """Tries to connect now."""
@@ -67,7 +68,7 @@ class OtherHost:
         self._link(Link.ONLINE)
         try:
             # what breaks the sampler breaks the watch: figures must not stand still unseen
-            await together(self._sample(), self._notice_loss())
+            await together(self._sample(), self._without_nvml.run(), self._notice_loss())
         except _LinkLost as lost:
             return lost.error
         raise AssertionError("the sampler ends only with the connection")
@@ -89,7 +90,7 @@ class OtherHost:
         try:
             async for frame in stream:
                 if frame.get("f") == "gpus":
-                    self._take(gpus_from_frame(frame, time.monotonic()))
+                    self._without_nvml.see(gpus_from_frame(frame, time.monotonic()))
         finally:
             await stream.close()
 

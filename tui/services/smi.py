@@ -21,6 +21,8 @@ SILENCE_S = 15.0
 """An nvidia-smi that has printed nothing for so long hangs in the driver."""
 QUIET_S = 1.0
 """After so long without another line a sample is taken as complete, where it can't be told by the number of its GPUs."""
+AGAIN_S = 300.0
+"""After so long an nvidia-smi that told of no GPU is asked again."""
 STEADY_S = 30.0
 """An nvidia-smi that ran longer than this before it ended is started again at once; a shorter one after a growing pause."""
 
@@ -36,6 +38,50 @@ async def sample_smi(host: Host, sampled: Callable[[GpuSample], None], *, note: 
         await sampling.run()
     finally:
         await ended(listing)
+
+
+class WithoutNvml:
+    """Asks nvidia-smi where the probe finds no NVML: the two may see different libraries (a container, an odd installation).
+
+    What is to be shown goes to `publish`: the probe's samples, or nvidia-smi's as long as only that tells of GPUs.
+    """
+
+    def __init__(self, host: Host, publish: Callable[[GpuSample], None]) -> None:
+        self._host = host
+        self._publish = publish
+        self._wanted = asyncio.Event()
+        self._serves = False
+
+    def see(self, sample: GpuSample) -> None:
+        """Takes a sample of the probe's."""
+        if sample.source == "none" and not sample.gpus:
+            self._wanted.set()
+            if self._serves:
+                return
+        else:
+            self._wanted.clear()
+            self._serves = False
+        self._publish(sample)
+
+    async def run(self) -> None:
+        """For ever, beside the probe."""
+        while True:
+            await self._wanted.wait()
+            await self._sample(0.0)
+            while self._serves:
+                await self._sample(60.0)
+            await asyncio.sleep(AGAIN_S)
+
+    async def _sample(self, seconds: float) -> None:
+        try:
+            await sample_smi(self._host, self._take, note="NVML can't be loaded here: values come from nvidia-smi", seconds=seconds)
+        except Unreachable:
+            await asyncio.sleep(1.0)  # the link's own task notices and ends this one
+
+    def _take(self, sample: GpuSample) -> None:
+        self._serves = bool(sample.gpus)
+        if self._serves:
+            self._publish(sample)
 
 
 class _Sampling:

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -25,7 +24,7 @@ from tui.services.found import Server, servers_from_frame
 from tui.services.host_clock import HostClock
 from tui.services.last_seen import LastSeen, as_server
 from tui.services.processes import servers_without_probe
-from tui.services.smi import sample_smi
+from tui.services.smi import WithoutNvml, sample_smi
 from tui.wire.frames import FIND, WATCH
 
 if TYPE_CHECKING:
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 API_UP_S = 1.0
 API_DOWN_S = 2.0
 FIND_EVERY_S = 5.0
-SMI_AGAIN_S = 300.0
 
 
 class Watch:
@@ -55,13 +53,12 @@ class Watch:
         self._undecided = False
         self._looked = False
         self._up_to_date = False
-        self._no_nvml = asyncio.Event()
+        self._without_nvml = WithoutNvml(session.host, self._publish_gpus)
         self._ready_said = asyncio.Event()
         self.clock = HostClock()
         self.last = LastSeen(session)
         # Where the log says that the server is ready the API is asked at once: its word is the one that counts.
         self.log = Following(session, self.clock, self._ready_said.set)
-        self._smi_serves = False
 
     @property
     def looked(self) -> bool:
@@ -81,7 +78,8 @@ class Watch:
                 await asyncio.sleep(1.0)  # the link's own task notices and ends this one
             except ProbeFailed as error:
                 note = f"{error.cause} — {error.advice.partition(';')[0]}" if error.advice else error.cause
-                await self._sample_smi(self._publish_gpus, note, WITHOUT_PROBE_S)
+                with contextlib.suppress(Unreachable):
+                    await sample_smi(self._session.host, self._publish_gpus, note=note, seconds=WITHOUT_PROBE_S)
             attempt = 0 if time.monotonic() - began > GAVE_UP_S else attempt + 1
             if attempt:
                 await asyncio.sleep(retry_delay_s(attempt, 0.5))
@@ -97,7 +95,7 @@ class Watch:
                 now = time.monotonic()
                 match frame.get("f"):
                     case "gpus":
-                        self._sampled(gpus_from_frame(frame, now))
+                        self._without_nvml.see(gpus_from_frame(frame, now))
                     case "machine":
                         machine = machine_from_frame(frame, self._machine, now)
                         self._machine = replace(machine, storage_bound=self._storage.see(machine))
@@ -121,35 +119,8 @@ class Watch:
         }
 
     async def sample_without_nvml(self) -> None:
-        """Asks nvidia-smi where the probe finds no NVML: the two may see different libraries (a container, an odd installation)."""
-        while True:
-            await self._no_nvml.wait()
-            note = "NVML can't be loaded here: values come from nvidia-smi"
-            await self._sample_smi(self._from_smi, note, 0.0)
-            while self._smi_serves:
-                await self._sample_smi(self._from_smi, note, 60.0)
-            await asyncio.sleep(SMI_AGAIN_S)
-
-    async def _sample_smi(self, sampled: Callable[[GpuSample], None], note: str, seconds: float) -> None:
-        try:
-            await sample_smi(self._session.host, sampled, note=note, seconds=seconds)
-        except Unreachable:
-            await asyncio.sleep(1.0)  # the link's own task notices and ends this one
-
-    def _from_smi(self, sample: GpuSample) -> None:
-        self._smi_serves = bool(sample.gpus)
-        if self._smi_serves:
-            self._publish_gpus(sample)
-
-    def _sampled(self, sample: GpuSample) -> None:
-        if sample.source == "none" and not sample.gpus:
-            self._no_nvml.set()
-            if self._smi_serves:
-                return
-        else:
-            self._no_nvml.clear()
-            self._smi_serves = False
-        self._publish_gpus(sample)
+        """Asks nvidia-smi where the probe finds no NVML."""
+        await self._without_nvml.run()
 
     def _publish_gpus(self, sample: GpuSample) -> None:
         sample = only(sample, self._wanted_gpus)
