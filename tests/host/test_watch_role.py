@@ -100,6 +100,23 @@ def test_mig_instances_stand_under_their_gpu(driver: SimulatedDriver) -> None:
         ]
         assert first.mig[0].name == "NVIDIA H100 NVL MIG 1g.12gb"
         assert second.mig == ()
+        driver.play(row(0), row(1, mig=[instance]))
+        later = sample(probe, lambda found: found.gpus[1].mig).gpus  # in seconds, not only when the limits are read again
+        assert ([one.uuid for one in later[1].mig], later[0].mig) == (["MIG-1"], ())
+
+
+def test_an_older_gpu_tells_its_retired_pages(driver: SimulatedDriver) -> None:
+    older = {"name": "Tesla V100", "remapped_rows": None, "retired_pages": 7, "page_retirement_pending": 1}
+    driver.play(row(0, **older), row(1, **older, broken=("page_retirement_pending",)), row(2))
+    with watching(driver) as probe:
+        found = sample(probe)
+        told = [(gpu.remapped_rows, gpu.retired_pages, gpu.page_retirement_pending) for gpu in found.gpus]
+        assert told == [(None, 7, True), (None, 7, None), (0, None, None)]
+        assert health(found)[-3:] == (
+            "GPU 0: a page waits to be retired: reset it when idle",
+            "GPU 0: 7 pages retired",
+            "GPU 1: 7 pages retired",
+        )
 
 
 def test_pcie_traffic_comes_from_counters_that_wrap(driver: SimulatedDriver) -> None:

@@ -12,6 +12,8 @@ def test_a_full_row() -> None:
         "memory_used_mib": 96733,
         "throttle": ["power cap"],
         "row_remap_pending": False,
+        "retired_pages": 3,
+        "page_retirement_pending": True,
         "mig": [{"name": "MIG 1g.10gb", "uuid": "MIG-1", "memory_used_mib": 12}],
         "processes": [{"pid": 7, "name": "VLLM::Worker_TP3", "memory_mib": 96000, "engine": True, "parent": 5, "user": "root"}],
     }
@@ -27,6 +29,7 @@ def test_a_full_row() -> None:
     (gpu,) = sample.gpus
     assert gpu.name == "NVIDIA H200"
     assert (gpu.memory_used_mib, gpu.temperature_c, gpu.throttle, gpu.row_remap_pending) == (96733.0, None, ("power cap",), False)
+    assert (gpu.retired_pages, gpu.page_retirement_pending, gpu.remapped_rows) == (3, True, None)
     assert (gpu.mig[0].name, gpu.mig[0].memory_total_mib) == ("MIG 1g.10gb", None)
     assert (gpu.processes[0].rank, gpu.processes[0].engine, gpu.processes[0].parent) == ("TP3", True, 5)
     assert sample.xids[0].meaning == "GPU has fallen off the bus"

@@ -198,6 +198,9 @@ def test_growth() -> None:
         (Gpu(0, nvlinks_up=17, nvlinks_total=18), "GPU 0: 1 of 18 NVLinks are down"),
         (Gpu(0, row_remap_pending=True), "GPU 0: a memory row waits to be remapped: reset it when idle"),
         (Gpu(0, row_remap_failed=True, row_remap_pending=True), "GPU 0: a memory row could not be remapped: have it replaced"),
+        (Gpu(0, page_retirement_pending=True, retired_pages=0), "GPU 0: a page waits to be retired: reset it when idle"),
+        (Gpu(0, page_retirement_pending=False, retired_pages=1), "GPU 0: 1 page retired"),
+        (Gpu(0, retired_pages=12), "GPU 0: 12 pages retired"),
         (
             Gpu(0, processes=(GpuProcess(9, "python3 train.py", 800.0, False),)),
             "GPU 0: 800 MiB held by python3 train.py (pid 9), not the engine's",

@@ -65,6 +65,9 @@ class Gpu(Struct, frozen=True):
     remapped_rows: int | None = None
     row_remap_pending: bool | None = None
     row_remap_failed: bool | None = None
+    retired_pages: int | None = None
+    """What GPUs before Ampere have instead of remapped rows."""
+    page_retirement_pending: bool | None = None
     fan_percent: float | None = None
     energy_j: float | None = None
     """Since the driver was loaded; read less often than the rest."""

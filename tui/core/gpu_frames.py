@@ -47,6 +47,7 @@ _INTEGERS = (
     "ecc_corrected",
     "ecc_uncorrected",
     "remapped_rows",
+    "retired_pages",
 )
 _RANK = re.compile(r"(?:^|[_ ])((?:DP|PP|TP|EP|DCP|PCP)\d+)(?![A-Za-z0-9])")
 
@@ -98,7 +99,7 @@ def _process(row: Mapping[str, Any]) -> GpuProcess | None:
 def _gpu(row: Mapping[str, Any], index: int) -> Gpu:
     values: dict[str, Any] = {name: number(row.get(name)) for name in _FLOATS}
     values.update({name: integer(row.get(name)) for name in _INTEGERS})
-    for name in ("row_remap_pending", "row_remap_failed"):
+    for name in ("row_remap_pending", "row_remap_failed", "page_retirement_pending"):
         values[name] = row[name] if isinstance(row.get(name), bool) else None
     throttle = row.get("throttle")
     return Gpu(

@@ -12,6 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from tui.core.counted import counted
 from tui.core.gpu import Gpu, GpuProcess, GpuSample, Headroom, Uniformity
 from tui.core.xid import advice
 
@@ -304,6 +305,10 @@ def _memory_faults(gpu: Gpu) -> list[str]:
         out.append("a memory row could not be remapped: have it replaced")
     elif gpu.row_remap_pending:
         out.append("a memory row waits to be remapped: reset it when idle")
+    if gpu.page_retirement_pending:
+        out.append("a page waits to be retired: reset it when idle")
+    if gpu.retired_pages:
+        out.append(f"{counted(gpu.retired_pages, 'page')} retired")
     return out
 
 

@@ -20,8 +20,8 @@ MIB = 1 << 20
 IDENTITY = ("index", "uuid", "name", "pci")
 CHANGE_MIB = 64
 OFTEN_S = 2.0  # temperature, clocks, throttling, processes
-COUNTERS_S = 10.0  # errors, the PCIe link, fan
-RARELY_S = 60.0  # limits, NVLink, remapped rows, MIG instances
+COUNTERS_S = 10.0  # errors, the PCIe link, fan, MIG instances
+RARELY_S = 60.0  # limits, NVLink, remapped rows, retired pages
 ENERGY_S = 120.0  # one call takes 4 ms of processor time on an H200, where the others take microseconds; a benchmark asks for more
 NVLINKS = 18  # NVML_NVLINK_MAX_LINKS of the drivers so far
 
@@ -43,6 +43,10 @@ _FIELDS = (
     (pynvml.NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL, "nvlink_crc"),
     (pynvml.NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL, "nvlink_replay"),
     (pynvml.NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL, "nvlink_recovery"),
+)
+_RETIREMENT_CAUSES = (
+    pynvml.NVML_PAGE_RETIREMENT_CAUSE_MULTIPLE_SINGLE_BIT_ECC_ERRORS,
+    pynvml.NVML_PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR,
 )
 _PCIE_IDS = (pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES, pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES)
 PCIE_GAP_S = 0.04
@@ -100,6 +104,7 @@ class Device:
                 self._often()
             if self._is_due("counters", COUNTERS_S, now):
                 self._counters()
+                self._find_instances()
             if self._is_due("energy", self.energy_s, now):
                 energy = self._ask("nvmlDeviceGetTotalEnergyConsumption")
                 if energy is None:
@@ -187,6 +192,9 @@ class Device:
         if limit is None:
             limit = self._ask("nvmlDeviceGetPowerManagementLimit")
         rows = self._ask("nvmlDeviceGetRemappedRows")
+        # GPUs before Ampere have these instead
+        pages = [self._ask("nvmlDeviceGetRetiredPages", cause) for cause in _RETIREMENT_CAUSES]
+        waiting = self._ask("nvmlDeviceGetRetiredPagesPendingStatus")
         up, total = self._nvlinks()
         self._set(
             power_limit_w=limit / 1000.0 if limit is not None else None,
@@ -197,10 +205,11 @@ class Device:
             remapped_rows=rows[0] + rows[1] if rows is not None else None,
             row_remap_pending=bool(rows[2]) if rows is not None else None,
             row_remap_failed=bool(rows[3]) if rows is not None else None,
+            retired_pages=sum(len(some) for some in pages if some is not None) if any(some is not None for some in pages) else None,
+            page_retirement_pending=bool(waiting) if waiting is not None else None,
             nvlinks_up=up,
             nvlinks_total=total,
         )
-        self._find_instances()
 
     def _nvlinks(self) -> Tuple[Optional[int], Optional[int]]:
         """Links that are up, and links that there are."""
@@ -314,7 +323,7 @@ class Device:
                 memory = pynvml.nvmlDeviceGetMemoryInfo(handle, pynvml.nvmlMemory_v2)
             except pynvml.NVMLError as error:
                 raise_if_lost(error)
-                self._due["rarely"] = 0.0  # instances were made or destroyed: look again
+                self._due["counters"] = 0.0  # instances were made or destroyed: look again
                 row.pop("memory_used_mib", None)
                 continue
             row["memory_used_mib"] = mib(memory.used)

@@ -2,6 +2,7 @@
 
 from textual.content import Content
 
+from tui.core.counted import counted
 from tui.core.deployment import DeploymentState
 from tui.core.gpu import Gpu
 from tui.widgets.figures import B, E, P, Part, W, facts, label, line, sparks
@@ -42,8 +43,7 @@ def gpu_facts(gpu: Gpu, width: int) -> list[Content]:
         ("NVLink", f"{whole(gpu.nvlinks_up)} of {whole(gpu.nvlinks_total)} up, {errors}"),
         (
             "ECC",
-            f"{whole(gpu.ecc_uncorrected)} uncorrected, {whole(gpu.ecc_corrected)} corrected, {whole(gpu.remapped_rows)} remapped"
-            + (", a remap failed" if gpu.row_remap_failed else ", a remap waits for a reset" if gpu.row_remap_pending else ""),
+            f"{whole(gpu.ecc_uncorrected)} uncorrected, {whole(gpu.ecc_corrected)} corrected, {_out_of_use(gpu)}",
         ),
         ("name", gpu.name or DASH),
         ("UUID", gpu.uuid or DASH),
@@ -60,6 +60,14 @@ def gpu_facts(gpu: Gpu, width: int) -> list[Content]:
             line(label(f"{'processes' if i == 0 else '':<10}"), mark, (f"{one.pid}", B), f"  {gib(one.memory_mib)} GiB  ", words)
         )
     return out
+
+
+def _out_of_use(gpu: Gpu) -> str:
+    """Memory that the driver keeps clear of: rows, or on GPUs before Ampere pages."""
+    if gpu.remapped_rows is None and gpu.retired_pages is not None:
+        return f"{counted(gpu.retired_pages, 'page')} retired" + (", one waits for a reset" if gpu.page_retirement_pending else "")
+    waits = ", a remap failed" if gpu.row_remap_failed else ", a remap waits for a reset" if gpu.row_remap_pending else ""
+    return f"{whole(gpu.remapped_rows)} remapped{waits}"
 
 
 def gpu_trends(state: DeploymentState, place: int, width: int) -> list[Content]:

@@ -21,7 +21,7 @@
  *         power_w power_limit_w sm_clock_mhz sm_clock_max_mhz memory_clock_mhz memory_clock_max_mhz throttle (bits)
  *         performance_state (0 is P0) pcie_generation pcie_generation_max pcie_width pcie_width_max pcie_rx_kb_s pcie_tx_kb_s
  *         nvlinks_up nvlinks_total nvlink_errors ecc_corrected ecc_uncorrected remapped_rows
- *         row_remap_pending row_remap_failed fan_percent energy_j
+ *         row_remap_pending row_remap_failed retired_pages page_retirement_pending fan_percent energy_j
  *
  * Types and numbers are those of NVIDIA's public nvml.h.
  */
@@ -395,6 +395,19 @@ int nvmlDeviceGetRemappedRows(struct handle *h, unsigned *corrected, unsigned *u
     }
     return status;
 }
+
+/* All of them for the second cause, a double bit error. */
+int nvmlDeviceGetRetiredPages(struct handle *h, int cause, unsigned *count, u64 *pages) {
+    unsigned found = 0, room = *count;
+    int status = number(h, "retired_pages", 1, &found);
+    if (status) return status;
+    if (cause != 1) found = 0;
+    *count = found;
+    if (found > (pages ? room : 0)) return INSUFFICIENT_SIZE;
+    for (unsigned i = 0; pages && i < found; i++) pages[i] = 0x1000ULL * (i + 1);
+    return OK;
+}
+int nvmlDeviceGetRetiredPagesPendingStatus(struct handle *h, unsigned *to) { return number(h, "page_retirement_pending", 1, to); }
 
 struct field { unsigned id, scope; long long at, latency; int type, status; union { u64 number; double real; } value; };
 int nvmlDeviceGetFieldValues(struct handle *h, int count, struct field *to) {

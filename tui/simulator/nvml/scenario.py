@@ -54,6 +54,8 @@ _PLAIN: Final = (
     "remapped_rows",
     "row_remap_pending",
     "row_remap_failed",
+    "retired_pages",
+    "page_retirement_pending",
     "fan_percent",
     "energy_j",
 )
