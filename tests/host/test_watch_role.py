@@ -14,8 +14,9 @@ from needs import need
 from shipped import ShippedProbe
 
 from tui.core.gpu import GpuSample, mean_power_w
+from tui.core.gpu_even import uniformity
 from tui.core.gpu_frames import gpus_from_frame, machine_from_frame
-from tui.core.gpu_health import health, uniformity
+from tui.core.gpu_health import health
 from tui.core.smi import SMI_QUERY, gpus_from_smi
 from tui.simulator.nvml import build, scenario
 

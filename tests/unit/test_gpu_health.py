@@ -1,11 +1,16 @@
 """What is concluded from GPU samples: tables of situations with the right answers."""
 
+from collections.abc import Sequence
+
 import pytest
 from msgspec.structs import replace
 
-from tui.core.gpu import Gpu, GpuProcess, GpuSample, Xid, mean_power_w
+from tui.core.gpu import Gpu, GpuProcess, GpuSample, Uniformity, Xid, mean_power_w
+from tui.core.gpu_engine import Engine
+from tui.core.gpu_even import uniformity
 from tui.core.gpu_frames import rank_of
-from tui.core.gpu_health import growth_mib_per_hour, headroom, health, uniformity
+from tui.core.gpu_health import growth_mib_per_hour, headroom, health
+from tui.core.gpu_order import BY_NUMBER, listed
 
 TOTAL = 97_887.0
 
@@ -34,6 +39,33 @@ def ranked(*used: float, parent: int = 100, first: int = 0) -> tuple[Gpu, ...]:
 
 
 FULL = 96_733.0
+BROKEN = "7 hold 96,733: nothing is loaded there, the tensor-parallel load is broken"
+UNABLE = "GPU is lost; the engine can't go on without it"
+EIGHT, TWO = Engine(tensor=8), Engine(tensor=2)
+
+
+def unused(index: int) -> Gpu:
+    return Gpu(index, memory_used_mib=2.0, memory_total_mib=TOTAL)
+
+
+def lost(index: int) -> Gpu:
+    return Gpu(index, error="GPU is lost")
+
+
+def ranks(titles: Sequence[str], used: float = FULL, parent: int = 100, first: int = 0) -> tuple[Gpu, ...]:
+    """GPUs whose processes have these titles; `-` is a GPU that holds nothing, `x` one that is lost."""
+    return tuple(
+        unused(index)
+        if title == "-"
+        else lost(index)
+        if title == "x"
+        else Gpu(index, memory_used_mib=used, memory_total_mib=TOTAL, processes=(worker(900 + index, title, parent, used),))
+        for index, title in enumerate(titles, first)
+    )
+
+
+def tensor(*numbers: int | str) -> list[str]:
+    return [one if isinstance(one, str) else f"TP{one}" for one in numbers]
 
 
 @pytest.mark.parametrize(
@@ -42,22 +74,9 @@ FULL = 96_733.0
         pytest.param(plain(), None, (), "", id="no GPU"),
         pytest.param(plain(FULL), None, (), "", id="one GPU"),
         pytest.param(plain(None, None), None, (), "", id="no values"),
-        pytest.param(plain(*[FULL] * 8), True, (), "8 × 96,733 MiB", id="eight alike"),
         pytest.param(plain(*[0.0] * 8), None, (), "", id="eight empty"),
-        pytest.param(plain(FULL, FULL), True, (), "2 × 96,733 MiB", id="two alike"),
         pytest.param(plain(FULL, 0.0), None, (), "", id="two, one empty: perhaps a server of one GPU"),
         pytest.param(plain(*[FULL] * 4, *[0.0] * 4), None, (), "", id="half of them: perhaps a server of four"),
-        pytest.param(
-            plain(*[FULL] * 5, 0.0, FULL, FULL),
-            False,
-            (5,),
-            "GPU 5 holds 0 MiB, 7 hold 96,733: nothing is loaded there, the tensor-parallel load is broken",
-            id="one of eight empty",
-        ),
-        pytest.param(plain(FULL + 3000, *[FULL] * 7), True, (), "8 × 96,733–99,733 MiB", id="rank 0's extra"),
-        pytest.param(plain(*[FULL] * 7, FULL + 1024), True, (), "8 × 96,733–97,757 MiB", id="a GiB more is within tolerance"),
-        pytest.param(plain(*[40_000.0] * 7, 38_900.0), False, (7,), None, id="1,100 MiB less is not"),
-        pytest.param(plain(*[90_000.0] * 7, 88_300.0), True, (), None, id="2 % are"),
         pytest.param(GpuSample(ranked(*[FULL] * 8)), True, (), "8 × 96,733 MiB", id="ranks known, alike"),
         pytest.param(GpuSample(ranked(FULL, 50_000.0)), False, (0,), None, id="two ranks that differ"),
         pytest.param(
@@ -102,17 +121,24 @@ FULL = 96_733.0
             id="data-parallel engines are engines of their own",
         ),
         pytest.param(
-            GpuSample((*ranked(*[FULL] * 7), Gpu(7, memory_used_mib=0.0, memory_total_mib=TOTAL))),
+            GpuSample((*ranked(*[FULL] * 4), *(unused(index) for index in range(4, 8)))),
             True,
             (),
-            "7 × 96,733 MiB",
-            id="a GPU that isn't the engine's",
+            "4 × 96,733 MiB",
+            id="GPUs that aren't the engine's",
         ),
         pytest.param(
-            GpuSample((*ranked(*[FULL] * 8)[:5], Gpu(5, memory_used_mib=0.0, memory_total_mib=TOTAL), *ranked(*[FULL] * 8)[6:])),
+            GpuSample((*ranked(*[FULL] * 7), unused(7))),
+            None,
+            (),
+            "7 × 96,733 MiB",
+            id="no engine has seven ranks: the eighth may be missing",
+        ),
+        pytest.param(
+            GpuSample((*ranked(*[FULL] * 8)[:5], unused(5), *ranked(*[FULL] * 8)[6:])),
             False,
             (5,),
-            "GPU 5 (TP5) holds 0 MiB, 7 hold 96,733: nothing is loaded there, the tensor-parallel load is broken",
+            "GPU 5 (TP5) holds 2 MiB, 7 hold 96,733: nothing is loaded there, the tensor-parallel load is broken",
             id="a rank without process, and the GPU that waits for it",
         ),
         pytest.param(
@@ -146,6 +172,190 @@ def test_uniformity(sample: GpuSample, even: bool | None, odd: tuple[int, ...], 
     assert (judged.even, judged.odd) == (even, odd)
     if says is not None:
         assert judged.says == says
+
+
+@pytest.mark.parametrize(
+    ("sample", "even", "odd", "says"),
+    [
+        pytest.param(plain(*[FULL] * 8), True, (), "8 × 96,733 MiB", id="eight alike"),
+        pytest.param(plain(FULL, FULL), True, (), "2 × 96,733 MiB", id="two alike"),
+        pytest.param(
+            plain(*[FULL] * 5, 0.0, FULL, FULL),
+            False,
+            (5,),
+            "GPU 5 holds 0 MiB, 7 hold 96,733: nothing is loaded there, the tensor-parallel load is broken",
+            id="one of eight empty",
+        ),
+        pytest.param(plain(FULL + 3000, *[FULL] * 7), True, (), "8 × 96,733–99,733 MiB", id="rank 0's extra"),
+        pytest.param(plain(*[FULL] * 7, FULL + 1024), True, (), "8 × 96,733–97,757 MiB", id="a GiB more is within tolerance"),
+        pytest.param(plain(*[40_000.0] * 7, 38_900.0), False, (7,), None, id="1,100 MiB less is not"),
+        pytest.param(plain(*[90_000.0] * 7, 88_300.0), True, (), None, id="2 % are"),
+    ],
+)
+def test_uniformity_where_the_log_tells_that_all_are_one_engines(
+    sample: GpuSample, even: bool, odd: tuple[int, ...], says: str | None
+) -> None:
+    assert uniformity(sample).even is None
+    judged = uniformity(sample, Engine(tensor=len(sample.gpus)))
+    assert (judged.even, judged.odd) == (even, odd)
+    if says is not None:
+        assert judged.says == says
+
+
+@pytest.mark.parametrize(
+    ("gpus", "engine", "even", "odd", "says"),
+    [
+        pytest.param(
+            ranks(tensor(0, 1, 2, 3, 4, 5, 6, "-")), EIGHT, False, (7,), f"GPU 7 (TP7) holds 2 MiB, {BROKEN}", id="last empty"
+        ),
+        pytest.param(
+            ranks(tensor("-", 1, 2, 3, 4, 5, 6, 7)), EIGHT, False, (0,), f"GPU 0 (TP0) holds 2 MiB, {BROKEN}", id="first empty"
+        ),
+        pytest.param(ranks(tensor(0, 1, 2, 3, 4, 5, 6, "x")), EIGHT, False, (7,), f"GPU 7 (TP7): {UNABLE}", id="last lost"),
+        pytest.param(ranks(tensor(0, 1, 2, 3, 4, 5, 6, "x")), Engine(), None, (), "7 × 96,733 MiB", id="last lost, no log"),
+        pytest.param(
+            ranks(tensor(0, 1, 2, 3, "x", "-", "-", "-")), Engine(tensor=4), True, (), "4 × 96,733 MiB", id="lost, not its"
+        ),
+        pytest.param(ranks(tensor(0, 1, 2, 3, 4, 5, "-", "-")), EIGHT, False, (6, 7), None, id="last two empty"),
+        pytest.param(ranks(tensor(0, 1, 2, "-", 4, 5, 6, "-")), EIGHT, False, (3, 7), None, id="one in between, and the last"),
+        pytest.param(ranks(tensor(0, "-")), TWO, False, (1,), None, id="one of two"),
+        pytest.param(
+            ranks(tensor(0, 1, 2, "-", "-", "-", "-", "-")), Engine(tensor=4), False, (3,), None, id="last of four, on eight"
+        ),
+        pytest.param(ranks(tensor(7, 6, 5, 4, 3, 2, 1, "-")), EIGHT, False, (7,), "GPU 7 (TP0) holds", id="numbered the other way"),
+        pytest.param(ranks(tensor(0, 1, 2, 3, 4, 5, 6)), EIGHT, None, (), "7 × 96,733 MiB", id="the last is not even listed"),
+        pytest.param(
+            ranks(tensor(8, 9, 10, "-", 12, 13, 14, 15)),
+            Engine(tensor=16, hosts=2),
+            False,
+            (3,),
+            "GPU 3 (TP11) holds",
+            id="second host",
+        ),
+        pytest.param(
+            ranks(tensor(8, 9, 10, 11, 12, 13, 14, "x")),
+            Engine(tensor=16, hosts=2),
+            False,
+            (7,),
+            f"GPU 7 (TP15): {UNABLE}",
+            id="its last",
+        ),
+        pytest.param(
+            ranks(tensor("x", 9, 10, 11, 12, 13, 14, 15)),
+            Engine(tensor=16, hosts=2),
+            False,
+            (0,),
+            f"GPU 0 (TP8): {UNABLE}",
+            id="its first",
+        ),
+        pytest.param(
+            ranks(tensor(*range(8, 16))), Engine(tensor=16, hosts=2), True, (), "8 × 96,733 MiB", id="all of the second host"
+        ),
+        pytest.param(ranks(tensor(*range(8))), Engine(tensor=16), True, (), "8 × 96,733 MiB", id="the other host is not watched"),
+        pytest.param(
+            ranks(tensor(0, 1, 2, 3, *"----")), Engine(tensor=8, hosts=2), True, (), "4 × 96,733 MiB", id="half of each host"
+        ),
+        pytest.param(ranks(tensor(0, 1, 2, 3, *"----")), EIGHT, None, (), "4 × 96,733 MiB", id="half: on another host, or broken"),
+        pytest.param(
+            ranks(tensor(*range(8))), Engine(tensor=8, hosts=4), True, (), "8 × 96,733 MiB", id="copies that the log does not tell"
+        ),
+        pytest.param(
+            (*ranks(tensor(0, 1, 2, 3), parent=1), *ranks(tensor(0, "-", 2, 3), parent=2, first=4)),
+            Engine(),
+            False,
+            (5,),
+            "GPU 5 (TP1) holds",
+            id="two engines, one rank of the second missing",
+        ),
+        pytest.param(
+            (*ranks(tensor(0, 1, 2, "x"), parent=1), *ranks(tensor(0, 1, 2, 3), parent=2, first=4)),
+            Engine(tensor=4),
+            False,
+            (3,),
+            f"GPU 3 (TP3): {UNABLE}",
+            id="two engines, one of the lost",
+        ),
+        pytest.param(
+            ranks([f"PP{n}" for n in range(4)], FULL)[:3] + ranks(["PP3"], 80_000.0, first=3),
+            Engine(tensor=1, stages=4),
+            None,
+            (),
+            "",
+            id="PP4",
+        ),
+        pytest.param(
+            ranks([f"PP{n}" for n in range(8)], FULL)[:7] + ranks(["PP7"], 80_000.0, first=7),
+            Engine(),
+            None,
+            (),
+            "",
+            id="PP8, no log",
+        ),
+        pytest.param(
+            ranks([f"DP{n}" for n in range(8)], FULL)[:7] + ranks(["DP7"], 80_000.0, first=7), Engine(), None, (), "", id="DP8"
+        ),
+        pytest.param(
+            ranks([f"DP0_TP{n}_EP{n}" for n in range(4)]), Engine(tensor=4, stages=2), True, (), "DP0 4 × 96,733 MiB", id="experts"
+        ),
+        pytest.param(
+            ranks(["PP0_TP0", "PP0_TP1", "PP1_TP0", "-"]),
+            Engine(tensor=2, stages=2),
+            False,
+            (3,),
+            "GPU 3 (TP1) holds",
+            id="the last of a stage",
+        ),
+        pytest.param(plain(*[FULL] * 7, 40_000.0).gpus, Engine(), None, (), "", id="nothing tells who belongs together"),
+        pytest.param(plain(FULL, FULL).gpus, Engine(), None, (), "", id="two alike, perhaps of two engines"),
+        pytest.param(plain(*[FULL] * 7, 40_000.0).gpus, EIGHT, False, (7,), None, id="no processes, but the log says eight"),
+        pytest.param(
+            plain(*[FULL] * 4, *[0.0] * 4).gpus,
+            Engine(tensor=4),
+            True,
+            (),
+            "4 × 96,733 MiB",
+            id="four of eight in use, four in the log",
+        ),
+        pytest.param(plain(FULL, 0.0).gpus, TWO, False, (1,), None, id="one of two in use, two in the log"),
+        pytest.param(plain(*[FULL] * 8).gpus, Engine(tensor=4, stages=2), None, (), "", id="two stages, which are which?"),
+        pytest.param(plain(*[FULL] * 7).gpus, EIGHT, None, (), "", id="seven, eight in the log"),
+        pytest.param(
+            plain(*[FULL] * 8).gpus, Engine(tensor=16, hosts=2), True, (), "8 × 96,733 MiB", id="half of sixteen on each host"
+        ),
+    ],
+)
+def test_uniformity_with_what_the_log_tells(
+    gpus: tuple[Gpu, ...], engine: Engine, even: bool | None, odd: tuple[int, ...], says: str | None
+) -> None:
+    judged = uniformity(GpuSample(gpus), engine)
+    assert (judged.even, judged.odd) == (even, odd)
+    if says is not None:
+        assert judged.says.startswith(says)
+        assert bool(judged.says) == bool(says)
+
+
+def test_children_of_one_parent_that_name_no_rank_are_one_engines() -> None:
+    def child(index: int, used: float, engine: bool = True) -> Gpu:
+        process = GpuProcess(50 + index, "python3", used, engine, parent=9)
+        return Gpu(index, memory_used_mib=used, memory_total_mib=TOTAL, processes=(process,))
+
+    seven = tuple(child(index, FULL) for index in range(7))
+    assert uniformity(GpuSample((*seven, child(7, FULL)))).even is True
+    assert uniformity(GpuSample((*seven, child(7, 50_000.0)))).odd == (7,)
+    assert uniformity(GpuSample((*seven, child(7, 50_000.0, engine=False)))) == Uniformity(None, (), "7 × 96,733 MiB")
+    assert uniformity(GpuSample((*seven, unused(7))), EIGHT).odd == (7,)
+
+
+def test_a_rank_that_is_not_there_yet_is_no_fault() -> None:
+    """The workers' processes do not come up at the same moment."""
+    assert uniformity(GpuSample(ranks(tensor(0, 1, 2, 3, 4, 5, 6, "-"), 600.0)), EIGHT) == Uniformity(None, (), "7 × 600 MiB")
+
+
+def test_a_ready_server_is_compared_strictly_from_the_first_sample() -> None:
+    """How long memory has been still is counted from the probe's start: `status` sees a second or two of it."""
+    fresh = tuple(replace(gpu, memory_still_s=1.0) for gpu in ranked(*[FULL] * 5, 91_000.0, FULL, FULL))
+    assert uniformity(GpuSample(fresh), Engine(tensor=8, ready=True)).odd == (5,)
+    assert uniformity(GpuSample(fresh), Engine(tensor=8, loading=True)).even is None
 
 
 def test_while_it_loads_ranks_may_be_shards_apart() -> None:
@@ -229,9 +439,89 @@ def test_xids_once_each_and_only_recent_ones() -> None:
     )
 
 
-def test_a_straggler_under_equal_load_is_named() -> None:
-    gpus = tuple(Gpu(index, name="H200", utilisation=99.0, sm_clock_mhz=1200.0 if index == 2 else 1980.0) for index in range(4))
-    assert health(GpuSample(gpus)) == ("GPU 2: runs at 1,200 MHz where the others run at 1,980",)
+def busy(rank: int, clock: float = 1980.0, heat: float = 60.0, watts: float = 650.0, load: float = 99.0) -> Gpu:
+    (gpu,) = ranks([f"TP{rank}"], first=rank)
+    return replace(gpu, name="H200", utilisation=load, sm_clock_mhz=clock, temperature_c=heat, power_w=watts)
+
+
+SLOW = "GPU 2: runs at 1,200 MHz where the others run at 1,980"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "engine", "says"),
+    [
+        pytest.param([busy(n, clock=1200.0 if n == 2 else 1980.0) for n in range(4)], Engine(), (SLOW,), id="clock"),
+        pytest.param(
+            [busy(n, heat=80.0 if n == 2 else 60.0) for n in range(4)],
+            Engine(),
+            ("GPU 2: 80 °C where the others are at 60",),
+            id="heat",
+        ),
+        pytest.param(
+            [busy(n, watts=180.0 if n == 2 else 650.0) for n in range(8)],
+            Engine(),
+            ("GPU 2: draws 180 W where the others draw 650",),
+            id="power",
+        ),
+        pytest.param(
+            [busy(n, watts=180.0 if n == 2 else 650.0) for n in range(8)], Engine(loading=True), (), id="power while it loads"
+        ),
+        pytest.param(
+            [busy(n, watts=560.0 if n == 2 else 650.0, heat=72.0 if n == 3 else 60.0) for n in range(8)],
+            Engine(),
+            (),
+            id="as parts differ",
+        ),
+        pytest.param(
+            [busy(0), busy(1, clock=900.0)], Engine(), ("GPU 1: runs at 900 MHz where the other runs at 1,980",), id="one of two"
+        ),
+        pytest.param([busy(0), busy(1, heat=78.0)], Engine(), (), id="of two one is hotter"),
+        pytest.param([busy(n, clock=345.0, load=0.0 if n == 2 else 99.0) for n in range(4)], Engine(), (), id="idle ones are slow"),
+        pytest.param([busy(0), busy(1), replace(busy(2, clock=1200.0), name="H100"), busy(3)], Engine(), (), id="another kind"),
+        pytest.param(
+            [
+                *(busy(n) for n in range(3)),
+                *(replace(busy(n, 1400.0, 85.0), processes=(worker(n, f"TP{n - 3}", 200),)) for n in (3, 4)),
+            ],
+            Engine(),
+            (),
+            id="another engine",
+        ),
+        pytest.param(
+            [replace(busy(n, 1980.0 - 100 * n), processes=(worker(n, f"PP{n // 2}_TP{n % 2}"),)) for n in (0, 1)]
+            + [replace(busy(n, 1200.0), processes=(worker(n, f"PP1_TP{n - 2}"),)) for n in (2, 3)],
+            Engine(),
+            (),
+            id="another stage",
+        ),
+        pytest.param(
+            [replace(busy(n, 1200.0 + 400 * (n % 2)), processes=(worker(n, f"DP{n}"),)) for n in range(4)],
+            Engine(),
+            (),
+            id="data-parallel",
+        ),
+        pytest.param(
+            [replace(busy(n, 1200.0 if n == 2 else 1980.0), processes=()) for n in range(4)], Engine(), (), id="whose, nobody knows"
+        ),
+        pytest.param(
+            [replace(busy(n, 1200.0 if n == 2 else 1980.0), processes=()) for n in range(4)],
+            Engine(tensor=4),
+            (SLOW,),
+            id="the log knows",
+        ),
+    ],
+)
+def test_a_straggler_of_an_engine_and_stage_is_named(gpus: list[Gpu], engine: Engine, says: tuple[str, ...]) -> None:
+    sample = GpuSample(tuple(gpus))
+    assert health(sample, (), engine) == says
+    # what is said beside the list is what the filter finds
+    assert [gpu.index for gpu in listed(sample, BY_NUMBER, "with news", (), engine)] == ([int(says[0][4])] if says else [])
+
+
+def test_what_a_dead_engine_left_is_news() -> None:
+    sample = GpuSample((Gpu(0), Gpu(1, processes=(GpuProcess(7, "VLLM::Worker_TP1", 900.0),))))
+    assert listed(sample, BY_NUMBER, "with news") == ()
+    assert [gpu.index for gpu in listed(sample, BY_NUMBER, "with news", {7})] == [1]
 
 
 @pytest.mark.parametrize(
