@@ -4,9 +4,12 @@ import pytest
 from gpu_samples import FULL, TOTAL, plain, ranked, ranks, tensor, unused, worker
 from msgspec.structs import replace
 
+from tui.core.api import ApiStatus, Reach, ServedModel
+from tui.core.deployment import DeploymentState, HostSeen
 from tui.core.gpu import Gpu, GpuProcess, GpuSample, Uniformity
-from tui.core.gpu_engine import Engine
+from tui.core.gpu_engine import Engine, engine_of
 from tui.core.gpu_even import uniformity
+from tui.core.logs.state import LoadState, Phase
 
 BROKEN = "7 hold 96,733: nothing is loaded there, the tensor-parallel load is broken"
 UNABLE = "GPU is lost; the engine can't go on without it"
@@ -321,3 +324,52 @@ def test_more_than_the_rest_names_the_process_that_holds_it() -> None:
     judged = uniformity(GpuSample(tuple(gpus)))
     assert judged.odd == (2,)
     assert judged.says.endswith("another process is there (python3 jupyter, pid 77)")
+
+
+def test_of_two_the_empty_one_is_odd_whichever_it_is() -> None:
+    for empty in (0, 1):
+        gpus = list(ranked(FULL, FULL))
+        gpus[empty] = replace(gpus[empty], memory_used_mib=500.0)
+        judged = uniformity(GpuSample(tuple(gpus)))
+        assert judged.odd == (empty,)
+        assert judged.says.startswith(f"GPU {empty} (TP{empty}) holds 500 MiB, 1 holds 96,733: nothing is loaded there")
+
+
+READY = ApiStatus(reach=Reach.UP, health=200, models=(ServedModel("kimi"),))
+LOADING = LoadState(phase=Phase.LOADING, lines=9, tensor_parallel=8, pipeline_parallel=2, data_parallel=1)
+
+
+@pytest.mark.parametrize(
+    ("state", "engine"),
+    [
+        pytest.param(DeploymentState("k", "a"), Engine(), id="nothing known"),
+        pytest.param(DeploymentState("k", "a", load=LOADING), Engine(tensor=8, stages=2, loading=True), id="loading"),
+        pytest.param(DeploymentState("k", "a", load=LOADING, api=READY), Engine(tensor=8, stages=2, ready=True), id="ready"),
+        pytest.param(DeploymentState("k", "a", api=READY), Engine(ready=True), id="ready, no log"),
+        pytest.param(
+            DeploymentState("k", "a", load=replace(LOADING, phase=Phase.FAILED)), Engine(), id="gone: what is there is not its"
+        ),
+        pytest.param(
+            DeploymentState("k", "a", load=LOADING, others=(HostSeen("b"),)),
+            Engine(tensor=8, stages=2, hosts=2, loading=True),
+            id="two hosts",
+        ),
+    ],
+)
+def test_what_is_known_of_the_engine(state: DeploymentState, engine: Engine) -> None:
+    assert engine_of(state) == engine
+
+
+@pytest.mark.parametrize(
+    ("engine", "local"),
+    [
+        (Engine(), None),
+        (Engine(tensor=8), 8),
+        (Engine(tensor=16, hosts=2), 8),  # one stage over two hosts
+        (Engine(tensor=8, stages=2, hosts=2), 8),  # a stage a host
+        (Engine(tensor=4, stages=4, hosts=2), 4),
+        (Engine(tensor=8, hosts=3), 8),  # not spread evenly: nothing is known
+    ],
+)
+def test_ranks_of_a_stage_on_one_host(engine: Engine, local: int | None) -> None:
+    assert engine.local == local

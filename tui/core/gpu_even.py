@@ -176,9 +176,9 @@ def _odd(members: Sequence[Member], slack_mib: float = 0.0) -> list[Member]:
     Rank 0 may hold more: other ranks open contexts on its GPU, and it keeps the sampler.
     """
     zero = _rank_zero(members)
+    rest = [member.held_mib for member in members if member is not zero]
     # of two of which one is empty, that is the odd one, whichever it is
-    loaded = [member.held_mib for member in members if member is not zero and not _empty(member)]
-    level = median(loaded or [zero.held_mib])
+    level = zero.held_mib if len(members) == 2 and any(_empty(one) for one in members if one is not zero) else median(rest)
     allowed = max(tolerance_mib(level), slack_mib)
     odd = []
     for member in members:
