@@ -14,8 +14,9 @@ from shipped import ShippedProbe
 from simulated_driver import FULL, SimulatedDriver, row, sample, watching
 
 from tui.core.gpu import mean_power_w
+from tui.core.gpu_even import uniformity
 from tui.core.gpu_frames import gpus_from_frame, machine_from_frame
-from tui.core.gpu_health import health, uniformity
+from tui.core.gpu_health import health
 from tui.core.smi import SMI_QUERY, gpus_from_smi
 from tui.simulator.nvml import build
 

@@ -1,171 +1,14 @@
 """What is concluded from GPU samples: tables of situations with the right answers."""
 
 import pytest
+from gpu_samples import plain, ranks, worker
 from msgspec.structs import replace
 
 from tui.core.gpu import Gpu, GpuProcess, GpuSample, Xid, mean_power_w
+from tui.core.gpu_engine import Engine
 from tui.core.gpu_frames import rank_of
-from tui.core.gpu_health import growth_mib_per_hour, headroom, health, uniformity
-
-TOTAL = 97_887.0
-
-
-def worker(pid: int, rank: str, parent: int = 100, memory: float | None = None, engine: bool | None = True) -> GpuProcess:
-    return GpuProcess(pid, f"VLLM::Worker_{rank}", memory, engine, rank, parent=parent)
-
-
-def plain(*used: float | None) -> GpuSample:
-    """GPUs without any word of processes."""
-    return GpuSample(
-        tuple(Gpu(index, memory_used_mib=one, memory_total_mib=TOTAL) for index, one in enumerate(used)), source="nvml"
-    )
-
-
-def ranked(*used: float, parent: int = 100, first: int = 0) -> tuple[Gpu, ...]:
-    return tuple(
-        Gpu(
-            first + rank,
-            memory_used_mib=one,
-            memory_total_mib=TOTAL,
-            processes=(worker(1000 + first + rank, f"TP{rank}", parent, one),),
-        )
-        for rank, one in enumerate(used)
-    )
-
-
-FULL = 96_733.0
-
-
-@pytest.mark.parametrize(
-    ("sample", "even", "odd", "says"),
-    [
-        pytest.param(plain(), None, (), "", id="no GPU"),
-        pytest.param(plain(FULL), None, (), "", id="one GPU"),
-        pytest.param(plain(None, None), None, (), "", id="no values"),
-        pytest.param(plain(*[FULL] * 8), True, (), "8 × 96,733 MiB", id="eight alike"),
-        pytest.param(plain(*[0.0] * 8), None, (), "", id="eight empty"),
-        pytest.param(plain(FULL, FULL), True, (), "2 × 96,733 MiB", id="two alike"),
-        pytest.param(plain(FULL, 0.0), None, (), "", id="two, one empty: perhaps a server of one GPU"),
-        pytest.param(plain(*[FULL] * 4, *[0.0] * 4), None, (), "", id="half of them: perhaps a server of four"),
-        pytest.param(
-            plain(*[FULL] * 5, 0.0, FULL, FULL),
-            False,
-            (5,),
-            "GPU 5 holds 0 MiB, 7 hold 96,733: nothing is loaded there, the tensor-parallel load is broken",
-            id="one of eight empty",
-        ),
-        pytest.param(plain(FULL + 3000, *[FULL] * 7), True, (), "8 × 96,733–99,733 MiB", id="rank 0's extra"),
-        pytest.param(plain(*[FULL] * 7, FULL + 1024), True, (), "8 × 96,733–97,757 MiB", id="a GiB more is within tolerance"),
-        pytest.param(plain(*[40_000.0] * 7, 38_900.0), False, (7,), None, id="1,100 MiB less is not"),
-        pytest.param(plain(*[90_000.0] * 7, 88_300.0), True, (), None, id="2 % are"),
-        pytest.param(GpuSample(ranked(*[FULL] * 8)), True, (), "8 × 96,733 MiB", id="ranks known, alike"),
-        pytest.param(GpuSample(ranked(FULL, 50_000.0)), False, (0,), None, id="two ranks that differ"),
-        pytest.param(
-            GpuSample(ranked(FULL, FULL, parent=1) + ranked(40_000.0, 40_000.0, parent=2, first=2)),
-            True,
-            (),
-            "2 × 96,733 MiB · 2 × 40,000 MiB",
-            id="two engines: never compared with each other",
-        ),
-        pytest.param(
-            GpuSample(
-                tuple(
-                    Gpu(
-                        index,
-                        memory_used_mib=80_000.0 if index < 2 else 70_000.0,
-                        memory_total_mib=TOTAL,
-                        processes=(worker(10 + index, f"PP{index // 2}_TP{index % 2}"),),
-                    )
-                    for index in range(4)
-                )
-            ),
-            True,
-            (),
-            "PP0 2 × 80,000 MiB · PP1 2 × 70,000 MiB",
-            id="pipeline stages differ by nature",
-        ),
-        pytest.param(
-            GpuSample(
-                tuple(
-                    Gpu(
-                        index,
-                        memory_used_mib=60_000.0 + 9_000 * index,
-                        memory_total_mib=TOTAL,
-                        processes=(GpuProcess(20 + index, f"VLLM::EngineCore_DP{index}", None, True, f"DP{index}", parent=9),),
-                    )
-                    for index in range(3)
-                )
-            ),
-            None,
-            (),
-            "",
-            id="data-parallel engines are engines of their own",
-        ),
-        pytest.param(
-            GpuSample((*ranked(*[FULL] * 7), Gpu(7, memory_used_mib=0.0, memory_total_mib=TOTAL))),
-            True,
-            (),
-            "7 × 96,733 MiB",
-            id="a GPU that isn't the engine's",
-        ),
-        pytest.param(
-            GpuSample((*ranked(*[FULL] * 8)[:5], Gpu(5, memory_used_mib=0.0, memory_total_mib=TOTAL), *ranked(*[FULL] * 8)[6:])),
-            False,
-            (5,),
-            "GPU 5 (TP5) holds 0 MiB, 7 hold 96,733: nothing is loaded there, the tensor-parallel load is broken",
-            id="a rank without process, and the GPU that waits for it",
-        ),
-        pytest.param(
-            GpuSample((*ranked(*[FULL] * 8)[:5], Gpu(5, error="GPU is lost"), *ranked(*[FULL] * 8)[6:])),
-            False,
-            (5,),
-            "GPU 5 (TP5): GPU is lost; the engine can't go on without it",
-            id="a lost GPU of the engine",
-        ),
-        pytest.param(
-            GpuSample(
-                (
-                    *ranked(*[80_000.0] * 3),
-                    Gpu(
-                        3,
-                        memory_used_mib=90_000.0,
-                        memory_total_mib=TOTAL,
-                        processes=(worker(5, "TP3", memory=80_000.0), GpuProcess(6, "python3 train.py", 10_000.0, False)),
-                    ),
-                )
-            ),
-            True,
-            (),
-            "4 × 80,000 MiB",
-            id="another's memory isn't the engine's",
-        ),
-    ],
-)  # fmt: skip
-def test_uniformity(sample: GpuSample, even: bool | None, odd: tuple[int, ...], says: str | None) -> None:
-    judged = uniformity(sample)
-    assert (judged.even, judged.odd) == (even, odd)
-    if says is not None:
-        assert judged.says == says
-
-
-def test_while_it_loads_ranks_may_be_shards_apart() -> None:
-    loading = tuple(replace(gpu, memory_still_s=2.0) for gpu in ranked(40_000.0, 40_000.0, 38_500.0, 40_000.0))
-    judged = uniformity(GpuSample(loading))
-    assert (judged.even, judged.odd, judged.says) == (None, (), "4 × 38,500–40,000 MiB")
-    still = tuple(replace(gpu, memory_still_s=20.0) for gpu in loading)
-    assert uniformity(GpuSample(still)).odd == (2,)
-    broken = (*loading[:3], replace(loading[3], memory_used_mib=0.0))
-    assert uniformity(GpuSample(broken)).odd == (3,)
-
-
-def test_more_than_the_rest_names_the_process_that_holds_it() -> None:
-    gpus = list(ranked(*[60_000.0] * 4))
-    gpus[2] = replace(
-        gpus[2], memory_used_mib=70_000.0, processes=(*gpus[2].processes, GpuProcess(77, "python3 jupyter", None, None))
-    )
-    judged = uniformity(GpuSample(tuple(gpus)))
-    assert judged.odd == (2,)
-    assert judged.says.endswith("another process is there (python3 jupyter, pid 77)")
+from tui.core.gpu_health import growth_mib_per_hour, headroom, health
+from tui.core.gpu_order import BY_NUMBER, listed
 
 
 def test_headroom_is_the_fullest() -> None:
@@ -232,9 +75,89 @@ def test_xids_once_each_and_only_recent_ones() -> None:
     )
 
 
-def test_a_straggler_under_equal_load_is_named() -> None:
-    gpus = tuple(Gpu(index, name="H200", utilisation=99.0, sm_clock_mhz=1200.0 if index == 2 else 1980.0) for index in range(4))
-    assert health(GpuSample(gpus)) == ("GPU 2: runs at 1,200 MHz where the others run at 1,980",)
+def busy(rank: int, clock: float = 1980.0, heat: float = 60.0, watts: float = 650.0, load: float = 99.0) -> Gpu:
+    (gpu,) = ranks([f"TP{rank}"], first=rank)
+    return replace(gpu, name="H200", utilisation=load, sm_clock_mhz=clock, temperature_c=heat, power_w=watts)
+
+
+SLOW = "GPU 2: runs at 1,200 MHz where the others run at 1,980"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "engine", "says"),
+    [
+        pytest.param([busy(n, clock=1200.0 if n == 2 else 1980.0) for n in range(4)], Engine(), (SLOW,), id="clock"),
+        pytest.param(
+            [busy(n, heat=80.0 if n == 2 else 60.0) for n in range(4)],
+            Engine(),
+            ("GPU 2: 80 °C where the others are at 60",),
+            id="heat",
+        ),
+        pytest.param(
+            [busy(n, watts=180.0 if n == 2 else 650.0) for n in range(8)],
+            Engine(),
+            ("GPU 2: draws 180 W where the others draw 650",),
+            id="power",
+        ),
+        pytest.param(
+            [busy(n, watts=180.0 if n == 2 else 650.0) for n in range(8)], Engine(loading=True), (), id="power while it loads"
+        ),
+        pytest.param(
+            [busy(n, watts=560.0 if n == 2 else 650.0, heat=72.0 if n == 3 else 60.0) for n in range(8)],
+            Engine(),
+            (),
+            id="as parts differ",
+        ),
+        pytest.param(
+            [busy(0), busy(1, clock=900.0)], Engine(), ("GPU 1: runs at 900 MHz where the other runs at 1,980",), id="one of two"
+        ),
+        pytest.param([busy(0), busy(1, heat=78.0)], Engine(), (), id="of two one is hotter"),
+        pytest.param([busy(n, clock=345.0, load=0.0 if n == 2 else 99.0) for n in range(4)], Engine(), (), id="idle ones are slow"),
+        pytest.param([busy(0), busy(1), replace(busy(2, clock=1200.0), name="H100"), busy(3)], Engine(), (), id="another kind"),
+        pytest.param(
+            [
+                *(busy(n) for n in range(3)),
+                *(replace(busy(n, 1400.0, 85.0), processes=(worker(n, f"TP{n - 3}", 200),)) for n in (3, 4)),
+            ],
+            Engine(),
+            (),
+            id="another engine",
+        ),
+        pytest.param(
+            [replace(busy(n, 1980.0 - 100 * n), processes=(worker(n, f"PP{n // 2}_TP{n % 2}"),)) for n in (0, 1)]
+            + [replace(busy(n, 1200.0), processes=(worker(n, f"PP1_TP{n - 2}"),)) for n in (2, 3)],
+            Engine(),
+            (),
+            id="another stage",
+        ),
+        pytest.param(
+            [replace(busy(n, 1200.0 + 400 * (n % 2)), processes=(worker(n, f"DP{n}"),)) for n in range(4)],
+            Engine(),
+            (),
+            id="data-parallel",
+        ),
+        pytest.param(
+            [replace(busy(n, 1200.0 if n == 2 else 1980.0), processes=()) for n in range(4)], Engine(), (), id="whose, nobody knows"
+        ),
+        pytest.param(
+            [replace(busy(n, 1200.0 if n == 2 else 1980.0), processes=()) for n in range(4)],
+            Engine(tensor=4),
+            (SLOW,),
+            id="the log knows",
+        ),
+    ],
+)
+def test_a_straggler_of_an_engine_and_stage_is_named(gpus: list[Gpu], engine: Engine, says: tuple[str, ...]) -> None:
+    sample = GpuSample(tuple(gpus))
+    assert health(sample, (), engine) == says
+    # what is said beside the list is what the filter finds
+    assert [gpu.index for gpu in listed(sample, BY_NUMBER, "with news", (), engine)] == ([int(says[0][4])] if says else [])
+
+
+def test_what_a_dead_engine_left_is_news() -> None:
+    sample = GpuSample((Gpu(0), Gpu(1, processes=(GpuProcess(7, "VLLM::Worker_TP1", 900.0),))))
+    assert listed(sample, BY_NUMBER, "with news") == ()
+    assert [gpu.index for gpu in listed(sample, BY_NUMBER, "with news", {7})] == [1]
 
 
 @pytest.mark.parametrize(

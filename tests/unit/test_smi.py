@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tui.core.gpu_health import uniformity
+from tui.core.gpu_even import uniformity
 from tui.core.smi import SMI_FIELDS, SmiReader, gpus_from_smi, smi_stream, value_of, with_processes
 
 DATA = Path(__file__).parents[1] / "data" / "smi"

@@ -2,11 +2,14 @@
 
 import json
 
+from msgspec.structs import replace
+
 from tui.cli.status_all import table
 from tui.cli.status_text import status_lines
+from tui.core.api import ApiStatus, Reach, ServedModel
 from tui.core.connection import ConnectionState, Link
 from tui.core.deployment import DeploymentState, HostSeen, ServerSeen, exit_code_of
-from tui.core.gpu import Gpu, GpuSample
+from tui.core.gpu import Gpu, GpuProcess, GpuSample, Xid
 from tui.core.machine import MachineSample
 from tui.core.snapshot import snapshot
 
@@ -46,6 +49,46 @@ def test_further_hosts_in_the_document() -> None:
     assert first["gpu_source"]["source"] == "nvml"
     assert (second["host"], second["gpus"], second["gpu_source"]) == ("gpu-c", [], None)
     assert second["connection"]["cause"] == "no route to gpu-c"
+
+
+def test_values_that_are_old_say_so() -> None:
+    """A hung driver repeats its last values: nothing is concluded of evenness from them."""
+    full = tuple(
+        Gpu(
+            index,
+            memory_used_mib=96_733.0,
+            memory_total_mib=97_887.0,
+            processes=(GpuProcess(index, "", None, True, f"TP{index}", parent=1),),
+        )
+        for index in range(8)
+    )
+    now = GpuSample(full, "nvml", received_at=100.0, xids=(Xid(3, 119, 1_764_000_000.0, "GSP error"),))
+    hosts = (HostSeen("gpu-b", gpus=now), HostSeen("gpu-c", gpus=replace(now, late=True)))
+    document = json.loads(json.dumps(snapshot(DeploymentState("kimi", "gpu-a", gpus=now, others=hosts), 102.0)))
+    hosts_told = [document, *document["others"]]
+    assert [one["uniform"] for one in hosts_told] == [True, True, None]
+    assert [one["gpu_source"]["late"] for one in hosts_told] == [False, False, True]
+    assert [one["gpu_source"]["age_s"] for one in hosts_told] == [2.0, 2.0, 2.0]
+    assert [one["headroom"]["free_mib"] for one in hosts_told] == [1154.0] * 3
+    assert document["xids"] == [{"gpu": 3, "code": 119, "at": "2025-11-24T16:00:00+00:00", "meaning": "GSP error"}]
+
+
+def test_a_rank_short_of_memory_is_told_by_the_first_sample_of_a_ready_server() -> None:
+    """`status` sees a second or two: too short to know how long memory has been still."""
+    gpus = tuple(
+        Gpu(
+            index,
+            memory_used_mib=91_000.0 if index == 5 else 96_733.0,
+            memory_total_mib=97_887.0,
+            memory_still_s=0.5,
+            processes=(GpuProcess(index, "", None, True, f"TP{index}", parent=1),),
+        )
+        for index in range(8)
+    )
+    state = DeploymentState("kimi", "gpu-a", gpus=GpuSample(gpus, "nvml"))
+    assert (snapshot(state, 0.0)["uniform"], snapshot(state, 0.0)["odd"]) == (None, [])
+    ready = replace(state, api=ApiStatus(reach=Reach.UP, health=200, models=(ServedModel("kimi"),)))
+    assert (snapshot(ready, 0.0)["uniform"], snapshot(ready, 0.0)["odd"]) == (False, [5])
 
 
 def test_further_hosts_for_a_person() -> None:

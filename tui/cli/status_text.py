@@ -6,7 +6,9 @@ from tui.core.counted import some_of
 from tui.core.deployment import DeploymentState, HostSeen, Status, silent_so_far, status_of
 from tui.core.durations import clock
 from tui.core.gpu import Gpu, GpuSample
-from tui.core.gpu_health import headroom, health, uniformity
+from tui.core.gpu_engine import Engine, engine_of
+from tui.core.gpu_even import uniformity
+from tui.core.gpu_health import headroom, health
 from tui.core.gpu_others import leftovers, next_steps
 from tui.core.how_far import brief, gigabytes_s, how_far
 from tui.core.logs.phase_names import name_of
@@ -30,13 +32,13 @@ def _lines(state: DeploymentState) -> Iterator[str]:
     if link.online:
         yield from _online_lines(state)
     for other in state.others:
-        yield from _other_lines(other)
+        yield from _other_lines(other, engine_of(state))
 
 
 def _online_lines(state: DeploymentState) -> Iterator[str]:
     yield from _load_lines(state)
     yield from _api_lines(state)
-    yield from _gpu_lines(state.gpus, leftovers(state))
+    yield from _gpu_lines(state.gpus, engine_of(state), leftovers(state))
     if state.log.problem or state.log.source:
         problem = f": {state.log.problem}" if state.log.problem else ""
         yield _row("log", f"{state.log.source}{problem}" + (f"  ({state.log.note})" if state.log.note else ""))
@@ -46,14 +48,14 @@ def _online_lines(state: DeploymentState) -> Iterator[str]:
         yield _row("note", state.conflict)
 
 
-def _other_lines(other: HostSeen) -> Iterator[str]:
+def _other_lines(other: HostSeen, engine: Engine) -> Iterator[str]:
     """A further host of the deployment: what is known of its connection and its GPUs."""
     link = other.connection
     yield _row("host", f"{other.host}  {link.link.value}{_trip(link.round_trip_ms)}")
     if link.cause:
         yield _row("", link.cause + (f": {link.advice}" if link.advice else ""))
     if link.online:
-        yield from _gpu_lines(other.gpus)
+        yield from _gpu_lines(other.gpus, engine)
 
 
 def _headline(state: DeploymentState, word: str) -> str:
@@ -110,7 +112,7 @@ def _api_lines(state: DeploymentState) -> Iterator[str]:
         yield _row("", ", ".join(parts))
 
 
-def _gpu_lines(sample: GpuSample | None, gone: Collection[int] = ()) -> Iterator[str]:
+def _gpu_lines(sample: GpuSample | None, engine: Engine, gone: Collection[int] = ()) -> Iterator[str]:
     """`gone`: the pids that hold memory for an engine that is no more."""
     if sample is None:
         return
@@ -118,13 +120,13 @@ def _gpu_lines(sample: GpuSample | None, gone: Collection[int] = ()) -> Iterator
         yield _row("gpus" if not number else "", _gpu(gpu))
     if sample.note:
         yield _row("" if sample.gpus else "gpus", sample.note)
-    even = uniformity(sample)
+    even = uniformity(sample, engine)
     if even.says:
         yield _row("", even.says)
     room = headroom(sample)
     if room is not None:
         yield _row("", f"least free: GPU {room.gpu}, {room.free_mib:,.0f} MiB ({100 * room.free_share:.1f} %)")
-    for finding in health(sample, gone):
+    for finding in health(sample, gone, engine):
         yield _row("", finding)
 
 

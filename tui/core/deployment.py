@@ -10,6 +10,7 @@ from tui.core.api import ApiStatus, Reach
 from tui.core.connection import ConnectionState, Link
 from tui.core.expectations import Expected
 from tui.core.gpu import GpuSample
+from tui.core.gpu_seen import with_gone
 from tui.core.logs.state import LoadState, Outlook, PastLoad, Phase, SignsOfLife
 from tui.core.machine import MachineSample
 from tui.core.supervisor import Supervisor
@@ -314,6 +315,7 @@ def fold(state: DeploymentState, event: Event) -> DeploymentState:
         case ConnectionChanged(connection):
             return _agreed(replace(state, connection=connection))
         case GpusSampled(sample):
+            sample = with_gone(state.gpus, sample)
             return replace(state, gpus=sample, trends=_with_gpus(state.trends, sample), ready_memory=_ready_memory(state, sample))
         case MachineSampled(sample):
             trends = replace(state.trends, disk_read_mb_s=_appended(state.trends.disk_read_mb_s, sample.disk_read_mb_s))
@@ -339,8 +341,11 @@ def fold(state: DeploymentState, event: Event) -> DeploymentState:
         case SupervisorTold(supervisor):
             return replace(state, supervisor=supervisor)
         case HostSeen(host):
-            known = any(one.host == host for one in state.others)
-            others = tuple(event if one.host == host else one for one in state.others) if known else (*state.others, event)
+            before = next((one for one in state.others if one.host == host), None)
+            if before is None:
+                return replace(state, others=(*state.others, event))
+            seen = replace(event, gpus=with_gone(before.gpus, event.gpus) if event.gpus is not None else before.gpus)
+            others = tuple(seen if one.host == host else one for one in state.others)
             return replace(state, others=others)
         case HistoryRead(history):
             return replace(state, history=history)

@@ -4,7 +4,13 @@ A value that the driver does not tell is None and drawn as a dash, never 0. Memo
 (NVML's nvmlMemory_v2: the driver's reserve is not counted as used).
 """
 
+from typing import Final
+
 from msgspec import Struct
+
+GIB_MIB: Final = 1024.0
+IN_USE_SHARE: Final = 0.02
+"""A GPU with less of its memory in use than this holds no model."""
 
 
 class GpuProcess(Struct, frozen=True):
@@ -119,6 +125,8 @@ class GpuSample(Struct, frozen=True):
     xids: tuple[Xid, ...] = ()
     part: bool = False
     """Whether only some of the host's GPUs are in it, as the configuration means."""
+    gone: tuple[Gpu, ...] = ()
+    """GPUs that were listed earlier and are no more, as last seen (see `gpu_seen`)."""
     late: bool = False
     """The driver did not answer in time; the values are the last ones known."""
     late_s: float | None = None

@@ -1,11 +1,11 @@
 """In which order the GPUs are listed, and which of them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
-from msgspec.structs import replace
-
-from tui.core.gpu import Gpu, GpuSample
-from tui.core.gpu_health import IN_USE_SHARE, health, uniformity
+from tui.core.gpu import IN_USE_SHARE, Gpu, GpuSample
+from tui.core.gpu_engine import UNKNOWN, Engine
+from tui.core.gpu_even import uniformity
+from tui.core.gpu_health import findings
 
 BY_NUMBER, ALL = "by number", "all"
 
@@ -20,19 +20,20 @@ ORDERS: dict[str, Callable[[Gpu], float | None] | None] = {
 KINDS = (ALL, "in use", "with news")
 
 
-def wrong(sample: GpuSample, gpu: Gpu) -> bool:
-    """Whether something is to be said of it: an error, a fault, memory out of line or not the engine's."""
-    alone = replace(sample, gpus=(gpu,), part=True, xids=tuple(one for one in sample.xids if one.gpu == gpu.index))
-    return gpu.index in uniformity(sample).odd or bool(health(alone))
+def wrong(sample: GpuSample, leftovers: Collection[int] = (), engine: Engine = UNKNOWN) -> frozenset[int | None]:
+    """The numbers of those of which something is to be said: an error, a fault, behind the others, memory out of line or not the
+    engine's. What is said beside the list and what is in it are the same."""
+    return frozenset(uniformity(sample, engine).odd) | {index for index, _ in findings(sample, leftovers, engine)}
 
 
-def listed(sample: GpuSample, order: str, kind: str) -> tuple[Gpu, ...]:
-    """The GPUs of that kind in that order."""
+def listed(sample: GpuSample, order: str, kind: str, leftovers: Collection[int] = (), engine: Engine = UNKNOWN) -> tuple[Gpu, ...]:
+    """The GPUs of that kind in that order. `leftovers` are the pids of processes whose engine is gone."""
     gpus = list(sample.gpus)
     if kind == "in use":
         gpus = [gpu for gpu in gpus if (gpu.memory_share or 0.0) >= IN_USE_SHARE or gpu.utilisation]
     elif kind == "with news":
-        gpus = [gpu for gpu in gpus if wrong(sample, gpu)]
+        said = wrong(sample, leftovers, engine)
+        gpus = [gpu for gpu in gpus if gpu.index in said]
     value = ORDERS.get(order)
     if value is not None:
         gpus.sort(key=lambda gpu: -known if (known := value(gpu)) is not None else 1.0)

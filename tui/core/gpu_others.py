@@ -9,8 +9,7 @@ from typing import Final
 
 from tui.core.counted import counted
 from tui.core.deployment import DeploymentState
-from tui.core.gpu import Gpu, GpuProcess
-from tui.core.gpu_health import IN_USE_SHARE
+from tui.core.gpu import IN_USE_SHARE, Gpu, GpuProcess
 from tui.core.logs.state import Phase
 
 WORTH_MIB: Final = 1024.0

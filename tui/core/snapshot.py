@@ -1,5 +1,6 @@
 """A deployment's state as the JSON document of `readyroom status --json`."""
 
+from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Any
 
@@ -8,7 +9,9 @@ from msgspec import to_builtins
 from tui.core.connection import ConnectionState
 from tui.core.deployment import DeploymentState, HostSeen, ServerSeen, status_of
 from tui.core.gpu import GpuSample
-from tui.core.gpu_health import headroom, health, uniformity
+from tui.core.gpu_engine import Engine, engine_of
+from tui.core.gpu_even import uniformity
+from tui.core.gpu_health import headroom, health
 from tui.core.gpu_others import leftovers
 from tui.core.logs.report import document
 from tui.core.machine import MachineSample
@@ -18,22 +21,15 @@ SCHEMA = 1
 
 def snapshot(state: DeploymentState, now: float) -> dict[str, Any]:
     """`now` is the client's monotonic clock, from which ages are counted. What is not known is null."""
-    sample = state.gpus
-    even = uniformity(sample) if sample is not None else None
-    room = headroom(sample) if sample is not None else None
-    api = state.api
+    api, engine = state.api, engine_of(state)
     return {
         "schema": SCHEMA,
         "name": state.name,
         "target": state.target,
         "status": status_of(state),
         "connection": _connection(state.connection),
-        "gpus": _gpus(sample),
-        "gpu_source": _gpu_source(sample),
-        "gpu_health": list(health(sample, leftovers(state))) if sample is not None else [],
-        "uniform": even.even if even is not None else None,
-        "headroom": to_builtins(room) if room is not None else None,
-        "others": [_other(host) for host in state.others],
+        **_gpus(state.gpus, engine, now, leftovers(state)),
+        "others": [_other(host, engine, now) for host in state.others],
         "machine": None if state.machine is None else _machine(state.machine),
         "load": document(state.load, state.outlook) if state.load is not None and state.load.lines else None,
         "log": {"source": state.log.source or None, "problem": state.log.problem, "note": state.log.note},
@@ -66,22 +62,30 @@ def _connection(link: ConnectionState) -> dict[str, Any]:
     }
 
 
-def _gpus(sample: GpuSample | None) -> list[Any]:
-    return [to_builtins(gpu) for gpu in sample.gpus] if sample is not None else []
-
-
-def _gpu_source(sample: GpuSample | None) -> dict[str, Any] | None:
-    return None if sample is None else {"source": sample.source, "note": sample.note, "driver": sample.driver}
-
-
-def _other(seen: HostSeen) -> dict[str, Any]:
+def _gpus(sample: GpuSample | None, engine: Engine, now: float, gone: Collection[int] = ()) -> dict[str, Any]:
+    """The GPUs of one host. Of values that are only the last known (`late`), nothing is concluded of evenness now."""
+    if sample is None:
+        return {"gpus": [], "gpu_source": None, "gpu_health": [], "xids": [], "uniform": None, "odd": [], "headroom": None}
+    even, room = uniformity(sample, engine), headroom(sample)
     return {
-        "host": seen.host,
-        "connection": _connection(seen.connection),
-        "gpus": _gpus(seen.gpus),
-        "gpu_source": _gpu_source(seen.gpus),
-        "gpu_health": list(health(seen.gpus)) if seen.gpus is not None else [],
+        "gpus": [to_builtins(gpu) for gpu in sample.gpus],
+        "gpu_source": {
+            "source": sample.source,
+            "note": sample.note,
+            "driver": sample.driver,
+            "late": sample.late,
+            "age_s": round(now - sample.received_at, 1) if sample.received_at is not None else None,
+        },
+        "gpu_health": list(health(sample, gone, engine)),
+        "xids": [{**to_builtins(xid), "at": _iso(xid.at)} for xid in sample.xids],
+        "uniform": even.even if not sample.late else None,
+        "odd": list(even.odd),
+        "headroom": to_builtins(room) if room is not None else None,
     }
+
+
+def _other(seen: HostSeen, engine: Engine, now: float) -> dict[str, Any]:
+    return {"host": seen.host, "connection": _connection(seen.connection), **_gpus(seen.gpus, engine, now)}
 
 
 def _machine(sample: MachineSample) -> dict[str, Any]:

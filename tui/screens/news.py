@@ -1,6 +1,7 @@
 """News of the tabs that are not looked at: how many things came to each since it was last seen."""
 
 from tui.core.deployment import DeploymentState
+from tui.core.gpu_engine import engine_of
 from tui.core.gpu_health import health
 from tui.core.gpu_others import leftovers
 
@@ -40,4 +41,4 @@ class News:
         if state.load is not None and state.load.lines:
             self.tell("log", state.load.errors)
         if state.gpus is not None:
-            self.tell("gpus", len(health(state.gpus, leftovers(state))))
+            self.tell("gpus", len(health(state.gpus, leftovers(state), engine_of(state))))

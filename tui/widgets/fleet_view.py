@@ -8,7 +8,9 @@ from textual.reactive import var
 from tui.core.connection import Link
 from tui.core.deployment import DeploymentState, silent_so_far
 from tui.core.fleet import arranged
-from tui.core.gpu_health import headroom, uniformity
+from tui.core.gpu_engine import engine_of
+from tui.core.gpu_even import uniformity
+from tui.core.gpu_health import headroom
 from tui.core.how_far import amounts, gigabytes_s, one_of
 from tui.core.logs.phase_names import name_of
 from tui.core.logs.state import Verdict
@@ -83,7 +85,7 @@ def gpu_lines(state: DeploymentState) -> tuple[Content, Content]:
     sample = state.gpus
     if sample is None or not sample.gpus:
         return line(label(DASH)), Content("")
-    judged, fullest = uniformity(sample), headroom(sample)
+    judged, fullest = uniformity(sample, engine_of(state)), headroom(sample)
     old = not state.connection.online
     gap = " " if 2 * len(sample.gpus) < GPUS_W else ""
     parts: list[Part] = []

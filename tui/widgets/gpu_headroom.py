@@ -5,7 +5,9 @@ from textual.content import Content
 from tui.core.counted import counted
 from tui.core.deployment import DeploymentState
 from tui.core.gpu import GpuSample
-from tui.core.gpu_health import headroom, uniformity
+from tui.core.gpu_engine import engine_of
+from tui.core.gpu_even import uniformity
+from tui.core.gpu_health import headroom
 from tui.widgets.figures import BW, B, G, W, big, label, line
 from tui.widgets.numbers import age, whole
 
@@ -43,7 +45,7 @@ def headroom_block(state: DeploymentState, sample: GpuSample, width: int) -> lis
     if fullest is None:
         return []
     digits = big(f"{fullest.free_share * 100:.1f}%")
-    judged = uniformity(sample)
+    judged = uniformity(sample, engine_of(state))
     where = "on each" if judged.even else f"on GPU {fullest.gpu}"
     total = next((gpu.memory_total_mib for gpu in sample.gpus if gpu.index == fullest.gpu), None)
     told = (

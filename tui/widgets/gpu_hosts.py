@@ -8,9 +8,12 @@ from textual.content import Content
 
 from tui.core.connection import ConnectionState
 from tui.core.deployment import DeploymentState, Trends
-from tui.core.gpu import Gpu, GpuSample
-from tui.core.gpu_health import headroom, health, uniformity
+from tui.core.gpu import Gpu, GpuSample, Uniformity
+from tui.core.gpu_engine import engine_of
+from tui.core.gpu_even import uniformity
+from tui.core.gpu_health import headroom, health
 from tui.core.gpu_order import ALL, BY_NUMBER, listed
+from tui.core.gpu_others import leftovers
 from tui.widgets.figures import BE, BG, BW, B, E, P, Part, W, label, line, middle, spread
 from tui.widgets.numbers import gib, percent
 
@@ -35,16 +38,30 @@ class Group(Struct, frozen=True):
     @property
     def odd(self) -> tuple[int, ...]:
         """The GPUs out of line with all others of the host, listed or not."""
-        return uniformity(self.sample).odd if self.sample is not None else ()
+        return self.judged.odd
+
+    @property
+    def judged(self) -> Uniformity:
+        """Whether the host's memory is even; of a deployment over several hosts each has its part."""
+        return uniformity(self.sample, engine_of(self.state)) if self.sample is not None else Uniformity()
+
+    @property
+    def health(self) -> tuple[str, ...]:
+        """What is wrong with its GPUs."""
+        return health(self.sample, leftovers(self.state), engine_of(self.state)) if self.sample is not None else ()
 
 
 def groups_of(state: DeploymentState, order: str = BY_NUMBER, kind: str = ALL) -> list[Group]:
     """The first host and the further ones. One of which nothing is to be listed is left out, unless its link is what is wrong."""
     out = [Group(state.target or state.connection.host, state.connection, state, state.gpus)]
     for other in state.others:
-        seen = replace(state, gpus=other.gpus, trends=Trends(), connection=other.connection)
+        seen = replace(state, gpus=other.gpus, trends=Trends(), connection=other.connection, orphans=())
         out.append(Group(other.host, other.connection, seen, other.gpus))
-    out = [replace(group, shown=listed(group.sample, order, kind) if group.sample is not None else ()) for group in out]
+    engine = engine_of(state)
+    out = [
+        replace(group, shown=listed(group.sample, order, kind, leftovers(group.state), engine) if group.sample is not None else ())
+        for group in out
+    ]
     return [group for group in out if kind == ALL or group.shown or not group.connection.online]
 
 
@@ -63,9 +80,9 @@ def head(group: Group, width: int) -> Content:
         return spread(
             width, line((middle(group.host, width // 2), B)), line(label((sample.note if sample else None) or "no sample yet"))
         )
-    judged, fullest = uniformity(sample), headroom(sample)
+    judged, fullest = group.judged, headroom(sample)
     used = sorted(gpu.memory_used_mib for gpu in sample.gpus if gpu.memory_used_mib is not None)
-    wrong = health(sample)
+    wrong = group.health
     mark: Part = ("✓ even", BG) if judged.even else (f"✗ odd: {', '.join(map(str, judged.odd))}", BE) if judged.odd else ""
     left = line((middle(group.host, max(8, width // 3)), B), "  ", mark, (f"  ▲ {len(wrong)}" if wrong else "", W))
     typical = gib(used[len(used) // 2]) if used else "—"
@@ -92,11 +109,11 @@ def hosts_strip(state: DeploymentState, width: int) -> Content:
     for group in groups:
         parts += [*cells(group), " "]
     samples = [group.sample for group in groups if group.sample is not None]
-    judged = [uniformity(sample) for sample in samples]
+    judged = [group.judged for group in groups]
     count = sum(len(sample.gpus) for sample in samples)
     left = line(label("GPUs  "), *parts, (f" {count}", B), label(f" on {len(groups)} hosts  "))
     away = [group.host for group in groups if not group.connection.online]
-    odd = [group.host for group, one in zip(groups, judged, strict=False) if one.even is False]
+    odd = [group.host for group, one in zip(groups, judged, strict=True) if one.even is False]
     if away:
         return spread(width, left, line((f"○ no link to {', '.join(away)}", BW)), line((f"○ {len(away)} away", BW)))
     if odd:
@@ -111,7 +128,7 @@ def hosts_strip(state: DeploymentState, width: int) -> Content:
 def compact(group: Group, width: int, selected: int | None = None) -> list[Content]:
     """Two lines: the head, and a column a GPU with what the fullest comes to. The selected one shows its number."""
     sample = group.sample
-    worst = health(sample)[:1] if sample is not None else ()
+    worst = group.health[:1]
     told = [line(("▲ ", W), one) for one in worst]
     row = line("  ", *cells(group, selected))
     return [head(group, width), spread(width, row, *told) if sample is not None and sample.gpus else Content("")]

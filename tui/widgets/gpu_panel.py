@@ -13,7 +13,9 @@ from textual.reactive import var
 
 from tui.core.deployment import DeploymentState
 from tui.core.gpu import Gpu, GpuSample
-from tui.core.gpu_health import health, uniformity
+from tui.core.gpu_engine import UNKNOWN, Engine, engine_of
+from tui.core.gpu_even import uniformity
+from tui.core.gpu_health import health
 from tui.core.gpu_order import ALL, BY_NUMBER, KINDS, ORDERS
 from tui.core.gpu_others import WORTH_MIB, engine_gone, leftovers, others_mib
 from tui.messages import GpuOpened
@@ -115,13 +117,13 @@ def columns_for(gpus: Sequence[Gpu], width: int, gone: bool = False) -> tuple[Co
     return tuple(chosen)
 
 
-def odd_ones(sample: GpuSample) -> tuple[int, ...]:
-    return uniformity(sample).odd
+def odd_ones(state: DeploymentState, sample: GpuSample) -> tuple[int, ...]:
+    return uniformity(sample, engine_of(state)).odd
 
 
-def summary(sample: GpuSample) -> Content:
+def summary(state: DeploymentState, sample: GpuSample) -> Content:
     """One line: whether memory is the same on all of them."""
-    judged = uniformity(sample)
+    judged = uniformity(sample, engine_of(state))
     if judged.even is True:
         return line(("✓ even ", BG), label(f" {judged.says}"))
     if judged.even is False:
@@ -139,9 +141,11 @@ def legend(state: DeploymentState, sample: GpuSample) -> Content:
     return line(("▒ ", W), label("not the engine's: "), (gib(sum(held.values())), BW), label(f" GiB on {where}"))
 
 
-def notes(sample: GpuSample, age: float | None, left: Collection[int] = (), width: int = 0) -> list[Content]:
+def notes(
+    sample: GpuSample, age: float | None, left: Collection[int] = (), width: int = 0, engine: Engine = UNKNOWN
+) -> list[Content]:
     """What is wrong or unusual, one line each, or broken at a width."""
-    said = list(health(sample, left))
+    said = list(health(sample, left, engine))
     if sample.late:
         said.append("the driver does not answer: last known values" + (f", {age:.0f} s old" if age is not None else ""))
     out = [part for one in said for part in (warning(one, width) if width else [line(("▲ ", W), one)])]
@@ -242,10 +246,16 @@ class GpuPanel(Figure):
             return rows(*warning(sample.note or "no GPU on this host", width), *_machine_memory(self.state, width))
         unmet = [line(("▲ ", W), one) for one in unmet_of_gpus(self.state)]
         said = [
-            summary(sample),
+            summary(self.state, sample),
             *unmet,
             legend(self.state, sample),
-            *notes(sample, self.moment.since(sample.received_at), leftovers(self.state), width if self.full else 0),
+            *notes(
+                sample,
+                self.moment.since(sample.received_at),
+                leftovers(self.state),
+                width if self.full else 0,
+                engine_of(self.state),
+            ),
         ]
         said = [one for one in said if one]
         room = height - 1
@@ -272,7 +282,7 @@ class GpuPanel(Figure):
         return lines(out)
 
     def _body(self, sample: GpuSample, width: int, room: int, said: int) -> list[Content]:
-        odd = odd_ones(sample)
+        odd = odd_ones(self.state, sample)
         if self.arranged:
             sample = replace(sample, gpus=tuple(gpu for _, gpu in self._listed()))
             if not sample.gpus:
@@ -284,7 +294,7 @@ class GpuPanel(Figure):
         free = max(1, room + 1 - min(1, said))
         across = min(ceil(count / free), max(1, width // 12))
         if ceil(count / across) <= free:
-            return _grid(sample, width, ceil(count / across), across)
+            return _grid(sample, width, ceil(count / across), across, odd=odd)
         return [strip(self.state, width)]
 
 
@@ -330,7 +340,7 @@ def _rows(
     out = [
         line(label(f"{'':<{index}}{short(head, wide):<{wide}}" + "".join(f"{column.title:>{column.width}}" for column in columns)))
     ]
-    odd = odd_ones(sample) if odd is None else odd
+    odd = odd_ones(state, sample) if odd is None else odd
     for n, gpu in enumerate(sample.gpus):
         tint = BE if gpu.error or gpu.index in odd else QUIET
         mark = "▌" if selected == n else ""
@@ -356,14 +366,13 @@ def _cells(gpu: Gpu, columns: Sequence[Column]) -> list[Part]:
 
 
 def _grid(
-    sample: GpuSample, width: int, down: int, across: int, selected: int | None = None, odd: Sequence[int] | None = None
+    sample: GpuSample, width: int, down: int, across: int, selected: int | None = None, odd: Sequence[int] = ()
 ) -> list[Content]:
     """Many GPUs: number, bar, per cent or GiB, in columns."""
     cell = width // across
     index = max(len(str(gpu.index)) for gpu in sample.gpus)
     value = 6 if cell >= 16 else 4
     wide = max(1, cell - index - value - 3)
-    odd = odd_ones(sample) if odd is None else odd
     out = []
     for row in range(down):
         parts: list[Part] = []

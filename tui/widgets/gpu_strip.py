@@ -5,7 +5,9 @@ from math import ceil
 from textual.content import Content
 
 from tui.core.deployment import DeploymentState
-from tui.core.gpu_health import headroom, uniformity
+from tui.core.gpu_engine import engine_of
+from tui.core.gpu_even import uniformity
+from tui.core.gpu_health import headroom
 from tui.core.gpu_others import WORTH_MIB, engine_gone, others_mib
 from tui.widgets.figure import Figure
 from tui.widgets.figures import BE, BW, QUIET, B, G, P, Part, W, label, line, short, spread
@@ -23,7 +25,7 @@ def strip(state: DeploymentState, width: int) -> Content:
     if not sample.gpus:
         ram = _host_memory(state)
         return spread(width, line(label("GPUs  "), short(sample.note or "none on this host", width - 8 - ram.cell_length)), ram)
-    odd = uniformity(sample).odd
+    odd = uniformity(sample, engine_of(state)).odd
     gone = engine_gone(state)
     count = len(sample.gpus)
     gap = " " if count <= 16 else ""
@@ -37,7 +39,7 @@ def strip(state: DeploymentState, width: int) -> Content:
         foreign_there = any(others_mib(gpu, gone) >= WORTH_MIB for gpu in some)
         parts += [(char, BE if bad else W if foreign_there else P if shares else QUIET), gap]
     used = sorted(gpu.memory_used_mib for gpu in sample.gpus if gpu.memory_used_mib is not None)
-    judged = uniformity(sample)
+    judged = uniformity(sample, engine_of(state))
     typical = used[len(used) // 2] if used else None
     left = line(label("GPUs  "), *parts, " ", (f"{count - len(odd)} × {gib(typical)}", B), label(" GiB  "))
     if judged.even is True:

@@ -3,7 +3,9 @@
 from textual.content import Content
 
 from tui.core.deployment import DeploymentState
-from tui.core.gpu_health import headroom, uniformity
+from tui.core.gpu_engine import engine_of
+from tui.core.gpu_even import uniformity
+from tui.core.gpu_health import headroom
 from tui.core.how_far import amounts
 from tui.core.logs.phase_names import name_of
 from tui.widgets.doing import past_loading, phase_seconds
@@ -63,7 +65,7 @@ def _memory(state: DeploymentState, width: int) -> Content:
     sample = state.gpus
     if sample is None or not sample.gpus:
         return strip(state, width)
-    judged = uniformity(sample)
+    judged = uniformity(sample, engine_of(state))
     used = sorted(gpu.memory_used_mib for gpu in sample.gpus if gpu.memory_used_mib is not None)
     even = (
         line(("✓ even", G))
