@@ -122,7 +122,7 @@ def _gpu_lines(sample: GpuSample | None, gone: Collection[int] = ()) -> Iterator
         yield _row("", even.says)
     room = headroom(sample)
     if room is not None:
-        yield _row("", f"least free: GPU {room.gpu}, {room.free_mib:,.0f} MiB ({100 * room.free_share:.1f} %)")
+        yield _row("", f"least free: {room.where}, {room.free_mib:,.0f} MiB ({100 * room.free_share:.1f} %)")
     for finding in health(sample, gone):
         yield _row("", finding)
 
