@@ -151,7 +151,7 @@ def gpu_grid(
                 text = "lost" if gpu.error and share is None else text
                 parts += [
                     (f"{gpu.index:>{index}}", SELECTED if n == selected else BE if bad else QUIET),
-                    ("✗", BE) if bad else " ",
+                    ("✗", BE) if bad else ("▸" if gpu.mig else " ", QUIET),
                     bar(share, wide),
                     (f"{text:>{value}}" if value else "", BE if bad else ""),
                     gap,
