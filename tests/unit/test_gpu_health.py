@@ -4,7 +4,7 @@ import pytest
 from gpu_samples import plain, ranks, worker
 from msgspec.structs import replace
 
-from tui.core.gpu import Gpu, GpuProcess, GpuSample, Xid, mean_power_w
+from tui.core.gpu import Gpu, GpuProcess, GpuSample, MigInstance, Xid, mean_power_w
 from tui.core.gpu_engine import Engine
 from tui.core.gpu_frames import rank_of
 from tui.core.gpu_health import growth_mib_per_hour, headroom, health
@@ -17,6 +17,21 @@ def test_headroom_is_the_fullest() -> None:
     assert (found.gpu, found.free_mib) == (0, 1154.0)
     assert found.free_share == pytest.approx(0.01179, abs=1e-5)
     assert headroom(plain(None)) is None
+
+
+def test_headroom_of_a_divided_gpu_is_its_fullest_instance() -> None:
+    small, large = (
+        MigInstance("MIG 1g.12gb", "a", 9_000.0, 12_000.0),
+        MigInstance("NVIDIA H100 NVL MIG 3g.47gb", "b", 12.0, 47_000.0),
+    )
+    whole, other = plain(50_000.0, 21_000.0).gpus
+    found = headroom(GpuSample((whole, replace(other, mig=(small, large)))))
+    assert found is not None
+    assert (found.gpu, found.mig, found.free_mib, found.free_share, found.total_mib) == (1, "1g.12gb", 3_000.0, 0.25, 12_000.0)
+    assert found.where == "GPU 1, 1g.12gb"
+    untold = headroom(GpuSample((replace(whole, mig=(MigInstance("MIG 1g.12gb", "a"),)),)))
+    assert untold is not None
+    assert (untold.mig, untold.where) == (None, "GPU 0")
 
 
 def test_growth() -> None:

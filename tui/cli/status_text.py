@@ -125,7 +125,7 @@ def _gpu_lines(sample: GpuSample | None, engine: Engine, gone: Collection[int] =
         yield _row("", even.says)
     room = headroom(sample)
     if room is not None:
-        yield _row("", f"least free: GPU {room.gpu}, {room.free_mib:,.0f} MiB ({100 * room.free_share:.1f} %)")
+        yield _row("", f"least free: {room.where}, {room.free_mib:,.0f} MiB ({100 * room.free_share:.1f} %)")
     for finding in health(sample, gone, engine):
         yield _row("", finding)
 

@@ -33,6 +33,24 @@ class MigInstance(Struct, frozen=True):
     memory_used_mib: float | None = None
     memory_total_mib: float | None = None
 
+    @property
+    def profile(self) -> str:
+        """`1g.12gb`, the end of the driver's `NVIDIA H100 NVL MIG 1g.12gb`."""
+        return self.name.rpartition("MIG ")[2] or "MIG"
+
+    @property
+    def free_mib(self) -> float | None:
+        if self.memory_used_mib is None or self.memory_total_mib is None:
+            return None
+        return self.memory_total_mib - self.memory_used_mib
+
+    @property
+    def memory_share(self) -> float | None:
+        """Used memory as a share of its own total, 0 to 1."""
+        if self.memory_used_mib is None or not self.memory_total_mib:
+            return None
+        return self.memory_used_mib / self.memory_total_mib
+
 
 class Gpu(Struct, frozen=True):
     """One GPU at one moment. `error` says why values are missing (`GPU is lost`, …); None when all is well."""
@@ -143,11 +161,18 @@ class Uniformity(Struct, frozen=True):
 
 
 class Headroom(Struct, frozen=True):
-    """The fullest GPU: its index, free MiB and free share (0 to 1)."""
+    """The fullest GPU, or the fullest MIG instance: its index, free MiB and free share (0 to 1)."""
 
     gpu: int
     free_mib: float
     free_share: float
+    total_mib: float
+    mig: str | None = None
+    """The profile of the instance, `1g.12gb`, where the GPU is divided into some."""
+
+    @property
+    def where(self) -> str:
+        return f"GPU {self.gpu}" + (f", {self.mig}" if self.mig is not None else "")
 
 
 def mean_power_w(first: GpuSample, last: GpuSample) -> float | None:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from tui.core.counted import counted
-from tui.core.gpu import Gpu, GpuSample, Headroom
+from tui.core.gpu import Gpu, GpuSample, Headroom, MigInstance
 from tui.core.gpu_engine import UNKNOWN, Engine
 from tui.core.gpu_stragglers import BUSY_PERCENT, stragglers
 from tui.core.xid import advice
@@ -33,13 +33,21 @@ def _mib(value: float) -> str:
 
 
 def headroom(sample: GpuSample) -> Headroom | None:
-    """The GPU with the least free memory; None when none is known."""
-    fullest: Headroom | None = None
-    for gpu in sample.gpus:
-        free, total = gpu.free_mib, gpu.memory_total_mib
-        if free is not None and total and (fullest is None or free < fullest.free_mib):
-            fullest = Headroom(gpu.index, free, free / total)
-    return fullest
+    """The GPU with the least free memory; None when none is known.
+
+    Of a GPU that is divided into MIG instances it is the fullest of them: an engine has one of those, never the rest of the GPU.
+    """
+    found = [one for gpu in sample.gpus for one in _instances_room(gpu) or _room(gpu.index, gpu)]
+    return min(found, key=lambda one: one.free_mib, default=None)
+
+
+def _room(index: int, part: Gpu | MigInstance, mig: str | None = None) -> list[Headroom]:
+    free, total = part.free_mib, part.memory_total_mib
+    return [Headroom(index, free, free / total, total, mig)] if free is not None and total else []
+
+
+def _instances_room(gpu: Gpu) -> list[Headroom]:
+    return [room for one in gpu.mig for room in _room(gpu.index, one, one.profile)]
 
 
 def growth_mib_per_hour(points: Sequence[tuple[float, float]]) -> float | None:

@@ -56,8 +56,9 @@ class Frame:
 
     @property
     def _gpus(self) -> int:
+        """How many rows they are, with their MIG instances."""
         sample = self._screen.shown.gpus
-        return len(sample.gpus) if sample else 0
+        return sum(1 + len(gpu.mig) for gpu in sample.gpus) if sample else 0
 
     def classify(self) -> None:
         """The classes that the layout follows, all at once: each change has the styles of the whole screen worked out again."""

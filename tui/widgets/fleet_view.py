@@ -18,7 +18,7 @@ from tui.widgets.doing import past_loading
 from tui.widgets.failure import title
 from tui.widgets.figure import Figure, Moment
 from tui.widgets.figures import BP, QUIET, B, E, P, Part, W, label, line, meter, middle, rows, short, sparks
-from tui.widgets.gpu_panel import LOW_SHARE
+from tui.widgets.gpu_columns import LOW_SHARE
 from tui.widgets.host_clock import host_now
 from tui.widgets.load_panel import bar_of
 from tui.widgets.numbers import DASH, age, clock, percent, three, whole

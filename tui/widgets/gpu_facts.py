@@ -4,13 +4,13 @@ from textual.content import Content
 
 from tui.core.counted import counted
 from tui.core.deployment import DeploymentState
-from tui.core.gpu import Gpu
+from tui.core.gpu import Gpu, MigInstance
 from tui.widgets.figures import B, E, P, Part, W, facts, label, line, sparks
 from tui.widgets.numbers import DASH, age, gib, percent, three, whole
 
 
-def gpu_facts(gpu: Gpu, width: int) -> list[Content]:
-    """Everything known of a GPU, a line each; what the driver does not tell is a dash."""
+def gpu_facts(gpu: Gpu, width: int, instances: bool = True) -> list[Content]:
+    """Everything known of a GPU, a line each; what the driver does not tell is a dash. `instances`: also those of MIG."""
 
     def pair(now: float | None, most: float | None, unit: str) -> str:
         return f"{whole(now)} of {whole(most)} {unit}".rstrip()
@@ -22,6 +22,7 @@ def gpu_facts(gpu: Gpu, width: int) -> list[Content]:
             "free",
             f"{whole(gpu.free_mib)} MiB" + (f", unchanged for {age(gpu.memory_still_s)}" if gpu.memory_still_s is not None else ""),
         ),
+        *(("MIG", _instance(one)) for one in (gpu.mig if instances else ())),
         ("busy", f"{whole(gpu.utilisation)} %, memory controller {whole(gpu.memory_utilisation)} %"),
         ("heat", f"{whole(gpu.temperature_c)} °C, memory {whole(gpu.memory_temperature_c)} °C, fan {whole(gpu.fan_percent)} %"),
         (
@@ -51,8 +52,6 @@ def gpu_facts(gpu: Gpu, width: int) -> list[Content]:
     ]
     out = [line(("✗ ", E), one) for one in ([gpu.error] if gpu.error else [])]
     out += facts(width, *told, column=10)
-    for mig in gpu.mig:
-        out.append(line(label(f"{'MIG':<10}"), f"{mig.name}  {gib(mig.memory_used_mib)} of {gib(mig.memory_total_mib)} GiB"))
     for i, one in enumerate(gpu.processes):
         mark = ("▒ ", W) if one.engine is False else label("  ")
         words = "  ".join(part for part in (one.name, one.rank or "", one.user or "", one.container or "") if part)
@@ -68,6 +67,10 @@ def _out_of_use(gpu: Gpu) -> str:
         return f"{counted(gpu.retired_pages, 'page')} retired" + (", one waits for a reset" if gpu.page_retirement_pending else "")
     waits = ", a remap failed" if gpu.row_remap_failed else ", a remap waits for a reset" if gpu.row_remap_pending else ""
     return f"{whole(gpu.remapped_rows)} remapped{waits}"
+
+
+def _instance(mig: MigInstance) -> str:
+    return f"{mig.profile}  {gib(mig.memory_used_mib)} of {gib(mig.memory_total_mib)} GiB, {whole(mig.free_mib)} MiB free"
 
 
 def gpu_trends(state: DeploymentState, place: int, width: int) -> list[Content]:

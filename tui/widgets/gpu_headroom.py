@@ -4,12 +4,12 @@ from textual.content import Content
 
 from tui.core.counted import counted
 from tui.core.deployment import DeploymentState
-from tui.core.gpu import GpuSample
+from tui.core.gpu import GpuSample, Headroom
 from tui.core.gpu_engine import engine_of
 from tui.core.gpu_even import uniformity
 from tui.core.gpu_health import headroom
 from tui.widgets.figures import BW, B, G, W, big, label, line
-from tui.widgets.numbers import age, whole
+from tui.widgets.numbers import age, percent, whole
 
 GROWTH_SAMPLES = 60
 """Half a minute at 2 Hz."""
@@ -35,7 +35,7 @@ def unmet_of_gpus(state: DeploymentState) -> list[str]:
     fullest = headroom(sample)
     least = expected.headroom_mib
     if least is not None and fullest is not None and serving(state) and fullest.free_mib < least:
-        out.append(f"GPU {fullest.gpu} has {fullest.free_mib:,.0f} MiB free, {least:,.0f} expected")
+        out.append(f"{fullest.where} has {fullest.free_mib:,.0f} MiB free, {least:,.0f} expected")
     return out
 
 
@@ -45,18 +45,30 @@ def headroom_block(state: DeploymentState, sample: GpuSample, width: int) -> lis
     if fullest is None:
         return []
     digits = big(f"{fullest.free_share * 100:.1f}%")
-    judged = uniformity(sample, engine_of(state))
-    where = "on each" if judged.even else f"on GPU {fullest.gpu}"
-    total = next((gpu.memory_total_mib for gpu in sample.gpus if gpu.index == fullest.gpu), None)
+    where = _where(state, sample, fullest)
     told = (
         line((whole(fullest.free_mib), B), label(f" MiB free {where}")),
-        _least(state, fullest.free_mib) or line(label(f"of {whole(total)} MiB")),
+        _least(state, fullest.free_mib) or line(label(f"of {whole(fullest.total_mib)} MiB")),
         _growth(state, sample),
     )
     return [
         line(label("headroom")),
         *(line(one, " " * (18 - one.cell_length), text) for one, text in zip(digits, told, strict=True)),
     ]
+
+
+def headroom_words(state: DeploymentState, sample: GpuSample) -> list[Content]:
+    """The same in a few words, the longest first."""
+    fullest = headroom(sample)
+    if fullest is None:
+        return []
+    share = line((percent(fullest.free_share), B), label(" headroom"))
+    free = line(share, "   ", (whole(fullest.free_mib), B), label(" MiB free"))
+    return [line(free, label(f" {_where(state, sample, fullest)}")), free, share]
+
+
+def _where(state: DeploymentState, sample: GpuSample, fullest: Headroom) -> str:
+    return "on each" if fullest.mig is None and uniformity(sample, engine_of(state)).even else f"on {fullest.where}"
 
 
 def _least(state: DeploymentState, free_mib: float) -> Content:

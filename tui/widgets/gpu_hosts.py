@@ -15,6 +15,7 @@ from tui.core.gpu_health import headroom, health
 from tui.core.gpu_order import ALL, BY_NUMBER, listed
 from tui.core.gpu_others import leftovers
 from tui.widgets.figures import BE, BG, BW, B, E, P, Part, W, label, line, middle, spread
+from tui.widgets.gpu_cells import Row, of_none, side_by_side
 from tui.widgets.numbers import gib, percent
 
 SELECTED = "bold reverse $primary"
@@ -91,9 +92,9 @@ def head(group: Group, width: int) -> Content:
     return spread(width, left, line(level, free), level)
 
 
-def cells(group: Group, selected: int | None = None) -> list[Part]:
+def cells(group: Group, selected: int | None = None) -> list[tuple[str, str]]:
     """A column a GPU."""
-    out: list[Part] = []
+    out: list[tuple[str, str]] = []
     odd = group.odd
     for n, gpu in enumerate(group.shown):
         share, bad = gpu.memory_share, bool(gpu.error) or gpu.index in odd
@@ -125,13 +126,15 @@ def hosts_strip(state: DeploymentState, width: int) -> Content:
     return spread(width, left, line(even, free), free)
 
 
-def compact(group: Group, width: int, selected: int | None = None) -> list[Content]:
+def compact(group: Group, width: int, selected: int | None = None) -> list[Row]:
     """Two lines: the head, and a column a GPU with what the fullest comes to. The selected one shows its number."""
     sample = group.sample
-    worst = group.health[:1]
-    told = [line(("▲ ", W), one) for one in worst]
-    row = line("  ", *cells(group, selected))
-    return [head(group, width), spread(width, row, *told) if sample is not None and sample.gpus else Content("")]
+    if sample is None or not sample.gpus:
+        return of_none([head(group, width), Content("")])
+    told = [line(("▲ ", W), one) for one in group.health[:1]]
+    columns = cells(group, selected)
+    row = spread(width, line("  ", *columns), *told)
+    return [Row(head(group, width)), side_by_side(row, 2, [len(text) for text, _ in columns], group.host, group.shown)]
 
 
 def height_of(groups: list[Group], rows_each: int) -> int:

@@ -1,10 +1,9 @@
 """The GPUs: a bar each, as rows, in columns, or as one strip; what is odd, what is free, what is wrong."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection
 from math import ceil
 from typing import ClassVar
 
-from msgspec import Struct
 from msgspec.structs import replace
 from textual.binding import Binding, BindingType
 from textual.content import Content
@@ -20,105 +19,14 @@ from tui.core.gpu_order import ALL, BY_NUMBER, KINDS, ORDERS
 from tui.core.gpu_others import WORTH_MIB, engine_gone, leftovers, others_mib
 from tui.messages import GpuOpened
 from tui.widgets.figure import Figure
-from tui.widgets.figures import (
-    BE,
-    BG,
-    BP,
-    BW,
-    QUIET,
-    TRACK,
-    B,
-    E,
-    P,
-    Part,
-    W,
-    bar,
-    label,
-    line,
-    lines,
-    rows,
-    short,
-    sparks,
-    warning,
-)
+from tui.widgets.figures import BE, BG, BP, BW, QUIET, W, bar, label, line, spread, warning
+from tui.widgets.gpu_cells import Row, dimmed, of_none
 from tui.widgets.gpu_facts import gpu_facts, gpu_trends
-from tui.widgets.gpu_headroom import headroom_block, unmet_of_gpus
-from tui.widgets.gpu_hosts import SELECTED, Group, across_for, all_gpus, compact, groups_of, head
+from tui.widgets.gpu_headroom import headroom_block, headroom_words, serving, unmet_of_gpus
+from tui.widgets.gpu_hosts import Group, across_for, all_gpus, compact, groups_of, head
+from tui.widgets.gpu_rows import across_of, gpu_grid, gpu_rows, has_figures, odd_ones, unfolded
 from tui.widgets.gpu_strip import strip
-from tui.widgets.numbers import DASH, GIB, gib, percent, whole
-
-LOW_SHARE = 0.02
-"""Below this share of free memory the figure is marked, since it is the first thing to look at; it is no alarm."""
-
-
-class Column(Struct, frozen=True):
-    title: str
-    width: int
-    text: Callable[[Gpu], str]
-    tint: Callable[[Gpu], str] = lambda gpu: ""
-
-
-def _free_tint(gpu: Gpu) -> str:
-    share = gpu.memory_share
-    return B if share is not None and 1 - share < LOW_SHARE else ""
-
-
-def _rank(gpu: Gpu) -> str:
-    ranks = [one.rank for one in gpu.processes if one.rank]
-    pids = [str(one.pid) for one in gpu.processes if one.engine is not False]
-    return "  ".join([*ranks[:1], *(f"pid {pid}" for pid in pids[:1])])
-
-
-def _ecc(gpu: Gpu) -> str:
-    return DASH if gpu.ecc_uncorrected is None else whole(gpu.ecc_uncorrected)
-
-
-def _pcie(gpu: Gpu) -> str:
-    if gpu.pcie_generation is None or gpu.pcie_width is None:
-        return DASH
-    return f"{gpu.pcie_generation}×{gpu.pcie_width}"
-
-
-def _narrow_link(gpu: Gpu) -> str:
-    return W if gpu.pcie_width is not None and gpu.pcie_width_max is not None and gpu.pcie_width < gpu.pcie_width_max else QUIET
-
-
-def _power(gpu: Gpu) -> str:
-    return f"{whole(gpu.power_w)}/{whole(gpu.power_limit_w)}"
-
-
-USED = Column("used", 6, lambda gpu: gib(gpu.memory_used_mib))
-FREE = Column("free", 6, lambda gpu: gib(gpu.free_mib), _free_tint)
-UTIL = Column("util", 5, lambda gpu: whole(gpu.utilisation))
-HEAT = Column("°C", 4, lambda gpu: whole(gpu.temperature_c))
-WATT = Column("W", 5, lambda gpu: whole(gpu.power_w))
-OTHERS = Column("others", 7, lambda gpu: gib(others_mib(gpu)), lambda gpu: BW if others_mib(gpu) else QUIET)
-OTHERS_NOW = Column("others", 7, lambda gpu: gib(others_mib(gpu, True)), lambda gpu: BW if others_mib(gpu, True) else QUIET)
-"""The same once the engine is gone."""
-LIMIT = Column("W of", 10, _power)
-CLOCK = Column("MHz", 6, lambda gpu: whole(gpu.sm_clock_mhz))
-LINK = Column("PCIe", 6, _pcie, _narrow_link)
-ECC = Column("ECC", 5, _ecc, lambda gpu: E if gpu.ecc_uncorrected else QUIET)
-SHARE = Column("full", 7, lambda gpu: percent(gpu.memory_share))
-RANK = Column("process", 17, _rank, lambda gpu: QUIET)
-NARROW = (USED, FREE, UTIL, HEAT, WATT)
-FULL = (USED, FREE, SHARE, UTIL, HEAT, LIMIT, CLOCK, ECC, LINK, RANK)
-
-
-def columns_for(gpus: Sequence[Gpu], width: int, gone: bool = False) -> tuple[Column, ...]:
-    """As many columns as leave the bar its room; the last ones go first. `gone` says that the engine is no more."""
-    chosen = list(FULL if width >= 96 else NARROW)
-    if any(others_mib(gpu, gone) for gpu in gpus):
-        chosen[1:1] = [OTHERS_NOW if gone else OTHERS]
-        if width < 96:
-            chosen.remove(UTIL)
-    while len(chosen) > 1 and width - 3 - sum(column.width for column in chosen) < (12 if width >= 40 else 8):
-        chosen.pop()
-    return tuple(chosen)
-
-
-def odd_ones(state: DeploymentState, sample: GpuSample) -> tuple[int, ...]:
-    return uniformity(sample, engine_of(state)).odd
+from tui.widgets.numbers import gib
 
 
 def summary(state: DeploymentState, sample: GpuSample) -> Content:
@@ -174,6 +82,8 @@ class GpuPanel(Figure):
         super().__init__(id=id)
         self.full = full
         self.can_focus = full
+        self._rows: list[Row] = []
+        """What was drawn last."""
 
     def watch_selected(self) -> None:
         self.redraw()
@@ -229,25 +139,29 @@ class GpuPanel(Figure):
             self.action_move(-1)
 
     def on_click(self, event: Click) -> None:
-        shown = self._listed()
-        if not self.state.others and 0 < event.y <= len(shown):
-            self.post_message(GpuOpened(shown[event.y - 1][1].index))
+        if 0 <= event.y < len(self._rows) and (spot := self._rows[event.y].at(event.x)) is not None:
+            self.post_message(GpuOpened(spot.index, spot.host))
 
     def draw(self, width: int, height: int) -> Content | list[Content]:
+        """Keeps what was drawn: a click is looked up in it."""
+        self._rows = self._drawing(width, height)
+        return [row.text for row in self._rows]
+
+    def _drawing(self, width: int, height: int) -> list[Row]:
         if self.state.others:
             groups = groups_of(self.state, self.order, self.kind) if self.full else groups_of(self.state)
-            above = [line(label(self._arrangement))] if self.arranged else []
+            above = [Row(line(label(self._arrangement)))] if self.arranged else []
             body = _hosts(groups, width, height - len(above), self.selected if self.full else None)
-            return [*above, *(body[: height - len(above)] or [line(label("no GPU is like that"))])]
+            return [*above, *(body[: height - len(above)] or [Row(line(label("no GPU is like that")))])]
         sample = self.state.gpus
         if sample is None:
-            return rows(line(label("no sample yet")))
+            return [Row(line(label("no sample yet")))]
         if not sample.gpus:
-            return rows(*warning(sample.note or "no GPU on this host", width), *_machine_memory(self.state, width))
-        unmet = [line(("▲ ", W), one) for one in unmet_of_gpus(self.state)]
+            return of_none([*warning(sample.note or "no GPU on this host", width), *_machine_memory(self.state, width)])
+        top, body = self._top_and_body(sample, width, height)
         said = [
-            summary(self.state, sample),
-            *unmet,
+            *_first(self.state, sample, width, bool(top)),
+            *(line(("▲ ", W), one) for one in unmet_of_gpus(self.state)),
             legend(self.state, sample),
             *notes(
                 sample,
@@ -258,50 +172,69 @@ class GpuPanel(Figure):
             ),
         ]
         said = [one for one in said if one]
-        room = height - 1
-        top: list[Content] = []
-        count = len(sample.gpus)
-        served = self.state.api.ready or (self.state.load is not None and self.state.load.ready)
-        if served and not self.full and room - 4 - count - 1 >= 1 and width >= 40:
-            top = headroom_block(self.state, sample, width)
-            room -= len(top)
         if self.arranged:
             said.insert(0, line(label(self._arrangement)))
-        body = self._body(sample, width, room, len(said))
         left = height - len(top) - len(body)
         if not any(gpu.memory_total_mib for gpu in sample.gpus):
             said = [*_machine_memory(self.state, width), *said]
-        gap = [""] if left > len(said) else []
-        out: list[Content | str] = [*top, *body, *gap, *said[: max(0, left - len(gap))]]
+        gap = [Content("")] if left > len(said) else []
+        out = [*of_none(top), *body, *of_none([*gap, *said[: max(0, left - len(gap))]])]
         shown = self._listed()
         if self.full and (room := height - len(out)) >= 4 and self.selected < len(shown):
             chosen = shown[self.selected][1]
             about = [line((f"GPU {chosen.index}", BP), label("   up and down choose, enter shows it alone"))]
-            about += [*gpu_trends(self.state, sample.gpus.index(chosen), width), *gpu_facts(chosen, width)]
-            out += ["", *about[: room - 1]]
-        return lines(out)
+            unseen = sum(spot.index == chosen.index for row in body for spot in row.spots) == 1
+            about += [*gpu_trends(self.state, sample.gpus.index(chosen), width), *gpu_facts(chosen, width, unseen)]
+            out += of_none([Content(""), *about[: room - 1]])
+        return out
 
-    def _body(self, sample: GpuSample, width: int, room: int, said: int) -> list[Content]:
+    def _top_and_body(self, sample: GpuSample, width: int, height: int) -> tuple[list[Content], list[Row]]:
+        """The free memory in large figures, if there is room for it, and the GPUs.
+
+        A row a GPU goes before large figures, those go before a grid with figures, and that before one without. Whatever is
+        chosen leaves the lines below it that never go.
+        """
+        listed = replace(sample, gpus=tuple(gpu for _, gpu in self._listed())) if self.arranged else sample
+        if not listed.gpus:
+            return [], [Row(line(label("no GPU is like that")))]
+        block = headroom_block(self.state, sample, width) if serving(self.state) and not self.full and width >= 40 else []
+        tops = [block, []] if block else [[]]
+        kept = [(top, height - len(top) - self._kept(sample, width, bool(top))) for top in tops]
         odd = odd_ones(self.state, sample)
-        if self.arranged:
-            sample = replace(sample, gpus=tuple(gpu for _, gpu in self._listed()))
-            if not sample.gpus:
-                return [line(label("no GPU is like that"))]
-        count = len(sample.gpus)
-        if count <= room:
-            each = 2 if 2 * count + 2 <= room and not self.full else 1
-            return _rows(self.state, sample, width, each, self.selected if self.full else None, odd)
-        free = max(1, room + 1 - min(1, said))
-        across = min(ceil(count / free), max(1, width // 12))
-        if ceil(count / across) <= free:
-            return _grid(sample, width, ceil(count / across), across, odd=odd)
-        return [strip(self.state, width)]
+        selected = self.selected if self.full else None
+        host = self._listed()[0][0]
+        count = len(listed.gpus)
+        for top, room in kept:
+            if count + 1 <= room:
+                shown = unfolded(listed.gpus, room - 1, selected)
+                each = 2 if 2 * count + 1 <= room and not self.full and not any(gpu.mig for gpu in listed.gpus) else 1
+                return top, gpu_rows(self.state, listed, width, each, selected, odd, host, shown)
+        grids = [(top, across, room) for top, room in kept if (across := across_of(listed.gpus, width, room)) is not None]
+        grids.sort(key=lambda one: not has_figures(width, one[1]))
+        for top, across, _ in grids[:1]:
+            return top, gpu_grid(listed, width, ceil(count / across), across, selected, odd, host)
+        return [], [Row(strip(self.state, width))]
+
+    def _kept(self, sample: GpuSample, width: int, big: bool) -> int:
+        """How many lines below the GPUs never go: even or odd, and headroom."""
+        return len(_first(self.state, sample, width, big)) + (1 if self.arranged else 0)
 
 
-def _hosts(groups: list[Group], width: int, height: int, selected: int | None) -> list[Content]:
+def _first(state: DeploymentState, sample: GpuSample, width: int, big: bool) -> list[Content]:
+    """Even or odd, and headroom where it doesn't stand above in large figures: in one line if they fit."""
+    judged = summary(state, sample)
+    words = headroom_words(state, sample) if serving(state) and not big else []
+    both = spread(width, judged, *words) if judged else judged
+    if not words or both is not judged:
+        return [both] if both else []
+    alone = next((one for one in words if one.cell_length <= width), words[-1])
+    return [judged, alone] if judged else [alone]
+
+
+def _hosts(groups: list[Group], width: int, height: int, selected: int | None) -> list[Row]:
     """A group a host: rows, columns, or two lines each, whichever fits; of more hosts than lines one line each."""
     across = across_for(groups, width, height)
-    out: list[Content] = []
+    out: list[Row] = []
     before = 0
     for group in groups:
         sample = group.listed
@@ -310,11 +243,11 @@ def _hosts(groups: list[Group], width: int, height: int, selected: int | None) -
         if across is None:
             out += compact(group, width, here)[: 2 if 2 * len(groups) <= height else 1]
         else:
-            out.append(head(group, width))
+            out.append(Row(head(group, width)))
             if sample is not None and sample.gpus:
-                each = _rows(group.state, sample, width, 1, here, group.odd)[1:] if across == 1 else []
-                body = each or _grid(sample, width, ceil(count / across), across, here, group.odd)
-                out += body if group.connection.online else [one.stylize("dim") for one in body]
+                each = gpu_rows(group.state, sample, width, 1, here, group.odd, group.host)[1:] if across == 1 else []
+                body = each or gpu_grid(sample, width, ceil(count / across), across, here, group.odd, group.host)
+                out += body if group.connection.online else [dimmed(one) for one in body]
         before += count
     return out
 
@@ -326,69 +259,3 @@ def _machine_memory(state: DeploymentState, width: int) -> list[Content]:
     used = machine.ram_total_mib - machine.ram_available_mib
     told = f" {gib(used)} of {gib(machine.ram_total_mib)} GiB"
     return [Content(""), line(label("RAM ", 5), bar(used / machine.ram_total_mib, max(4, width - 5 - len(told))), told)]
-
-
-def _rows(
-    state: DeploymentState, sample: GpuSample, width: int, each: int, selected: int | None, odd: Sequence[int] | None = None
-) -> list[Content]:
-    gone = engine_gone(state)
-    columns = columns_for(sample.gpus, width, gone)
-    index = max(2, max(len(str(gpu.index)) for gpu in sample.gpus) + 1) + (1 if selected is not None else 0)
-    wide = max(1, width - index - sum(column.width for column in columns))
-    totals = {gpu.memory_total_mib for gpu in sample.gpus if gpu.memory_total_mib}
-    head = f"of {max(totals) / GIB:.1f} GiB" if len(totals) == 1 else "GiB" if totals else ""
-    out = [
-        line(label(f"{'':<{index}}{short(head, wide):<{wide}}" + "".join(f"{column.title:>{column.width}}" for column in columns)))
-    ]
-    odd = odd_ones(state, sample) if odd is None else odd
-    for n, gpu in enumerate(sample.gpus):
-        tint = BE if gpu.error or gpu.index in odd else QUIET
-        mark = "▌" if selected == n else ""
-        number: Part = line((mark, BP), (f"{gpu.index:<{index - len(mark)}}", BP if mark and tint == QUIET else tint))
-        if gpu.error and gpu.memory_used_mib is None:
-            row = line(number, ("✗ " + short(gpu.error, width - index - 2), BE))
-        else:
-            total = gpu.memory_total_mib or 0
-            other = others_mib(gpu, gone) / total if total else 0.0
-            row = line(number, bar(gpu.memory_share, wide, other, P), *_cells(gpu, columns))
-        out.append(row)
-        if each == 2:
-            trend = [one[n] if n < len(one) else None for one in state.trends.gpu_utilisation]
-            told = _rank(gpu) or (f"PCIe {_pcie(gpu)}" if gpu.pcie_width else "")
-            ecc = "" if gpu.ecc_uncorrected is None else "  ECC ✓" if not gpu.ecc_uncorrected else f"  ECC ✗ {gpu.ecc_uncorrected}"
-            right = line(label(f"   {told}"), (ecc, E if gpu.ecc_uncorrected else QUIET))
-            out.append(line(" " * index, sparks(trend, max(1, wide), 100, TRACK), right))
-    return out
-
-
-def _cells(gpu: Gpu, columns: Sequence[Column]) -> list[Part]:
-    return [(f"{short(column.text(gpu), column.width - 1):>{column.width}}", column.tint(gpu)) for column in columns]
-
-
-def _grid(
-    sample: GpuSample, width: int, down: int, across: int, selected: int | None = None, odd: Sequence[int] = ()
-) -> list[Content]:
-    """Many GPUs: number, bar, per cent or GiB, in columns."""
-    cell = width // across
-    index = max(len(str(gpu.index)) for gpu in sample.gpus)
-    value = 6 if cell >= 16 else 4
-    wide = max(1, cell - index - value - 3)
-    out = []
-    for row in range(down):
-        parts: list[Part] = []
-        for column in range(across):
-            if (n := column * down + row) < len(sample.gpus):
-                gpu = sample.gpus[n]
-                bad = bool(gpu.error) or gpu.index in odd
-                share = gpu.memory_share
-                text = gib(gpu.memory_used_mib) if value == 6 else DASH if share is None else f"{share * 100:.0f}%"
-                text = "lost" if gpu.error and share is None else text
-                parts += [
-                    (f"{gpu.index:>{index}}", SELECTED if n == selected else BE if bad else QUIET),
-                    " ",
-                    bar(share, wide),
-                    (f"{text:>{value}}", BE if bad else ""),
-                    "  ",
-                ]
-        out.append(line(*parts))
-    return out

@@ -1,5 +1,6 @@
 """All GPUs in one line, where they have no pane."""
 
+from collections.abc import Sequence
 from math import ceil
 
 from textual.content import Content
@@ -28,36 +29,58 @@ def strip(state: DeploymentState, width: int) -> Content:
     odd = uniformity(sample, engine_of(state)).odd
     gone = engine_gone(state)
     count = len(sample.gpus)
-    gap = " " if count <= 16 else ""
     each = ceil(count / max(8, width // 3))
-    parts: list[Part] = []
+    columns: list[Part] = []
     for first in range(0, count, each):
         some = sample.gpus[first : first + each]
         shares = [gpu.memory_share for gpu in some if gpu.memory_share is not None]
         bad = any(gpu.error or gpu.index in odd for gpu in some)
         char = "▁▂▃▄▅▆▇█"[min(7, round(max(shares) * 8))] if shares else "✗" if bad else "·"
         foreign_there = any(others_mib(gpu, gone) >= WORTH_MIB for gpu in some)
-        parts += [(char, BE if bad else W if foreign_there else P if shares else QUIET), gap]
+        columns.append((char, BE if bad else W if foreign_there else P if shares else QUIET))
+    apart = [part for column in columns for part in (column, " ")] if count <= 16 else columns
     used = sorted(gpu.memory_used_mib for gpu in sample.gpus if gpu.memory_used_mib is not None)
     judged = uniformity(sample, engine_of(state))
     typical = used[len(used) // 2] if used else None
-    left = line(label("GPUs  "), *parts, " ", (f"{count - len(odd)} × {gib(typical)}", B), label(" GiB  "))
+    level = line((f"{count - len(odd)} × {gib(typical)}", B), label(" GiB  "))
+    even = brief = Content("")
     if judged.even is True:
-        left = line(left, ("✓ even", G))
+        even = brief = line(("✓ even", G))
     elif judged.even is False:
-        left = line(left, ("✗ odd: GPU " + ", ".join(map(str, judged.odd)), BE))
-    if foreign := sum(others_mib(gpu, gone) for gpu in sample.gpus):
-        return spread(
-            width, left, line((gib(foreign), BW), label(" GiB not the engine's")), line((gib(foreign), BW), label(" not ours"))
-        )
+        even = line(("✗ odd: GPU " + ", ".join(map(str, judged.odd)), BE))
+        brief = line((f"✗ {len(judged.odd)} odd", BE)) if len(judged.odd) > 1 else even
+    lefts = [
+        line(label("GPUs  "), *apart, " ", level, even),
+        line(label("GPUs  "), *columns, "  ", level, even),
+        line(label("GPUs  "), *columns, "  ", level, brief),
+        line(label("GPUs  "), *columns, "  ", brief),
+    ]
     fullest = headroom(sample)
-    free = line((whole(fullest.free_mib), B), label(" MiB free   ")) if fullest else Content("")
-    room = line((percent(fullest.free_share), B), label(" headroom  ")) if fullest else Content("")
+    free = line((whole(fullest.free_mib), B), label(" MiB free")) if fullest else Content("")
+    room = line((percent(fullest.free_share), B), label(" headroom")) if fullest else Content("")
+    if foreign := sum(others_mib(gpu, gone) for gpu in sample.gpus):
+        held, briefly = (line((gib(foreign), BW), label(said)) for said in (" GiB not the engine's", " not ours"))
+        share = line((percent(fullest.free_share), B), label(" free")) if fullest else Content("")
+        rights = [_together(held, room), _together(briefly, room), _together(briefly, share)] if fullest else []
+        return _widest(width, lefts, rights, [held, briefly])
     heat = max((gpu.temperature_c for gpu in sample.gpus if gpu.temperature_c is not None), default=None)
     busy = [gpu.utilisation for gpu in sample.gpus if gpu.utilisation is not None]
     load = line((whole(sum(busy) / len(busy) if busy else None), B), label(" %  "), (whole(heat), B), label(" °C"))
-    second = line(room, free) if state.api.ready else line(free, load)
-    return spread(width, left, line(room, free, load), second, free, room)
+    second = _together(room, free) if state.api.ready else _together(free, load)
+    return _widest(width, lefts, [_together(room, free, load), second, free, room] if fullest else [], [load])
+
+
+def _together(*said: Content) -> Content:
+    return Content("   ").join(said)
+
+
+def _widest(width: int, lefts: Sequence[Content], rights: Sequence[Content], lesser: Sequence[Content]) -> Content:
+    """What fits: the left text gives way before the right ones do, since they hold the headroom; `lesser` are those without it."""
+    for some in (rights, lesser):
+        for left in lefts:
+            if (both := spread(width, left, *some)) is not left:
+                return both
+    return next((left for left in lefts if left.cell_length <= width), lefts[-1])
 
 
 def _host_memory(state: DeploymentState) -> Content:
