@@ -15,12 +15,12 @@ from tui.core.text import clean
 UNKNOWN = "—"
 
 
-def status_lines(state: DeploymentState) -> Iterator[str]:
-    """The lines, cleaned."""
-    return (clean(line) for line in _lines(state))
+def status_lines(state: DeploymentState, now: float | None = None) -> Iterator[str]:
+    """The lines, cleaned; `now` is the client's monotonic clock, from which ages are counted."""
+    return (clean(line) for line in _lines(state, now))
 
 
-def _lines(state: DeploymentState) -> Iterator[str]:
+def _lines(state: DeploymentState, now: float | None) -> Iterator[str]:
     word = status_of(state)
     yield f"{state.name}: {word.upper()}{_headline(state, word)}"
     link = state.connection
@@ -28,15 +28,15 @@ def _lines(state: DeploymentState) -> Iterator[str]:
     if link.cause:
         yield _row("", link.cause + (f": {link.advice}" if link.advice else ""))
     if link.online:
-        yield from _online_lines(state)
+        yield from _online_lines(state, now)
     for other in state.others:
-        yield from _other_lines(other)
+        yield from _other_lines(other, now)
 
 
-def _online_lines(state: DeploymentState) -> Iterator[str]:
+def _online_lines(state: DeploymentState, now: float | None) -> Iterator[str]:
     yield from _load_lines(state)
     yield from _api_lines(state)
-    yield from _gpu_lines(state.gpus, leftovers(state))
+    yield from _gpu_lines(state.gpus, now, leftovers(state))
     if state.log.problem:
         yield _row("log", f"{state.log.source}: {state.log.problem}")
     elif state.log.source:
@@ -47,14 +47,14 @@ def _online_lines(state: DeploymentState) -> Iterator[str]:
         yield _row("note", state.conflict)
 
 
-def _other_lines(other: HostSeen) -> Iterator[str]:
+def _other_lines(other: HostSeen, now: float | None) -> Iterator[str]:
     """A further host of the deployment: what is known of its connection and its GPUs."""
     link = other.connection
     yield _row("host", f"{other.host}  {link.link.value}{_trip(link.round_trip_ms)}")
     if link.cause:
         yield _row("", link.cause + (f": {link.advice}" if link.advice else ""))
     if link.online:
-        yield from _gpu_lines(other.gpus)
+        yield from _gpu_lines(other.gpus, now)
 
 
 def _headline(state: DeploymentState, word: str) -> str:
@@ -109,7 +109,7 @@ def _api_lines(state: DeploymentState) -> Iterator[str]:
         yield _row("", ", ".join(parts))
 
 
-def _gpu_lines(sample: GpuSample | None, gone: Collection[int] = ()) -> Iterator[str]:
+def _gpu_lines(sample: GpuSample | None, now: float | None, gone: Collection[int] = ()) -> Iterator[str]:
     """`gone`: the pids that hold memory for an engine that is no more."""
     if sample is None:
         return
@@ -117,12 +117,18 @@ def _gpu_lines(sample: GpuSample | None, gone: Collection[int] = ()) -> Iterator
         yield _row("gpus" if not number else "", _gpu(gpu))
     if sample.note:
         yield _row("" if sample.gpus else "gpus", sample.note)
+    if sample.late:
+        old = f", {duration(now - sample.received_at)} old" if now is not None and sample.received_at is not None else ""
+        yield _row("", f"the driver does not answer: these are its last values{old}")
     even = uniformity(sample)
     if even.says:
         yield _row("", even.says)
     room = headroom(sample)
     if room is not None:
-        yield _row("", f"least free: GPU {room.gpu}, {room.free_mib:,.0f} MiB ({100 * room.free_share:.1f} %)")
+        yield _row(
+            "",
+            f"least free{' then' if sample.late else ''}: GPU {room.gpu}, {room.free_mib:,.0f} MiB ({100 * room.free_share:.1f} %)",
+        )
     for finding in health(sample, gone):
         yield _row("", finding)
 

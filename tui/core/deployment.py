@@ -1,7 +1,6 @@
 """The state of one watched deployment, and how events change it: what the screen, `status`, `wait` and the record share."""
 
 from collections.abc import Sequence
-from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,11 +12,9 @@ from tui.core.gpu import GpuSample
 from tui.core.logs.state import LoadState, Outlook, PastLoad, Phase, SignsOfLife
 from tui.core.machine import MachineSample
 from tui.core.supervisor import Supervisor
-
-T = TypeVar("T")
+from tui.core.trends import Trends, appended, with_api, with_gpus
 
 LOG_LINES = 5000
-TREND = 240
 CLOSED_FOR_SURE = 2
 NO_LOG = "none"
 """The source in the configuration where no log is to be followed; a file of that name is `file:none`."""
@@ -54,18 +51,6 @@ class LogTail(Struct, frozen=True):
     def extended(self, lines: Sequence[LogLine]) -> "LogTail":
         kept = (self.lines + tuple(lines))[-LOG_LINES:]
         return replace(self, lines=kept, seen=self.seen + len(lines))
-
-
-class Trends(Struct, frozen=True):
-    """One value a sample, the last TREND of them; None where nothing was known."""
-
-    gpu_memory: tuple[tuple[float | None, ...], ...] = ()
-    """One tuple a sample, a share (0 to 1) a GPU."""
-    gpu_utilisation: tuple[tuple[float | None, ...], ...] = ()
-    """Percent."""
-    disk_read_mb_s: tuple[float | None, ...] = ()
-    generation_tokens_s: tuple[float | None, ...] = ()
-    kv_cache_share: tuple[float | None, ...] = ()
 
 
 class ServerSeen(Struct, frozen=True):
@@ -302,9 +287,9 @@ def fold(state: DeploymentState, event: Event) -> DeploymentState:
         case ConnectionChanged(connection):
             return _agreed(replace(state, connection=connection))
         case GpusSampled(sample):
-            return replace(state, gpus=sample, trends=_with_gpus(state.trends, sample), ready_memory=_ready_memory(state, sample))
+            return replace(state, gpus=sample, trends=with_gpus(state.trends, sample), ready_memory=_ready_memory(state, sample))
         case MachineSampled(sample):
-            trends = replace(state.trends, disk_read_mb_s=_appended(state.trends.disk_read_mb_s, sample.disk_read_mb_s))
+            trends = replace(state.trends, disk_read_mb_s=appended(state.trends.disk_read_mb_s, sample.disk_read_mb_s))
             return replace(state, machine=sample, trends=trends)
         case LogRead(lines, load, skipped):
             log = state.log.extended(lines) if lines else state.log
@@ -319,7 +304,7 @@ def fold(state: DeploymentState, event: Event) -> DeploymentState:
         case ApiPolled(status):
             closed = status.reach is Reach.CLOSED and state.load is not None and state.load.ready
             count = state.closed_polls + 1 if closed else 0
-            return _agreed(replace(state, api=status, closed_polls=count, trends=_with_api(state.trends, status)))
+            return _agreed(replace(state, api=status, closed_polls=count, trends=with_api(state.trends, status)))
         case OutlookMade(outlook, signs):
             return _agreed(replace(state, outlook=outlook, signs=signs))
         case ProcessesSeen(server, orphans, servers, undecided):
@@ -334,18 +319,6 @@ def fold(state: DeploymentState, event: Event) -> DeploymentState:
             return replace(state, history=history)
 
 
-def _appended(values: tuple[T, ...], value: T) -> tuple[T, ...]:
-    return (*values, value)[-TREND:]
-
-
-def _with_gpus(trends: Trends, sample: GpuSample) -> Trends:
-    return replace(
-        trends,
-        gpu_memory=_appended(trends.gpu_memory, tuple(gpu.memory_share for gpu in sample.gpus)),
-        gpu_utilisation=_appended(trends.gpu_utilisation, tuple(gpu.utilisation for gpu in sample.gpus)),
-    )
-
-
 def _ready_memory(state: DeploymentState, sample: GpuSample) -> MemoryMark | None:
     """The mark, set by the first sample of a ready server and dropped when it is ready no more; an unknown API leaves it."""
     if not state.api.ready:
@@ -354,15 +327,6 @@ def _ready_memory(state: DeploymentState, sample: GpuSample) -> MemoryMark | Non
         return state.ready_memory
     used = tuple((gpu.index, gpu.memory_used_mib) for gpu in sample.gpus if gpu.memory_used_mib is not None)
     return MemoryMark(used, sample.received_at)
-
-
-def _with_api(trends: Trends, status: ApiStatus) -> Trends:
-    metrics = status.metrics
-    return replace(
-        trends,
-        generation_tokens_s=_appended(trends.generation_tokens_s, metrics.generation_tokens_s if metrics else None),
-        kv_cache_share=_appended(trends.kv_cache_share, metrics.kv_cache_share if metrics else None),
-    )
 
 
 def _agreed(state: DeploymentState) -> DeploymentState:

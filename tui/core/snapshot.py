@@ -29,11 +29,11 @@ def snapshot(state: DeploymentState, now: float) -> dict[str, Any]:
         "status": status_of(state),
         "connection": _connection(state.connection),
         "gpus": _gpus(sample),
-        "gpu_source": _gpu_source(sample),
+        "gpu_source": _gpu_source(sample, now),
         "gpu_health": list(health(sample, leftovers(state))) if sample is not None else [],
         "uniform": even.even if even is not None else None,
         "headroom": to_builtins(room) if room is not None else None,
-        "others": [_other(host) for host in state.others],
+        "others": [_other(host, now) for host in state.others],
         "machine": None if state.machine is None else _machine(state.machine),
         "load": document(state.load, state.outlook) if state.load is not None and state.load.lines else None,
         "log": {"source": state.log.source or None, "problem": state.log.problem, "note": state.log.note},
@@ -70,16 +70,20 @@ def _gpus(sample: GpuSample | None) -> list[Any]:
     return [to_builtins(gpu) for gpu in sample.gpus] if sample is not None else []
 
 
-def _gpu_source(sample: GpuSample | None) -> dict[str, Any] | None:
-    return None if sample is None else {"source": sample.source, "note": sample.note, "driver": sample.driver}
+def _gpu_source(sample: GpuSample | None, now: float) -> dict[str, Any] | None:
+    """`late`: the driver does not answer, and the values are as old as `age_s` says."""
+    if sample is None:
+        return None
+    old = round(now - sample.received_at, 1) if sample.received_at is not None else None
+    return {"source": sample.source, "note": sample.note, "driver": sample.driver, "late": sample.late, "age_s": old}
 
 
-def _other(seen: HostSeen) -> dict[str, Any]:
+def _other(seen: HostSeen, now: float) -> dict[str, Any]:
     return {
         "host": seen.host,
         "connection": _connection(seen.connection),
         "gpus": _gpus(seen.gpus),
-        "gpu_source": _gpu_source(seen.gpus),
+        "gpu_source": _gpu_source(seen.gpus, now),
         "gpu_health": list(health(seen.gpus)) if seen.gpus is not None else [],
     }
 

@@ -8,8 +8,8 @@ from tui.widgets.figures import B, E, P, Part, W, facts, label, line, sparks
 from tui.widgets.numbers import DASH, age, gib, percent, three, whole
 
 
-def gpu_facts(gpu: Gpu, width: int) -> list[Content]:
-    """Everything known of a GPU, a line each; what the driver does not tell is a dash."""
+def gpu_facts(gpu: Gpu, width: int, old: str = "") -> list[Content]:
+    """Everything known of a GPU, a line each; what the driver does not tell is a dash. `old` says how old it is, where it is."""
 
     def pair(now: float | None, most: float | None, unit: str) -> str:
         return f"{whole(now)} of {whole(most)} {unit}".rstrip()
@@ -19,7 +19,8 @@ def gpu_facts(gpu: Gpu, width: int) -> list[Content]:
         ("memory", f"{pair(gpu.memory_used_mib, gpu.memory_total_mib, 'MiB')}, {percent(gpu.memory_share)}"),
         (
             "free",
-            f"{whole(gpu.free_mib)} MiB" + (f", unchanged for {age(gpu.memory_still_s)}" if gpu.memory_still_s is not None else ""),
+            f"{whole(gpu.free_mib)} MiB"
+            + (f", unchanged for {age(gpu.memory_still_s)}" if gpu.memory_still_s is not None and not old else ""),
         ),
         ("busy", f"{whole(gpu.utilisation)} %, memory controller {whole(gpu.memory_utilisation)} %"),
         ("heat", f"{whole(gpu.temperature_c)} °C, memory {whole(gpu.memory_temperature_c)} °C, fan {whole(gpu.fan_percent)} %"),
@@ -50,6 +51,8 @@ def gpu_facts(gpu: Gpu, width: int) -> list[Content]:
         ("PCI", gpu.pci or DASH),
     ]
     out = [line(("✗ ", E), one) for one in ([gpu.error] if gpu.error else [])]
+    if old:
+        out.append(line(("○ ", W), f"the driver does not answer: as it was, {old}"))
     out += facts(width, *told, column=10)
     for mig in gpu.mig:
         out.append(line(label(f"{'MIG':<10}"), f"{mig.name}  {gib(mig.memory_used_mib)} of {gib(mig.memory_total_mib)} GiB"))

@@ -6,7 +6,9 @@ from tui.core.counted import counted
 from tui.core.deployment import DeploymentState
 from tui.core.gpu import GpuSample
 from tui.core.gpu_health import headroom, uniformity
+from tui.widgets.figure import Moment
 from tui.widgets.figures import BW, B, G, W, big, label, line
+from tui.widgets.gpu_old import greyed, old_mark
 from tui.widgets.numbers import age, whole
 
 GROWTH_SAMPLES = 60
@@ -37,7 +39,7 @@ def unmet_of_gpus(state: DeploymentState) -> list[str]:
     return out
 
 
-def headroom_block(state: DeploymentState, sample: GpuSample, width: int) -> list[Content]:
+def headroom_block(state: DeploymentState, sample: GpuSample, width: int, moment: Moment) -> list[Content]:
     """The free memory of the fullest GPU. It is low with an engine that takes its share at the start, and says so calmly."""
     fullest = headroom(sample)
     if fullest is None:
@@ -51,6 +53,8 @@ def headroom_block(state: DeploymentState, sample: GpuSample, width: int) -> lis
         _least(state, fullest.free_mib) or line(label(f"of {whole(total)} MiB")),
         _growth(state, sample),
     )
+    if sample.late:
+        digits, told = tuple(map(greyed, digits)), (greyed(told[0]), line(old_mark(sample, moment)), Content(""))
     return [
         line(label("headroom")),
         *(line(one, " " * (18 - one.cell_length), text) for one, text in zip(digits, told, strict=True)),

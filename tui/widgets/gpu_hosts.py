@@ -7,14 +7,17 @@ from msgspec.structs import replace
 from textual.content import Content
 
 from tui.core.connection import ConnectionState
-from tui.core.deployment import DeploymentState, Trends
+from tui.core.deployment import DeploymentState
 from tui.core.gpu import Gpu, GpuSample
 from tui.core.gpu_health import headroom, health, uniformity
 from tui.core.gpu_order import ALL, BY_NUMBER, listed
-from tui.widgets.figures import BE, BG, BW, B, E, P, Part, W, label, line, middle, spread
+from tui.core.trends import Trends
+from tui.widgets.figure import Moment
+from tui.widgets.figures import BE, BG, BW, QUIET, B, E, P, Part, W, label, line, middle, spread
+from tui.widgets.gpu_old import SELECTED, greyed, old_mark, old_words
 from tui.widgets.numbers import gib, percent
 
-SELECTED = "bold reverse $primary"
+START = Moment()
 
 
 class Group(Struct, frozen=True):
@@ -26,6 +29,12 @@ class Group(Struct, frozen=True):
     sample: GpuSample | None
     shown: tuple[Gpu, ...] = ()
     """Those of its GPUs that are listed, in the order of the list."""
+    moment: Moment = START
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the sample tells of now."""
+        return self.connection.online and self.sample is not None and not self.sample.late
 
     @property
     def listed(self) -> GpuSample | None:
@@ -38,12 +47,12 @@ class Group(Struct, frozen=True):
         return uniformity(self.sample).odd if self.sample is not None else ()
 
 
-def groups_of(state: DeploymentState, order: str = BY_NUMBER, kind: str = ALL) -> list[Group]:
+def groups_of(state: DeploymentState, order: str = BY_NUMBER, kind: str = ALL, moment: Moment = START) -> list[Group]:
     """The first host and the further ones. One of which nothing is to be listed is left out, unless its link is what is wrong."""
-    out = [Group(state.target or state.connection.host, state.connection, state, state.gpus)]
+    out = [Group(state.target or state.connection.host, state.connection, state, state.gpus, moment=moment)]
     for other in state.others:
         seen = replace(state, gpus=other.gpus, trends=Trends(), connection=other.connection)
-        out.append(Group(other.host, other.connection, seen, other.gpus))
+        out.append(Group(other.host, other.connection, seen, other.gpus, moment=moment))
     out = [replace(group, shown=listed(group.sample, order, kind) if group.sample is not None else ()) for group in out]
     return [group for group in out if kind == ALL or group.shown or not group.connection.online]
 
@@ -67,10 +76,18 @@ def head(group: Group, width: int) -> Content:
     used = sorted(gpu.memory_used_mib for gpu in sample.gpus if gpu.memory_used_mib is not None)
     wrong = health(sample)
     mark: Part = ("✓ even", BG) if judged.even else (f"✗ odd: {', '.join(map(str, judged.odd))}", BE) if judged.odd else ""
+    if sample.late:
+        mark = old_mark(sample, group.moment)
     left = line((middle(group.host, max(8, width // 3)), B), "  ", mark, (f"  ▲ {len(wrong)}" if wrong else "", W))
     typical = gib(used[len(used) // 2]) if used else "—"
     level = line(label(f"{len(sample.gpus)} × "), typical, label(" GiB"))
-    free = line(label("   "), (percent(fullest.free_share), B), label(" free")) if fullest else Content("")
+    free = (
+        line(label("   "), (percent(fullest.free_share), B), label(" was free" if sample.late else " free"))
+        if fullest
+        else Content("")
+    )
+    if sample.late:
+        level, free = greyed(level), greyed(free)
     return spread(width, left, line(level, free), level)
 
 
@@ -81,13 +98,13 @@ def cells(group: Group, selected: int | None = None) -> list[Part]:
     for n, gpu in enumerate(group.shown):
         share, bad = gpu.memory_share, bool(gpu.error) or gpu.index in odd
         char = "▁▂▃▄▅▆▇█"[min(7, round(share * 8))] if share is not None else "✗"
-        out.append((str(gpu.index), SELECTED) if n == selected else (char, E if bad else P))
+        out.append((str(gpu.index), SELECTED) if n == selected else (char, QUIET if not group.fresh else E if bad else P))
     return out
 
 
-def hosts_strip(state: DeploymentState, width: int) -> Content:
+def hosts_strip(state: DeploymentState, width: int, moment: Moment) -> Content:
     """All hosts in one line."""
-    groups = groups_of(state)
+    groups = groups_of(state, moment=moment)
     parts: list[Part] = []
     for group in groups:
         parts += [*cells(group), " "]
@@ -96,9 +113,13 @@ def hosts_strip(state: DeploymentState, width: int) -> Content:
     count = sum(len(sample.gpus) for sample in samples)
     left = line(label("GPUs  "), *parts, (f" {count}", B), label(f" on {len(groups)} hosts  "))
     away = [group.host for group in groups if not group.connection.online]
+    old = [group for group in groups if group.connection.online and group.sample is not None and group.sample.late]
     odd = [group.host for group, one in zip(groups, judged, strict=False) if one.even is False]
     if away:
         return spread(width, left, line((f"○ no link to {', '.join(away)}", BW)), line((f"○ {len(away)} away", BW)))
+    if old:
+        said = ", ".join(f"{group.host} {old_words(group.sample, moment)}" for group in old if group.sample is not None)
+        return spread(width, left, line((f"○ {said}", BW)), line((f"○ {len(old)} old", BW)))
     if odd:
         return spread(width, left, line((f"✗ odd on {', '.join(odd)}", BE)), line(("✗ odd", BE)))
     frees = [one for sample in samples if (one := headroom(sample))]

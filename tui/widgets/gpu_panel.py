@@ -17,7 +17,7 @@ from tui.core.gpu_health import health, uniformity
 from tui.core.gpu_order import ALL, BY_NUMBER, KINDS, ORDERS
 from tui.core.gpu_others import WORTH_MIB, engine_gone, leftovers, others_mib
 from tui.messages import GpuOpened
-from tui.widgets.figure import Figure
+from tui.widgets.figure import Figure, Moment
 from tui.widgets.figures import (
     BE,
     BG,
@@ -41,7 +41,8 @@ from tui.widgets.figures import (
 )
 from tui.widgets.gpu_facts import gpu_facts, gpu_trends
 from tui.widgets.gpu_headroom import headroom_block, unmet_of_gpus
-from tui.widgets.gpu_hosts import SELECTED, Group, across_for, all_gpus, compact, groups_of, head
+from tui.widgets.gpu_hosts import Group, across_for, all_gpus, compact, groups_of, head
+from tui.widgets.gpu_old import SELECTED, greyed, old_mark, old_words
 from tui.widgets.gpu_strip import strip
 from tui.widgets.numbers import DASH, GIB, gib, percent, whole
 
@@ -119,9 +120,11 @@ def odd_ones(sample: GpuSample) -> tuple[int, ...]:
     return uniformity(sample).odd
 
 
-def summary(sample: GpuSample) -> Content:
-    """One line: whether memory is the same on all of them."""
+def summary(sample: GpuSample, moment: Moment) -> Content:
+    """One line: whether memory is the same on all of them; of an old sample, how old it is."""
     judged = uniformity(sample)
+    if sample.late:
+        return line(old_mark(sample, moment), label(f"  {judged.says}"))
     if judged.even is True:
         return line(("✓ even ", BG), label(f" {judged.says}"))
     if judged.even is False:
@@ -139,11 +142,11 @@ def legend(state: DeploymentState, sample: GpuSample) -> Content:
     return line(("▒ ", W), label("not the engine's: "), (gib(sum(held.values())), BW), label(f" GiB on {where}"))
 
 
-def notes(sample: GpuSample, age: float | None, left: Collection[int] = (), width: int = 0) -> list[Content]:
+def notes(sample: GpuSample, moment: Moment, left: Collection[int] = (), width: int = 0) -> list[Content]:
     """What is wrong or unusual, one line each, or broken at a width."""
     said = list(health(sample, left))
     if sample.late:
-        said.append("the driver does not answer: last known values" + (f", {age:.0f} s old" if age is not None else ""))
+        said.append(f"the driver does not answer: last known values, {old_words(sample, moment)}")
     out = [part for one in said for part in (warning(one, width) if width else [line(("▲ ", W), one)])]
     if sample.note:
         out += Content(sample.note).stylize(QUIET).wrap(max(8, width)) if width else [line(label(sample.note))]
@@ -231,7 +234,7 @@ class GpuPanel(Figure):
 
     def draw(self, width: int, height: int) -> Content | list[Content]:
         if self.state.others:
-            groups = groups_of(self.state, self.order, self.kind) if self.full else groups_of(self.state)
+            groups = groups_of(self.state, *((self.order, self.kind) if self.full else (BY_NUMBER, ALL)), self.moment)
             above = [line(label(self._arrangement))] if self.arranged else []
             body = _hosts(groups, width, height - len(above), self.selected if self.full else None)
             return [*above, *(body[: height - len(above)] or [line(label("no GPU is like that"))])]
@@ -242,10 +245,10 @@ class GpuPanel(Figure):
             return rows(*warning(sample.note or "no GPU on this host", width), *_machine_memory(self.state, width))
         unmet = [line(("▲ ", W), one) for one in unmet_of_gpus(self.state)]
         said = [
-            summary(sample),
+            summary(sample, self.moment),
             *unmet,
             legend(self.state, sample),
-            *notes(sample, self.moment.since(sample.received_at), leftovers(self.state), width if self.full else 0),
+            *notes(sample, self.moment, leftovers(self.state), width if self.full else 0),
         ]
         said = [one for one in said if one]
         room = height - 1
@@ -253,11 +256,13 @@ class GpuPanel(Figure):
         count = len(sample.gpus)
         served = self.state.api.ready or (self.state.load is not None and self.state.load.ready)
         if served and not self.full and room - 4 - count - 1 >= 1 and width >= 40:
-            top = headroom_block(self.state, sample, width)
+            top = headroom_block(self.state, sample, width, self.moment)
             room -= len(top)
         if self.arranged:
             said.insert(0, line(label(self._arrangement)))
         body = self._body(sample, width, room, len(said))
+        if sample.late:
+            body = [greyed(one) for one in body] if len(body) > 1 else body
         left = height - len(top) - len(body)
         if not any(gpu.memory_total_mib for gpu in sample.gpus):
             said = [*_machine_memory(self.state, width), *said]
@@ -267,7 +272,10 @@ class GpuPanel(Figure):
         if self.full and (room := height - len(out)) >= 4 and self.selected < len(shown):
             chosen = shown[self.selected][1]
             about = [line((f"GPU {chosen.index}", BP), label("   up and down choose, enter shows it alone"))]
-            about += [*gpu_trends(self.state, sample.gpus.index(chosen), width), *gpu_facts(chosen, width)]
+            about += [
+                *gpu_trends(self.state, sample.gpus.index(chosen), width),
+                *gpu_facts(chosen, width, old_words(sample, self.moment)),
+            ]
             out += ["", *about[: room - 1]]
         return lines(out)
 
@@ -285,7 +293,7 @@ class GpuPanel(Figure):
         across = min(ceil(count / free), max(1, width // 12))
         if ceil(count / across) <= free:
             return _grid(sample, width, ceil(count / across), across)
-        return [strip(self.state, width)]
+        return [strip(self.state, width, self.moment)]
 
 
 def _hosts(groups: list[Group], width: int, height: int, selected: int | None) -> list[Content]:
@@ -304,7 +312,7 @@ def _hosts(groups: list[Group], width: int, height: int, selected: int | None) -
             if sample is not None and sample.gpus:
                 each = _rows(group.state, sample, width, 1, here, group.odd)[1:] if across == 1 else []
                 body = each or _grid(sample, width, ceil(count / across), across, here, group.odd)
-                out += body if group.connection.online else [one.stylize("dim") for one in body]
+                out += body if group.fresh else [greyed(one) for one in body]
         before += count
     return out
 

@@ -5,18 +5,20 @@ from math import ceil
 from textual.content import Content
 
 from tui.core.deployment import DeploymentState
+from tui.core.gpu import GpuSample
 from tui.core.gpu_health import headroom, uniformity
 from tui.core.gpu_others import WORTH_MIB, engine_gone, others_mib
-from tui.widgets.figure import Figure
+from tui.widgets.figure import Figure, Moment
 from tui.widgets.figures import BE, BW, QUIET, B, G, P, Part, W, label, line, short, spread
 from tui.widgets.gpu_hosts import hosts_strip
+from tui.widgets.gpu_old import greyed, old_mark
 from tui.widgets.numbers import gib, percent, whole
 
 
-def strip(state: DeploymentState, width: int) -> Content:
+def strip(state: DeploymentState, width: int, moment: Moment) -> Content:
     """All GPUs in one line: a column each, the common figure, even or odd, headroom."""
     if state.others:
-        return hosts_strip(state, width)
+        return hosts_strip(state, width, moment)
     sample = state.gpus
     if sample is None:
         return line(label("GPUs  "), label("no sample yet"))
@@ -40,6 +42,8 @@ def strip(state: DeploymentState, width: int) -> Content:
     judged = uniformity(sample)
     typical = used[len(used) // 2] if used else None
     left = line(label("GPUs  "), *parts, " ", (f"{count - len(odd)} × {gib(typical)}", B), label(" GiB  "))
+    if sample.late:
+        return _as_last_seen(sample, left, width, moment)
     if judged.even is True:
         left = line(left, ("✓ even", G))
     elif judged.even is False:
@@ -58,6 +62,14 @@ def strip(state: DeploymentState, width: int) -> Content:
     return spread(width, left, line(room, free, load), second, free, room)
 
 
+def _as_last_seen(sample: GpuSample, left: Content, width: int, moment: Moment) -> Content:
+    """Nothing that holds now can be said: neither even nor free."""
+    fullest = headroom(sample)
+    was = f", {percent(fullest.free_share)} was free" if fullest else ""
+    silent = (f"the driver does not answer{was}", f"silent{was}", "silent")
+    return spread(width, line(greyed(left), old_mark(sample, moment)), *(line(label(one)) for one in silent))
+
+
 def _host_memory(state: DeploymentState) -> Content:
     """What there is to say of memory where no GPU tells of its own."""
     machine = state.machine
@@ -73,4 +85,4 @@ class GpuStrip(Figure):
     DEFAULT_CSS = "GpuStrip { height: 1; }"
 
     def draw(self, width: int, height: int) -> Content:
-        return strip(self.state, width)
+        return strip(self.state, width, self.moment)
