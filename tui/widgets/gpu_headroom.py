@@ -4,12 +4,13 @@ from textual.content import Content
 
 from tui.core.counted import counted
 from tui.core.deployment import DeploymentState
+from tui.core.findings import hosts_of, tightest
 from tui.core.gpu import GpuSample
 from tui.core.gpu_health import headroom, uniformity
 from tui.widgets.figure import Moment
-from tui.widgets.figures import BW, B, G, W, big, label, line
+from tui.widgets.figures import BW, B, G, W, big, label, line, short, warning
 from tui.widgets.gpu_old import greyed, old_mark
-from tui.widgets.numbers import age, whole
+from tui.widgets.numbers import age, percent, whole
 
 GROWTH_SAMPLES = 60
 """Half a minute at 2 Hz."""
@@ -24,18 +25,20 @@ def serving(state: DeploymentState) -> bool:
 
 def unmet_of_gpus(state: DeploymentState) -> list[str]:
     """Where the GPUs are not as the configuration expects them, a line each."""
-    sample, expected = state.gpus, state.expected
-    if sample is None:
+    expected = state.expected
+    if state.gpus is None:
         return []
     out = []
-    samples = [sample, *(other.gpus for other in state.others if other.gpus is not None)]
-    there = [gpu for one in samples for gpu in one.gpus if gpu.error is None]
+    hosts = hosts_of(state)
+    there = [gpu for one in hosts if one.sample is not None for gpu in one.sample.gpus if gpu.error is None]
     if expected.gpus is not None and len(there) != expected.gpus:
         out.append(f"{counted(len(there), 'GPU')}, {expected.gpus} expected")
-    fullest = headroom(sample)
     least = expected.headroom_mib
-    if least is not None and fullest is not None and serving(state) and fullest.free_mib < least:
-        out.append(f"GPU {fullest.gpu} has {fullest.free_mib:,.0f} MiB free, {least:,.0f} expected")
+    for one in hosts if least is not None and serving(state) else ():
+        room = headroom(one.sample) if one.sample is not None and not one.sample.late else None
+        if room is not None and least is not None and room.free_mib < least:
+            where = f" of {one.host}" if state.others else ""
+            out.append(f"GPU {room.gpu}{where} has {room.free_mib:,.0f} MiB free, {least:,.0f} expected")
     return out
 
 
@@ -59,6 +62,17 @@ def headroom_block(state: DeploymentState, sample: GpuSample, width: int, moment
         line(label("headroom")),
         *(line(one, " " * (18 - one.cell_length), text) for one, text in zip(digits, told, strict=True)),
     ]
+
+
+def over_all_hosts(state: DeploymentState, width: int) -> list[Content]:
+    """Several hosts' fullest GPU, and where they are not as expected; the first line fits everywhere."""
+    out = [part for one in unmet_of_gpus(state) for part in warning(one, width)]
+    if (found := tightest(state)) is not None:
+        host, room = found
+        left = line(label("headroom  "), (percent(room.free_share), B), label("  "), (whole(room.free_mib), B), label(" MiB free"))
+        where = f" on GPU {room.gpu} of {host.host}"
+        out.append(line(left, label(short(where, max(0, width - left.cell_length)))))
+    return out
 
 
 def _least(state: DeploymentState, free_mib: float) -> Content:

@@ -8,12 +8,13 @@ from textual.content import Content
 
 from tui.core.connection import ConnectionState
 from tui.core.deployment import DeploymentState
+from tui.core.findings import hosts_of, tightest
 from tui.core.gpu import Gpu, GpuSample
-from tui.core.gpu_health import headroom, health, uniformity
+from tui.core.gpu_health import headroom, uniformity
 from tui.core.gpu_order import ALL, BY_NUMBER, listed
 from tui.core.trends import Trends
 from tui.widgets.figure import Moment
-from tui.widgets.figures import BE, BG, BW, QUIET, B, E, P, Part, W, label, line, middle, spread
+from tui.widgets.figures import BE, BG, BW, QUIET, B, E, P, Part, W, label, line, middle, short, spread
 from tui.widgets.gpu_old import SELECTED, greyed, old_mark, old_words
 from tui.widgets.numbers import gib, percent
 
@@ -29,6 +30,8 @@ class Group(Struct, frozen=True):
     sample: GpuSample | None
     shown: tuple[Gpu, ...] = ()
     """Those of its GPUs that are listed, in the order of the list."""
+    wrong: tuple[str, ...] = ()
+    """What is wrong there, the worst first."""
     moment: Moment = START
 
     @property
@@ -49,10 +52,10 @@ class Group(Struct, frozen=True):
 
 def groups_of(state: DeploymentState, order: str = BY_NUMBER, kind: str = ALL, moment: Moment = START) -> list[Group]:
     """The first host and the further ones. One of which nothing is to be listed is left out, unless its link is what is wrong."""
-    out = [Group(state.target or state.connection.host, state.connection, state, state.gpus, moment=moment)]
-    for other in state.others:
-        seen = replace(state, gpus=other.gpus, trends=Trends(), connection=other.connection)
-        out.append(Group(other.host, other.connection, seen, other.gpus, moment=moment))
+    out = []
+    for n, one in enumerate(hosts_of(state)):
+        seen = state if n == 0 else replace(state, gpus=one.sample, trends=Trends(), connection=one.connection)
+        out.append(Group(one.host, one.connection, seen, one.sample, wrong=one.wrong, moment=moment))
     out = [replace(group, shown=listed(group.sample, order, kind) if group.sample is not None else ()) for group in out]
     return [group for group in out if kind == ALL or group.shown or not group.connection.online]
 
@@ -74,11 +77,10 @@ def head(group: Group, width: int) -> Content:
         )
     judged, fullest = uniformity(sample), headroom(sample)
     used = sorted(gpu.memory_used_mib for gpu in sample.gpus if gpu.memory_used_mib is not None)
-    wrong = health(sample)
     mark: Part = ("✓ even", BG) if judged.even else (f"✗ odd: {', '.join(map(str, judged.odd))}", BE) if judged.odd else ""
     if sample.late:
         mark = old_mark(sample, group.moment)
-    left = line((middle(group.host, max(8, width // 3)), B), "  ", mark, (f"  ▲ {len(wrong)}" if wrong else "", W))
+    left = line((middle(group.host, max(8, width // 3)), B), "  ", mark, (f"  ▲ {len(group.wrong)}" if group.wrong else "", W))
     typical = gib(used[len(used) // 2]) if used else "—"
     level = line(label(f"{len(sample.gpus)} × "), typical, label(" GiB"))
     free = (
@@ -88,54 +90,92 @@ def head(group: Group, width: int) -> Content:
     )
     if sample.late:
         level, free = greyed(level), greyed(free)
-    return spread(width, left, line(level, free), level)
+    return spread(width, left, line(level, free), free, level)
 
 
-def cells(group: Group, selected: int | None = None) -> list[Part]:
-    """A column a GPU."""
+def cells(group: Group, selected: int | None = None, each: int = 1) -> list[Part]:
+    """A column for `each` GPUs, as high as the fullest of them."""
     out: list[Part] = []
     odd = group.odd
-    for n, gpu in enumerate(group.shown):
-        share, bad = gpu.memory_share, bool(gpu.error) or gpu.index in odd
-        char = "▁▂▃▄▅▆▇█"[min(7, round(share * 8))] if share is not None else "✗"
-        out.append((str(gpu.index), SELECTED) if n == selected else (char, QUIET if not group.fresh else E if bad else P))
+    for first in range(0, len(group.shown), each):
+        some = group.shown[first : first + each]
+        shares = [gpu.memory_share for gpu in some if gpu.memory_share is not None]
+        bad = any(gpu.error or gpu.index in odd for gpu in some)
+        gone = any(gpu.error and gpu.memory_share is None for gpu in some)
+        char = "✗" if gone or not shares else "▁▂▃▄▅▆▇█"[min(7, round(max(shares) * 8))]
+        out.append((str(some[0].index), SELECTED) if first == selected else (char, QUIET if not group.fresh else E if bad else P))
     return out
 
 
 def hosts_strip(state: DeploymentState, width: int, moment: Moment) -> Content:
-    """All hosts in one line."""
+    """All hosts in one line: columns for several GPUs each where there are many, so that what is wrong keeps its place."""
     groups = groups_of(state, moment=moment)
-    parts: list[Part] = []
-    for group in groups:
-        parts += [*cells(group), " "]
-    samples = [group.sample for group in groups if group.sample is not None]
-    judged = [uniformity(sample) for sample in samples]
-    count = sum(len(sample.gpus) for sample in samples)
-    left = line(label("GPUs  "), *parts, (f" {count}", B), label(f" on {len(groups)} hosts  "))
+    count = sum(len(group.shown) for group in groups)
+    most = max((len(group.shown) for group in groups), default=1)
+    rights = _in_one_line(state, groups)
+    each = 1
+    while True:
+        parts: list[Part] = []
+        for group in groups:
+            parts += [*cells(group, each=each), " "]
+        bare = line(label("GPUs  "), *parts)
+        told = line(bare, (f"{count}", B), label(f" on {len(groups)} hosts  "))
+        for left in (told, bare):
+            if any(left.cell_length + right.cell_length + 2 <= width for right in rights):
+                return spread(width, left, *rights)
+        if each >= most:
+            return spread(width, line(label("GPUs  "), (f"{count}", B)), *rights)
+        each *= 2
+
+
+def _in_one_line(state: DeploymentState, groups: list[Group]) -> list[Content]:
+    """Away, old, odd, faulty, even and headroom, in words and counted: the longest first."""
     away = [group.host for group in groups if not group.connection.online]
     old = [group for group in groups if group.connection.online and group.sample is not None and group.sample.late]
-    odd = [group.host for group, one in zip(groups, judged, strict=False) if one.even is False]
+    odd = [group.host for group in groups if group.odd]
+    faults = sum(len(group.wrong) for group in groups)
+    even = not away and not old and all(group.sample is not None and uniformity(group.sample).even for group in groups)
+    found = tightest(state)
+    share = percent(found[1].free_share) if found else ""
+    ages = ", ".join(f"{group.host} {old_words(group.sample, group.moment)}" for group in old if group.sample is not None)
+    words: list[tuple[str, str, str]] = []
     if away:
-        return spread(width, left, line((f"○ no link to {', '.join(away)}", BW)), line((f"○ {len(away)} away", BW)))
+        words.append((f"○ no link to {', '.join(away)}", f"○ {len(away)} away", BW))
     if old:
-        said = ", ".join(f"{group.host} {old_words(group.sample, moment)}" for group in old if group.sample is not None)
-        return spread(width, left, line((f"○ {said}", BW)), line((f"○ {len(old)} old", BW)))
+        words.append((f"○ {ages}", f"○ {len(old)} old", BW))
     if odd:
-        return spread(width, left, line((f"✗ odd on {', '.join(odd)}", BE)), line(("✗ odd", BE)))
-    frees = [one for sample in samples if (one := headroom(sample))]
-    least = min(frees, key=lambda one: one.free_mib, default=None)
-    free = line((percent(least.free_share), B), label(" headroom")) if least else Content("")
-    even = line(("✓ even  ", BG)) if judged and all(one.even for one in judged) else Content("")
-    return spread(width, left, line(even, free), free)
+        words.append((f"✗ odd on {', '.join(odd)}", f"✗ {len(odd)} odd", BE))
+    if faults:
+        words.append((f"▲ {faults} to look at", f"▲ {faults}", W))
+    if even:
+        words.append(("✓ even", "✓ even", BG))
+    if share:
+        words.append((f"{share} headroom", f"{share} free", B))
+    return [
+        Content("  ").join(line((full if n < spelt else brief, ink)) for n, (full, brief, ink) in enumerate(words))
+        for spelt in range(len(words), -1, -1)  # the last are counted first
+    ]
 
 
 def compact(group: Group, width: int, selected: int | None = None) -> list[Content]:
     """Two lines: the head, and a column a GPU with what the fullest comes to. The selected one shows its number."""
     sample = group.sample
-    worst = health(sample)[:1] if sample is not None else ()
-    told = [line(("▲ ", W), one) for one in worst]
     row = line("  ", *cells(group, selected))
+    room = width - row.cell_length - 4
+    told = [line(("▲ ", W), short(group.wrong[0], room))] if group.wrong and room >= 16 else []
     return [head(group, width), spread(width, row, *told) if sample is not None and sample.gpus else Content("")]
+
+
+def in_words(groups: list[Group], width: int, room: int, said_already: int = 0) -> list[list[Content]]:
+    """What is wrong on each host, a line each, as many as there is room for: the worst of each host first. Where some are left out
+    the head counts them."""
+    out: list[list[Content]] = [[] for _ in groups]
+    for rank in range(said_already, max((len(group.wrong) for group in groups), default=0)):
+        for said, group in zip(out, groups, strict=True):
+            if rank < len(group.wrong) and room > 0:
+                said.append(line(("  ▲ ", W), short(group.wrong[rank], width - 4)))
+                room -= 1
+    return out
 
 
 def height_of(groups: list[Group], rows_each: int) -> int:

@@ -40,8 +40,8 @@ from tui.widgets.figures import (
     warning,
 )
 from tui.widgets.gpu_facts import gpu_facts, gpu_trends
-from tui.widgets.gpu_headroom import headroom_block, unmet_of_gpus
-from tui.widgets.gpu_hosts import Group, across_for, all_gpus, compact, groups_of, head
+from tui.widgets.gpu_headroom import headroom_block, over_all_hosts, unmet_of_gpus
+from tui.widgets.gpu_hosts import Group, across_for, all_gpus, compact, groups_of, head, in_words
 from tui.widgets.gpu_old import SELECTED, greyed, old_mark, old_words
 from tui.widgets.gpu_strip import strip
 from tui.widgets.numbers import DASH, GIB, gib, percent, whole
@@ -236,8 +236,11 @@ class GpuPanel(Figure):
         if self.state.others:
             groups = groups_of(self.state, *((self.order, self.kind) if self.full else (BY_NUMBER, ALL)), self.moment)
             above = [line(label(self._arrangement))] if self.arranged else []
-            body = _hosts(groups, width, height - len(above), self.selected if self.full else None)
-            return [*above, *(body[: height - len(above)] or [line(label("no GPU is like that"))])]
+            kept = int(height > 3 * len(groups))  # the headroom of all never goes
+            body = _hosts(groups, width, height - len(above) - kept, self.selected if self.full else None)
+            out: list[Content | str] = [*above, *(body[: height - len(above)] or [line(label("no GPU is like that"))])]
+            below = over_all_hosts(self.state, width)
+            return lines([*out, "", *below] if below and height - len(out) > len(below) else [*out, *below[: height - len(out)]])
         sample = self.state.gpus
         if sample is None:
             return rows(line(label("no sample yet")))
@@ -267,7 +270,7 @@ class GpuPanel(Figure):
         if not any(gpu.memory_total_mib for gpu in sample.gpus):
             said = [*_machine_memory(self.state, width), *said]
         gap = [""] if left > len(said) else []
-        out: list[Content | str] = [*top, *body, *gap, *said[: max(0, left - len(gap))]]
+        out = [*top, *body, *gap, *said[: max(0, left - len(gap))]]
         shown = self._listed()
         if self.full and (room := height - len(out)) >= 4 and self.selected < len(shown):
             chosen = shown[self.selected][1]
@@ -297,24 +300,28 @@ class GpuPanel(Figure):
 
 
 def _hosts(groups: list[Group], width: int, height: int, selected: int | None) -> list[Content]:
-    """A group a host: rows, columns, or two lines each, whichever fits; of more hosts than lines one line each."""
-    across = across_for(groups, width, height)
-    out: list[Content] = []
+    """A group a host: rows, columns, or two lines each, whichever fits; of more hosts than lines one line each. A line for what is
+    wrong on a host goes before rows."""
+    faulty = sum(bool(group.wrong) for group in groups)
+    across = across_for(groups, width, height - faulty) or across_for(groups, width, height)
+    blocks: list[list[Content]] = []
     before = 0
     for group in groups:
         sample = group.listed
         count = len(group.shown)
         here = selected - before if selected is not None else None
         if across is None:
-            out += compact(group, width, here)[: 2 if 2 * len(groups) <= height else 1]
+            block = compact(group, width, here)[: 2 if 2 * len(groups) <= height else 1]
         else:
-            out.append(head(group, width))
+            block = [head(group, width)]
             if sample is not None and sample.gpus:
                 each = _rows(group.state, sample, width, 1, here, group.odd)[1:] if across == 1 else []
                 body = each or _grid(sample, width, ceil(count / across), across, here, group.odd)
-                out += body if group.fresh else [greyed(one) for one in body]
+                block += body if group.fresh else [greyed(one) for one in body]
+        blocks.append(block)
         before += count
-    return out
+    words = in_words(groups, width, height - sum(map(len, blocks)), int(across is None))
+    return [one for block, said in zip(blocks, words, strict=True) for one in (*block, *said)]
 
 
 def _machine_memory(state: DeploymentState, width: int) -> list[Content]:
