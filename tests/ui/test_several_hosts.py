@@ -8,13 +8,14 @@ import scenes
 from msgspec.structs import replace
 from room import room, screen, shows, until
 
+from tui.cli.status_text import status_lines
 from tui.core.deployment import DeploymentState, HostSeen
 from tui.core.expectations import Expected
+from tui.core.findings import hosts_of
 from tui.core.gpu import GpuSample, Xid
 from tui.screens.dialogs import GpuDialog
 from tui.screens.news import News
 from tui.widgets.figure import Moment
-from tui.widgets.gpu_headroom import unmet_of_gpus
 from tui.widgets.gpu_hosts import compact, groups_of, head
 from tui.widgets.gpu_strip import strip
 
@@ -106,7 +107,9 @@ def test_all_well_is_said_of_all_hosts() -> None:
 
 def test_headroom_is_looked_at_on_all_hosts() -> None:
     state = replace(over(100.0, well(100.0, 90000.0), well(100.0)), expected=Expected(gpus=16, headroom_mib=2048))
-    assert unmet_of_gpus(state) == ["GPU 0 of gpu-1 has 1,154 MiB free, 2,048 expected"]
+    assert [one.wrong for one in hosts_of(state)] == [(), ("GPU 0: 1,154 MiB free, 2,048 expected",)]
+    assert "▲ 1" in strip(state, 78, Moment(mono=100.0)).plain
+    assert "GPU 0: 1,154 MiB free, 2,048 expected" in "\n".join(status_lines(state))
 
 
 def test_news_of_each_host() -> None:

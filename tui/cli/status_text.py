@@ -1,15 +1,17 @@
 """What `readyroom status` tells a person: one fact a line, the verdict first."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 from tui.core.counted import some_of
-from tui.core.deployment import DeploymentState, HostSeen, Status, silent_so_far, status_of
+from tui.core.deployment import DeploymentState, Status, silent_so_far, status_of
 from tui.core.durations import clock
-from tui.core.gpu import Gpu, GpuSample
-from tui.core.gpu_health import headroom, health, uniformity
-from tui.core.gpu_others import leftovers, next_steps
+from tui.core.findings import HostGpus, hosts_of
+from tui.core.gpu import Gpu
+from tui.core.gpu_health import headroom, uniformity
+from tui.core.gpu_others import next_steps
 from tui.core.how_far import brief, gigabytes_s, how_far
 from tui.core.logs.phase_names import name_of
+from tui.core.memory_course import outgrowth, peak_mib
 from tui.core.text import clean
 
 UNKNOWN = "—"
@@ -29,14 +31,14 @@ def _lines(state: DeploymentState, now: float | None) -> Iterator[str]:
         yield _row("", link.cause + (f": {link.advice}" if link.advice else ""))
     if link.online:
         yield from _online_lines(state, now)
-    for other in state.others:
+    for other in hosts_of(state)[1:]:
         yield from _other_lines(other, now)
 
 
 def _online_lines(state: DeploymentState, now: float | None) -> Iterator[str]:
     yield from _load_lines(state)
     yield from _api_lines(state)
-    yield from _gpu_lines(state.gpus, now, leftovers(state))
+    yield from _gpu_lines(hosts_of(state)[0], now)
     if state.log.problem:
         yield _row("log", f"{state.log.source}: {state.log.problem}")
     elif state.log.source:
@@ -47,14 +49,14 @@ def _online_lines(state: DeploymentState, now: float | None) -> Iterator[str]:
         yield _row("note", state.conflict)
 
 
-def _other_lines(other: HostSeen, now: float | None) -> Iterator[str]:
+def _other_lines(other: HostGpus, now: float | None) -> Iterator[str]:
     """A further host of the deployment: what is known of its connection and its GPUs."""
     link = other.connection
     yield _row("host", f"{other.host}  {link.link.value}{_trip(link.round_trip_ms)}")
     if link.cause:
         yield _row("", link.cause + (f": {link.advice}" if link.advice else ""))
     if link.online:
-        yield from _gpu_lines(other.gpus, now)
+        yield from _gpu_lines(other, now)
 
 
 def _headline(state: DeploymentState, word: str) -> str:
@@ -109,8 +111,8 @@ def _api_lines(state: DeploymentState) -> Iterator[str]:
         yield _row("", ", ".join(parts))
 
 
-def _gpu_lines(sample: GpuSample | None, now: float | None, gone: Collection[int] = ()) -> Iterator[str]:
-    """`gone`: the pids that hold memory for an engine that is no more."""
+def _gpu_lines(seen: HostGpus, now: float | None) -> Iterator[str]:
+    sample = seen.sample
     if sample is None:
         return
     for number, gpu in enumerate(sample.gpus):
@@ -129,7 +131,10 @@ def _gpu_lines(sample: GpuSample | None, now: float | None, gone: Collection[int
             "",
             f"least free{' then' if sample.late else ''}: GPU {room.gpu}, {room.free_mib:,.0f} MiB ({100 * room.free_share:.1f} %)",
         )
-    for finding in health(sample, gone):
+    grown, peak = outgrowth(seen.ready_memory, sample), peak_mib(seen.ready_memory, sample)
+    if grown is not None:
+        yield _row("", f"since it is ready: peak {_whole(peak)} MiB, growth {grown.growth.mib_per_hour:+,.0f} MiB an hour")
+    for finding in seen.found:
         yield _row("", finding)
 
 

@@ -11,6 +11,7 @@ from tui.core.expectations import Expected
 from tui.core.gpu import GpuSample
 from tui.core.logs.state import LoadState, Outlook, PastLoad, Phase, SignsOfLife
 from tui.core.machine import MachineSample
+from tui.core.memory_course import MemoryCourse, followed
 from tui.core.supervisor import Supervisor
 from tui.core.trends import Trends, appended, with_api, with_gpus
 
@@ -65,20 +66,14 @@ class ServerSeen(Struct, frozen=True):
     memory_mib: float | None = None
 
 
-class MemoryMark(Struct, frozen=True):
-    """Memory in use on each GPU (by index) when the server was first seen ready: growth counts from here, not from the load."""
-
-    used_mib: tuple[tuple[int, float], ...]
-    at: float | None = None
-    """The client's monotonic clock."""
-
-
 class HostSeen(Struct, frozen=True):
     """A further host of the deployment, and its GPUs as last seen. It is its own event: the newest of a host counts."""
 
     host: str
     connection: ConnectionState = ConnectionState()
     gpus: GpuSample | None = None
+    ready_memory: MemoryCourse | None = None
+    """Kept by the fold, as the first host's."""
 
 
 class DeploymentState(Struct, frozen=True):
@@ -112,7 +107,8 @@ class DeploymentState(Struct, frozen=True):
     """The further hosts, in the configuration's order; log and API are the first one's."""
     expected: Expected = Expected()
     """What the configuration expects."""
-    ready_memory: MemoryMark | None = None
+    ready_memory: MemoryCourse | None = None
+    """How memory went since the server was first seen ready: growth counts from there, not from the load."""
     conflict: str | None = None
     """Where the log and the API disagree, in one line; the API wins."""
     misconfigured: str | None = None
@@ -287,7 +283,8 @@ def fold(state: DeploymentState, event: Event) -> DeploymentState:
         case ConnectionChanged(connection):
             return _agreed(replace(state, connection=connection))
         case GpusSampled(sample):
-            return replace(state, gpus=sample, trends=with_gpus(state.trends, sample), ready_memory=_ready_memory(state, sample))
+            course = _ready_memory(state, state.ready_memory, sample)
+            return replace(state, gpus=sample, trends=with_gpus(state.trends, sample), ready_memory=course)
         case MachineSampled(sample):
             trends = replace(state.trends, disk_read_mb_s=appended(state.trends.disk_read_mb_s, sample.disk_read_mb_s))
             return replace(state, machine=sample, trends=trends)
@@ -308,25 +305,27 @@ def fold(state: DeploymentState, event: Event) -> DeploymentState:
         case OutlookMade(outlook, signs):
             return _agreed(replace(state, outlook=outlook, signs=signs))
         case ProcessesSeen(server, orphans, servers, undecided):
+            if None not in (server, state.server_pid) and server != state.server_pid:  # another one: its memory begins anew
+                others = tuple(replace(one, ready_memory=None) for one in state.others)
+                state = replace(state, ready_memory=None, others=others)
             return _agreed(replace(state, server_pid=server, orphans=orphans, servers=servers, undecided=undecided))
         case SupervisorTold(supervisor):
             return replace(state, supervisor=supervisor)
         case HostSeen(host):
-            known = any(one.host == host for one in state.others)
-            others = tuple(event if one.host == host else one for one in state.others) if known else (*state.others, event)
+            before = next((one for one in state.others if one.host == host), None)
+            course = _ready_memory(state, before.ready_memory if before is not None else None, event.gpus)
+            seen = replace(event, ready_memory=course)
+            others = tuple(seen if one.host == host else one for one in state.others) if before else (*state.others, seen)
             return replace(state, others=others)
         case HistoryRead(history):
             return replace(state, history=history)
 
 
-def _ready_memory(state: DeploymentState, sample: GpuSample) -> MemoryMark | None:
-    """The mark, set by the first sample of a ready server and dropped when it is ready no more; an unknown API leaves it."""
+def _ready_memory(state: DeploymentState, course: MemoryCourse | None, sample: GpuSample | None) -> MemoryCourse | None:
+    """The course, begun by the first sample of a ready server and dropped when it is ready no more; an unknown API leaves it."""
     if not state.api.ready:
-        return None if state.api.reach is Reach.CLOSED else state.ready_memory
-    if state.ready_memory is not None or not sample.gpus or sample.late:
-        return state.ready_memory
-    used = tuple((gpu.index, gpu.memory_used_mib) for gpu in sample.gpus if gpu.memory_used_mib is not None)
-    return MemoryMark(used, sample.received_at)
+        return None if state.api.reach is Reach.CLOSED else course
+    return followed(course, sample) if sample is not None else course
 
 
 def _agreed(state: DeploymentState) -> DeploymentState:

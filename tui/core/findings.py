@@ -7,6 +7,7 @@ from tui.core.deployment import DeploymentState
 from tui.core.gpu import Gpu, GpuSample, Headroom
 from tui.core.gpu_health import headroom, health
 from tui.core.gpu_others import leftovers
+from tui.core.memory_course import MemoryCourse, outgrowth
 
 
 class HostGpus(Struct, frozen=True):
@@ -17,21 +18,58 @@ class HostGpus(Struct, frozen=True):
     sample: GpuSample | None
     wrong: tuple[str, ...] = ()
     """What is wrong there, the worst first, a line each."""
+    found: tuple[str, ...] = ()
+    """The same, but for the driver that does not answer."""
+    ready_memory: MemoryCourse | None = None
 
 
 def hosts_of(state: DeploymentState) -> list[HostGpus]:
     """The first host, and the further ones in the configuration's order."""
     link = state.connection
-    out = [HostGpus(state.target or link.host, link, state.gpus, wrong_on(state.gpus, leftovers(state)))]
-    return out + [HostGpus(one.host, one.connection, one.gpus, wrong_on(one.gpus)) for one in state.others]
+    out = [_host(state, state.target or link.host, link, state.gpus, state.ready_memory, leftovers(state))]
+    return out + [_host(state, one.host, one.connection, one.gpus, one.ready_memory) for one in state.others]
 
 
-def wrong_on(sample: GpuSample | None, left: frozenset[int] = frozenset()) -> tuple[str, ...]:
-    """What is wrong with the GPUs of one host, that their driver does not answer first."""
+def _host(
+    state: DeploymentState,
+    host: str,
+    connection: ConnectionState,
+    sample: GpuSample | None,
+    course: MemoryCourse | None,
+    left: frozenset[int] = frozenset(),
+) -> HostGpus:
     if sample is None:
-        return ()
+        return HostGpus(host, connection, None)
     silent = (sample.note or "the driver does not answer",) if sample.late else ()
-    return (*silent, *health(sample, left))
+    found = (*alarms(state, sample, course), *health(sample, left))
+    return HostGpus(host, connection, sample, (*silent, *found), found, course)
+
+
+def serving(state: DeploymentState) -> bool:
+    return state.api.ready or (state.load is not None and state.load.ready)
+
+
+def short_of(state: DeploymentState, sample: GpuSample) -> Headroom | None:
+    """The fullest GPU, where it has less free than the configuration expects."""
+    least, room = state.expected.headroom_mib, headroom(sample)
+    return room if least is not None and room and serving(state) and not sample.late and room.free_mib < least else None
+
+
+def alarms(state: DeploymentState, sample: GpuSample, course: MemoryCourse | None) -> tuple[str, ...]:
+    """That memory grows until it is full, and that less is free than is expected."""
+    out = []
+    grown = outgrowth(course, sample)
+    if grown is not None and grown.full_s is not None:
+        pace = f"{grown.growth.mib_per_hour:,.0f} MiB an hour"
+        out.append(f"GPU {grown.growth.gpu}: grows by {pace}, at this pace full in {roughly(grown.full_s)}")
+    if (room := short_of(state, sample)) is not None:
+        out.append(f"GPU {room.gpu}: {room.free_mib:,.0f} MiB free, {state.expected.headroom_mib:,.0f} expected")
+    return tuple(out)
+
+
+def roughly(seconds: float) -> str:
+    """`17 min`, `3 h`."""
+    return f"{max(1, round(seconds / 60))} min" if seconds < 5400 else f"{round(seconds / 3600)} h"
 
 
 class GpuSeen(Struct, frozen=True):

@@ -6,12 +6,13 @@ from typing import Any
 from msgspec import to_builtins
 
 from tui.core.connection import ConnectionState
-from tui.core.deployment import DeploymentState, HostSeen, ServerSeen, status_of
+from tui.core.deployment import DeploymentState, ServerSeen, status_of
+from tui.core.findings import HostGpus, hosts_of
 from tui.core.gpu import GpuSample
-from tui.core.gpu_health import headroom, health, uniformity
-from tui.core.gpu_others import leftovers
+from tui.core.gpu_health import headroom, uniformity
 from tui.core.logs.report import document
 from tui.core.machine import MachineSample
+from tui.core.memory_course import outgrowth, peak_mib
 
 SCHEMA = 1
 
@@ -20,7 +21,7 @@ def snapshot(state: DeploymentState, now: float) -> dict[str, Any]:
     """`now` is the client's monotonic clock, from which ages are counted. What is not known is null."""
     sample = state.gpus
     even = uniformity(sample) if sample is not None else None
-    room = headroom(sample) if sample is not None else None
+    first, *further = hosts_of(state)
     api = state.api
     return {
         "schema": SCHEMA,
@@ -30,10 +31,10 @@ def snapshot(state: DeploymentState, now: float) -> dict[str, Any]:
         "connection": _connection(state.connection),
         "gpus": _gpus(sample),
         "gpu_source": _gpu_source(sample, now),
-        "gpu_health": list(health(sample, leftovers(state))) if sample is not None else [],
+        "gpu_health": list(first.found),
         "uniform": even.even if even is not None else None,
-        "headroom": to_builtins(room) if room is not None else None,
-        "others": [_other(host, now) for host in state.others],
+        **_memory(first),
+        "others": [_other(seen, now) for seen in further],
         "machine": None if state.machine is None else _machine(state.machine),
         "load": document(state.load, state.outlook) if state.load is not None and state.load.lines else None,
         "log": {"source": state.log.source or None, "problem": state.log.problem, "note": state.log.note},
@@ -78,13 +79,26 @@ def _gpu_source(sample: GpuSample | None, now: float) -> dict[str, Any] | None:
     return {"source": sample.source, "note": sample.note, "driver": sample.driver, "late": sample.late, "age_s": old}
 
 
-def _other(seen: HostSeen, now: float) -> dict[str, Any]:
+def _memory(seen: HostGpus) -> dict[str, Any]:
+    """The fullest GPU, its peak since the server was seen ready, and the growth of the one that is full first, or grows most."""
+    room = headroom(seen.sample) if seen.sample is not None else None
+    grown = outgrowth(seen.ready_memory, seen.sample)
+    return {
+        "headroom": to_builtins(room) if room is not None else None,
+        "peak_mib": peak_mib(seen.ready_memory, seen.sample),
+        "growth_mib_per_hour": round(grown.growth.mib_per_hour, 1) if grown is not None else None,
+    }
+
+
+def _other(seen: HostGpus, now: float) -> dict[str, Any]:
     return {
         "host": seen.host,
         "connection": _connection(seen.connection),
-        "gpus": _gpus(seen.gpus),
-        "gpu_source": _gpu_source(seen.gpus, now),
-        "gpu_health": list(health(seen.gpus)) if seen.gpus is not None else [],
+        "gpus": _gpus(seen.sample),
+        "gpu_source": _gpu_source(seen.sample, now),
+        "gpu_health": list(seen.found),
+        "uniform": uniformity(seen.sample).even if seen.sample is not None else None,
+        **_memory(seen),
     }
 
 

@@ -8,10 +8,11 @@ from textual.content import Content
 
 from tui.core.connection import ConnectionState
 from tui.core.deployment import DeploymentState
-from tui.core.findings import hosts_of, tightest
+from tui.core.findings import hosts_of, roughly, tightest
 from tui.core.gpu import Gpu, GpuSample
 from tui.core.gpu_health import headroom, uniformity
 from tui.core.gpu_order import ALL, BY_NUMBER, listed
+from tui.core.memory_course import outgrowth
 from tui.core.trends import Trends
 from tui.widgets.figure import Moment
 from tui.widgets.figures import BE, BG, BW, QUIET, B, E, P, Part, W, label, line, middle, short, spread
@@ -54,7 +55,11 @@ def groups_of(state: DeploymentState, order: str = BY_NUMBER, kind: str = ALL, m
     """The first host and the further ones. One of which nothing is to be listed is left out, unless its link is what is wrong."""
     out = []
     for n, one in enumerate(hosts_of(state)):
-        seen = state if n == 0 else replace(state, gpus=one.sample, trends=Trends(), connection=one.connection)
+        seen = (
+            state
+            if n == 0
+            else replace(state, gpus=one.sample, trends=Trends(), connection=one.connection, ready_memory=one.ready_memory)
+        )
         out.append(Group(one.host, one.connection, seen, one.sample, wrong=one.wrong, moment=moment))
     out = [replace(group, shown=listed(group.sample, order, kind) if group.sample is not None else ()) for group in out]
     return [group for group in out if kind == ALL or group.shown or not group.connection.online]
@@ -146,7 +151,10 @@ def _in_one_line(state: DeploymentState, groups: list[Group]) -> list[Content]:
     if odd:
         words.append((f"✗ odd on {', '.join(odd)}", f"✗ {len(odd)} odd", BE))
     if faults:
-        words.append((f"▲ {faults} to look at", f"▲ {faults}", W))
+        full = [
+            one.full_s for group in groups if (one := outgrowth(group.state.ready_memory, group.sample)) and one.full_s is not None
+        ]
+        words.append((f"▲ {faults}, full in {roughly(min(full))}" if full else f"▲ {faults} to look at", f"▲ {faults}", W))
     if even:
         words.append(("✓ even", "✓ even", BG))
     if share:

@@ -1,6 +1,6 @@
 """The GPUs: a bar each, as rows, in columns, or as one strip; what is odd, what is free, what is wrong."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from math import ceil
 from typing import ClassVar
 
@@ -12,10 +12,11 @@ from textual.events import Click
 from textual.reactive import var
 
 from tui.core.deployment import DeploymentState
+from tui.core.findings import hosts_of
 from tui.core.gpu import Gpu, GpuSample
-from tui.core.gpu_health import health, uniformity
+from tui.core.gpu_health import uniformity
 from tui.core.gpu_order import ALL, BY_NUMBER, KINDS, ORDERS
-from tui.core.gpu_others import WORTH_MIB, engine_gone, leftovers, others_mib
+from tui.core.gpu_others import WORTH_MIB, engine_gone, others_mib
 from tui.messages import GpuOpened
 from tui.widgets.figure import Figure, Moment
 from tui.widgets.figures import (
@@ -142,9 +143,9 @@ def legend(state: DeploymentState, sample: GpuSample) -> Content:
     return line(("▒ ", W), label("not the engine's: "), (gib(sum(held.values())), BW), label(f" GiB on {where}"))
 
 
-def notes(sample: GpuSample, moment: Moment, left: Collection[int] = (), width: int = 0) -> list[Content]:
+def notes(sample: GpuSample, moment: Moment, found: Sequence[str], width: int = 0) -> list[Content]:
     """What is wrong or unusual, one line each, or broken at a width."""
-    said = list(health(sample, left))
+    said = list(found)
     if sample.late:
         said.append(f"the driver does not answer: last known values, {old_words(sample, moment)}")
     out = [part for one in said for part in (warning(one, width) if width else [line(("▲ ", W), one)])]
@@ -251,7 +252,7 @@ class GpuPanel(Figure):
             summary(sample, self.moment),
             *unmet,
             legend(self.state, sample),
-            *notes(sample, self.moment, leftovers(self.state), width if self.full else 0),
+            *notes(sample, self.moment, hosts_of(self.state)[0].found, width if self.full else 0),
         ]
         said = [one for one in said if one]
         room = height - 1

@@ -10,6 +10,7 @@ from tui.core.gpu_health import headroom, uniformity
 from tui.core.gpu_others import WORTH_MIB, engine_gone, others_mib
 from tui.widgets.figure import Figure, Moment
 from tui.widgets.figures import BE, BW, QUIET, B, G, P, Part, W, label, line, short, spread
+from tui.widgets.gpu_headroom import alarm_words
 from tui.widgets.gpu_hosts import hosts_strip
 from tui.widgets.gpu_old import greyed, old_mark
 from tui.widgets.numbers import gib, percent, whole
@@ -48,6 +49,7 @@ def strip(state: DeploymentState, width: int, moment: Moment) -> Content:
         left = line(left, ("✓ even", G))
     elif judged.even is False:
         left = line(left, ("✗ odd: GPU " + ", ".join(map(str, judged.odd)), BE))
+    alarm = alarm_words(state, sample)
     if foreign := sum(others_mib(gpu, gone) for gpu in sample.gpus):
         return spread(
             width, left, line((gib(foreign), BW), label(" GiB not the engine's")), line((gib(foreign), BW), label(" not ours"))
@@ -55,6 +57,8 @@ def strip(state: DeploymentState, width: int, moment: Moment) -> Content:
     fullest = headroom(sample)
     free = line((whole(fullest.free_mib), B), label(" MiB free   ")) if fullest else Content("")
     room = line((percent(fullest.free_share), B), label(" headroom  ")) if fullest else Content("")
+    if alarm:
+        return spread(width, left, line(room, free, alarm), line(free, alarm), line(room, alarm), line(alarm))
     heat = max((gpu.temperature_c for gpu in sample.gpus if gpu.temperature_c is not None), default=None)
     busy = [gpu.utilisation for gpu in sample.gpus if gpu.utilisation is not None]
     load = line((whole(sum(busy) / len(busy) if busy else None), B), label(" %  "), (whole(heat), B), label(" °C"))
