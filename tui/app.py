@@ -20,7 +20,6 @@ from textual.screen import Screen
 from tui import themes
 from tui.actions import ACTIONS, BY_CALL, BY_ID, Action, help_of
 from tui.core.deployment import DeploymentState
-from tui.core.gpu import Gpu
 from tui.fleet_work import FleetWork
 from tui.messages import GpuOpened, OverviewShown, ScreenFurnished, TextCopied
 from tui.model_work import ModelWork
@@ -276,17 +275,16 @@ class ControlRoom(ModelWork, RecordWork, FleetWork, inherit_bindings=False):
 
     @on(GpuOpened)
     def _open_gpu(self, opened: GpuOpened) -> None:
+        from tui.core.findings import GpuSeen, gpu_seen
         from tui.screens.dialogs import GpuDialog
-        from tui.widgets.gpu_hosts import all_gpus
 
-        def found(state: DeploymentState) -> Gpu | None:
-            shown = all_gpus(state)
-            return next((gpu for host, gpu in shown if gpu.index == opened.index and opened.host in ("", host)), None)
+        def found(state: DeploymentState) -> GpuSeen | None:
+            return gpu_seen(state, opened.index, opened.host)
 
-        if (gpu := found(self.main.shown)) is not None:
-            dialog = GpuDialog(gpu, opened.host if self.main.shown.others else "")
+        if (seen := found(self.main.shown)) is not None:
+            dialog = GpuDialog(seen, opened.host if self.main.shown.others else "")
             self.push_screen(dialog)
-            dialog.watch(self.main, "shown", lambda state: setattr(dialog, "gpu", found(state) or dialog.gpu), init=False)
+            dialog.watch(self.main, "shown", lambda state: setattr(dialog, "seen", found(state) or dialog.seen), init=False)
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """The palette: the same actions as the keys."""

@@ -12,6 +12,7 @@ from tui.app import ControlRoom
 from tui.core.benchmark import Plan, Point, Progress
 from tui.core.chat import Conversation, Turn
 from tui.core.deployment import DeploymentState, LogLine
+from tui.core.findings import GpuSeen
 from tui.screens.dialogs import ConfirmDialog, GpuDialog, HelpDialog, HostKeyDialog, NameDialog, SecretDialog, ServerDialog
 from tui.screens.load_report import LoadReport
 from tui.screens.modal import Modal
@@ -74,7 +75,7 @@ async def test_every_pane_and_dialog(name: str) -> None:
             LoadReport(shown),
         ]
         if shown.gpus is not None:
-            dialogs.append(GpuDialog(shown.gpus.gpus[0]))
+            dialogs.append(GpuDialog(GpuSeen(shown.gpus.gpus[0], shown.gpus)))
         for dialog in dialogs:
             await app.push_screen(dialog)
             await pilot.pause()

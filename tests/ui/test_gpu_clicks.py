@@ -16,6 +16,7 @@ from tui.core.gpu import Gpu, MigInstance
 from tui.messages import GpuOpened
 from tui.screens.dialogs import GpuDialog
 from tui.settings import Settings, UiSettings
+from tui.widgets.figure import Moment
 from tui.widgets.gpu_panel import GpuPanel
 from tui.widgets.gpu_strip import strip
 
@@ -188,14 +189,14 @@ async def test_headroom_is_there_with_any_number_of_gpus(count: int, size: tuple
     ],
 )
 def test_the_strip_gives_way_before_headroom_does(count: int, width: int, ends: str) -> None:
-    shown = strip(served(count), width).plain
+    shown = strip(served(count), width, Moment()).plain
     assert shown.endswith(ends)
     assert len(shown) == width
 
 
 @pytest.mark.parametrize("count", [4, 8, 16, 64])
 def test_the_strip_says_what_is_held_by_others_and_what_is_free(count: int) -> None:
-    shown = strip(served(count, 26733.0, odd=3), 78).plain
+    shown = strip(served(count, 26733.0, odd=3), 78, Moment()).plain
     assert "52.29" in shown
     assert "18.0 %" in shown
 

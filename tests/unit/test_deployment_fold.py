@@ -7,7 +7,6 @@ from tui.core.api import ApiStatus, Reach, ServedModel, ServerMetrics
 from tui.core.connection import ConnectionState, Link
 from tui.core.deployment import (
     NO_LOG,
-    TREND,
     ApiPolled,
     ConnectionChanged,
     DeploymentState,
@@ -27,6 +26,7 @@ from tui.core.logs.state import Failure, LoadState, Phase, SignsOfLife
 from tui.core.machine import MachineSample
 from tui.core.signs import SignTracker
 from tui.core.supervisor import Supervisor
+from tui.core.trends import TREND
 from tui.core.waiting import Outcome, Rules, Waiting
 
 ONLINE = DeploymentState("kimi", "gpu-box", connection=ConnectionState(Link.ONLINE))

@@ -7,8 +7,9 @@ from msgspec.structs import replace
 from tui.core.gpu import Gpu, GpuProcess, GpuSample, MigInstance, Xid, mean_power_w
 from tui.core.gpu_engine import Engine
 from tui.core.gpu_frames import rank_of
-from tui.core.gpu_health import growth_mib_per_hour, headroom, health
+from tui.core.gpu_health import headroom, health
 from tui.core.gpu_order import BY_NUMBER, listed
+from tui.core.memory_course import growth_mib_per_hour
 
 
 def test_headroom_is_the_fullest() -> None:

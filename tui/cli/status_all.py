@@ -74,7 +74,7 @@ def _gpus(sample: GpuSample | None) -> str:
     if sample is None or not sample.gpus:
         return UNKNOWN
     shares = [gpu.memory_share for gpu in sample.gpus if gpu.memory_share is not None]
-    return f"{len(sample.gpus)}" + (f" at {100 * max(shares):.0f} %" if shares else "")
+    return f"{len(sample.gpus)}" + (f" at {100 * max(shares):.0f} %" if shares else "") + (", old" if sample.late else "")
 
 
 def _what(state: DeploymentState) -> str:

@@ -1,28 +1,28 @@
 """What `readyroom status` tells a person: one fact a line, the verdict first."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 from tui.core.counted import some_of
-from tui.core.deployment import DeploymentState, HostSeen, Status, silent_so_far, status_of
+from tui.core.deployment import DeploymentState, Status, silent_so_far, status_of
 from tui.core.durations import clock
-from tui.core.gpu import Gpu, GpuSample
-from tui.core.gpu_engine import Engine, engine_of
-from tui.core.gpu_even import uniformity
-from tui.core.gpu_health import headroom, health
-from tui.core.gpu_others import leftovers, next_steps
+from tui.core.findings import HostGpus, hosts_of
+from tui.core.gpu import Gpu
+from tui.core.gpu_health import headroom
+from tui.core.gpu_others import next_steps
 from tui.core.how_far import brief, gigabytes_s, how_far
 from tui.core.logs.phase_names import name_of
+from tui.core.memory_course import outgrowth, peak_mib
 from tui.core.text import clean
 
 UNKNOWN = "—"
 
 
-def status_lines(state: DeploymentState) -> Iterator[str]:
-    """The lines, cleaned."""
-    return (clean(line) for line in _lines(state))
+def status_lines(state: DeploymentState, now: float | None = None) -> Iterator[str]:
+    """The lines, cleaned; `now` is the client's monotonic clock, from which ages are counted."""
+    return (clean(line) for line in _lines(state, now))
 
 
-def _lines(state: DeploymentState) -> Iterator[str]:
+def _lines(state: DeploymentState, now: float | None) -> Iterator[str]:
     word = status_of(state)
     yield f"{state.name}: {word.upper()}{_headline(state, word)}"
     link = state.connection
@@ -30,15 +30,15 @@ def _lines(state: DeploymentState) -> Iterator[str]:
     if link.cause:
         yield _row("", link.cause + (f": {link.advice}" if link.advice else ""))
     if link.online:
-        yield from _online_lines(state)
-    for other in state.others:
-        yield from _other_lines(other, engine_of(state))
+        yield from _online_lines(state, now)
+    for other in hosts_of(state)[1:]:
+        yield from _other_lines(other, now)
 
 
-def _online_lines(state: DeploymentState) -> Iterator[str]:
+def _online_lines(state: DeploymentState, now: float | None) -> Iterator[str]:
     yield from _load_lines(state)
     yield from _api_lines(state)
-    yield from _gpu_lines(state.gpus, engine_of(state), leftovers(state))
+    yield from _gpu_lines(hosts_of(state)[0], now)
     if state.log.problem or state.log.source:
         problem = f": {state.log.problem}" if state.log.problem else ""
         yield _row("log", f"{state.log.source}{problem}" + (f"  ({state.log.note})" if state.log.note else ""))
@@ -48,14 +48,14 @@ def _online_lines(state: DeploymentState) -> Iterator[str]:
         yield _row("note", state.conflict)
 
 
-def _other_lines(other: HostSeen, engine: Engine) -> Iterator[str]:
+def _other_lines(other: HostGpus, now: float | None) -> Iterator[str]:
     """A further host of the deployment: what is known of its connection and its GPUs."""
     link = other.connection
     yield _row("host", f"{other.host}  {link.link.value}{_trip(link.round_trip_ms)}")
     if link.cause:
         yield _row("", link.cause + (f": {link.advice}" if link.advice else ""))
     if link.online:
-        yield from _gpu_lines(other.gpus, engine)
+        yield from _gpu_lines(other, now)
 
 
 def _headline(state: DeploymentState, word: str) -> str:
@@ -112,21 +112,28 @@ def _api_lines(state: DeploymentState) -> Iterator[str]:
         yield _row("", ", ".join(parts))
 
 
-def _gpu_lines(sample: GpuSample | None, engine: Engine, gone: Collection[int] = ()) -> Iterator[str]:
-    """`gone`: the pids that hold memory for an engine that is no more."""
+def _gpu_lines(seen: HostGpus, now: float | None) -> Iterator[str]:
+    sample = seen.sample
     if sample is None:
         return
     for number, gpu in enumerate(sample.gpus):
         yield _row("gpus" if not number else "", _gpu(gpu))
     if sample.note:
         yield _row("" if sample.gpus else "gpus", sample.note)
-    even = uniformity(sample, engine)
+    if sample.late:
+        old = f", {duration(now - sample.received_at)} old" if now is not None and sample.received_at is not None else ""
+        yield _row("", f"the driver does not answer: these are its last values{old}")
+    even = seen.judged
     if even.says:
         yield _row("", even.says)
     room = headroom(sample)
     if room is not None:
-        yield _row("", f"least free: {room.where}, {room.free_mib:,.0f} MiB ({100 * room.free_share:.1f} %)")
-    for finding in health(sample, gone, engine):
+        then = " then" if sample.late else ""
+        yield _row("", f"least free{then}: {room.where}, {room.free_mib:,.0f} MiB ({100 * room.free_share:.1f} %)")
+    grown, peak = outgrowth(seen.ready_memory, sample), peak_mib(seen.ready_memory, sample)
+    if grown is not None:
+        yield _row("", f"since it is ready: peak {_whole(peak)} MiB, growth {grown.growth.mib_per_hour:+,.0f} MiB an hour")
+    for finding in seen.found:
         yield _row("", finding)
 
 

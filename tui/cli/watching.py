@@ -65,7 +65,7 @@ async def _status(settings: Settings, target: str | None, as_json: bool, accept_
     else:
         from tui.cli.status_text import status_lines
 
-        for line in status_lines(state):
+        for line in status_lines(state, time.monotonic()):
             click.echo(line)
     return exit_code_of(state)
 

@@ -1,7 +1,6 @@
 """The state of one watched deployment, and how events change it: what the screen, `status`, `wait` and the record share."""
 
 from collections.abc import Sequence
-from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,12 +12,11 @@ from tui.core.gpu import GpuSample
 from tui.core.gpu_seen import with_gone
 from tui.core.logs.state import LoadState, Outlook, PastLoad, Phase, SignsOfLife
 from tui.core.machine import MachineSample
+from tui.core.memory_course import MemoryCourse, followed
 from tui.core.supervisor import Supervisor
-
-T = TypeVar("T")
+from tui.core.trends import Trends, appended, with_api, with_gpus
 
 LOG_LINES = 5000
-TREND = 240
 CLOSED_FOR_SURE = 2
 NO_LOG = "none"
 """The source in the configuration where no log is to be followed; a file of that name is `file:none`."""
@@ -59,18 +57,6 @@ class LogTail(Struct, frozen=True):
         return replace(self, lines=kept, seen=self.seen + len(lines))
 
 
-class Trends(Struct, frozen=True):
-    """One value a sample, the last TREND of them; None where nothing was known."""
-
-    gpu_memory: tuple[tuple[float | None, ...], ...] = ()
-    """One tuple a sample, a share (0 to 1) a GPU."""
-    gpu_utilisation: tuple[tuple[float | None, ...], ...] = ()
-    """Percent."""
-    disk_read_mb_s: tuple[float | None, ...] = ()
-    generation_tokens_s: tuple[float | None, ...] = ()
-    kv_cache_share: tuple[float | None, ...] = ()
-
-
 class ServerSeen(Struct, frozen=True):
     """One server process of the host. `where` is its port, or its Unix socket; `started_at` the host's wall clock."""
 
@@ -83,20 +69,14 @@ class ServerSeen(Struct, frozen=True):
     memory_mib: float | None = None
 
 
-class MemoryMark(Struct, frozen=True):
-    """Memory in use on each GPU (by index) when the server was first seen ready: growth counts from here, not from the load."""
-
-    used_mib: tuple[tuple[int, float], ...]
-    at: float | None = None
-    """The client's monotonic clock."""
-
-
 class HostSeen(Struct, frozen=True):
     """A further host of the deployment, and its GPUs as last seen. It is its own event: the newest of a host counts."""
 
     host: str
     connection: ConnectionState = ConnectionState()
     gpus: GpuSample | None = None
+    ready_memory: MemoryCourse | None = None
+    """Kept by the fold, as the first host's."""
 
 
 class DeploymentState(Struct, frozen=True):
@@ -130,7 +110,8 @@ class DeploymentState(Struct, frozen=True):
     """The further hosts, in the configuration's order; log and API are the first one's."""
     expected: Expected = Expected()
     """What the configuration expects."""
-    ready_memory: MemoryMark | None = None
+    ready_memory: MemoryCourse | None = None
+    """How memory went since the server was first seen ready: growth counts from there, not from the load."""
     conflict: str | None = None
     """Where the log and the API disagree, in one line; the API wins."""
     misconfigured: str | None = None
@@ -316,9 +297,10 @@ def fold(state: DeploymentState, event: Event) -> DeploymentState:
             return _agreed(replace(state, connection=connection))
         case GpusSampled(sample):
             sample = with_gone(state.gpus, sample)
-            return replace(state, gpus=sample, trends=_with_gpus(state.trends, sample), ready_memory=_ready_memory(state, sample))
+            course = _ready_memory(state, state.ready_memory, sample)
+            return replace(state, gpus=sample, trends=with_gpus(state.trends, sample), ready_memory=course)
         case MachineSampled(sample):
-            trends = replace(state.trends, disk_read_mb_s=_appended(state.trends.disk_read_mb_s, sample.disk_read_mb_s))
+            trends = replace(state.trends, disk_read_mb_s=appended(state.trends.disk_read_mb_s, sample.disk_read_mb_s))
             return replace(state, machine=sample, trends=trends)
         case LogRead(lines, load, skipped):
             log = state.log.extended(lines) if lines else state.log
@@ -333,53 +315,34 @@ def fold(state: DeploymentState, event: Event) -> DeploymentState:
         case ApiPolled(status):
             closed = status.reach is Reach.CLOSED and state.load is not None and state.load.ready
             count = state.closed_polls + 1 if closed else 0
-            return _agreed(replace(state, api=status, closed_polls=count, trends=_with_api(state.trends, status)))
+            return _agreed(replace(state, api=status, closed_polls=count, trends=with_api(state.trends, status)))
         case OutlookMade(outlook, signs):
             return _agreed(replace(state, outlook=outlook, signs=signs))
         case ProcessesSeen(server, orphans, servers, undecided):
+            if None not in (server, state.server_pid) and server != state.server_pid:  # another one: its memory begins anew
+                others = tuple(replace(one, ready_memory=None) for one in state.others)
+                state = replace(state, ready_memory=None, others=others)
             return _agreed(replace(state, server_pid=server, orphans=orphans, servers=servers, undecided=undecided))
         case SupervisorTold(supervisor):
             return replace(state, supervisor=supervisor)
         case HostSeen(host):
             before = next((one for one in state.others if one.host == host), None)
+            course = _ready_memory(state, before.ready_memory if before is not None else None, event.gpus)
             if before is None:
-                return replace(state, others=(*state.others, event))
-            seen = replace(event, gpus=with_gone(before.gpus, event.gpus) if event.gpus is not None else before.gpus)
+                return replace(state, others=(*state.others, replace(event, ready_memory=course)))
+            gpus = with_gone(before.gpus, event.gpus) if event.gpus is not None else before.gpus
+            seen = replace(event, gpus=gpus, ready_memory=course)
             others = tuple(seen if one.host == host else one for one in state.others)
             return replace(state, others=others)
         case HistoryRead(history):
             return replace(state, history=history)
 
 
-def _appended(values: tuple[T, ...], value: T) -> tuple[T, ...]:
-    return (*values, value)[-TREND:]
-
-
-def _with_gpus(trends: Trends, sample: GpuSample) -> Trends:
-    return replace(
-        trends,
-        gpu_memory=_appended(trends.gpu_memory, tuple(gpu.memory_share for gpu in sample.gpus)),
-        gpu_utilisation=_appended(trends.gpu_utilisation, tuple(gpu.utilisation for gpu in sample.gpus)),
-    )
-
-
-def _ready_memory(state: DeploymentState, sample: GpuSample) -> MemoryMark | None:
-    """The mark, set by the first sample of a ready server and dropped when it is ready no more; an unknown API leaves it."""
+def _ready_memory(state: DeploymentState, course: MemoryCourse | None, sample: GpuSample | None) -> MemoryCourse | None:
+    """The course, begun by the first sample of a ready server and dropped when it is ready no more; an unknown API leaves it."""
     if not state.api.ready:
-        return None if state.api.reach is Reach.CLOSED else state.ready_memory
-    if state.ready_memory is not None or not sample.gpus or sample.late:
-        return state.ready_memory
-    used = tuple((gpu.index, gpu.memory_used_mib) for gpu in sample.gpus if gpu.memory_used_mib is not None)
-    return MemoryMark(used, sample.received_at)
-
-
-def _with_api(trends: Trends, status: ApiStatus) -> Trends:
-    metrics = status.metrics
-    return replace(
-        trends,
-        generation_tokens_s=_appended(trends.generation_tokens_s, metrics.generation_tokens_s if metrics else None),
-        kv_cache_share=_appended(trends.kv_cache_share, metrics.kv_cache_share if metrics else None),
-    )
+        return None if state.api.reach is Reach.CLOSED else course
+    return followed(course, sample) if sample is not None else course
 
 
 def _agreed(state: DeploymentState) -> DeploymentState:

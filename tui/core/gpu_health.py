@@ -1,6 +1,6 @@
 """What follows from a sample: how much is free, and what is wrong."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from tui.core.counted import counted
@@ -48,17 +48,6 @@ def _room(index: int, part: Gpu | MigInstance, mig: str | None = None) -> list[H
 
 def _instances_room(gpu: Gpu) -> list[Headroom]:
     return [room for one in gpu.mig for room in _room(gpu.index, one, one.profile)]
-
-
-def growth_mib_per_hour(points: Sequence[tuple[float, float]]) -> float | None:
-    """How fast memory grows: the slope of a straight line through (seconds, MiB), by least squares. None for less than ten minutes,
-    which say nothing of an hour."""
-    if len(points) < 3 or points[-1][0] - points[0][0] < 600.0:
-        return None
-    mean_at = sum(at for at, _ in points) / len(points)
-    mean_used = sum(used for _, used in points) / len(points)
-    spread = sum((at - mean_at) ** 2 for at, _ in points)
-    return sum((at - mean_at) * (used - mean_used) for at, used in points) / spread * 3600.0 if spread else None
 
 
 # -- what is wrong -----------------------------------------------------------------------------------------------------------------

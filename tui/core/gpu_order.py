@@ -26,13 +26,23 @@ def wrong(sample: GpuSample, leftovers: Collection[int] = (), engine: Engine = U
     return frozenset(uniformity(sample, engine).odd) | {index for index, _ in findings(sample, leftovers, engine)}
 
 
-def listed(sample: GpuSample, order: str, kind: str, leftovers: Collection[int] = (), engine: Engine = UNKNOWN) -> tuple[Gpu, ...]:
-    """The GPUs of that kind in that order. `leftovers` are the pids of processes whose engine is gone."""
+def listed(
+    sample: GpuSample,
+    order: str,
+    kind: str,
+    leftovers: Collection[int] = (),
+    engine: Engine = UNKNOWN,
+    alarming: Collection[int] = (),
+) -> tuple[Gpu, ...]:
+    """The GPUs of that kind in that order.
+
+    `leftovers` are the pids of processes whose engine is gone, `alarming` the numbers of GPUs whose free memory is worth a word.
+    """
     gpus = list(sample.gpus)
     if kind == "in use":
         gpus = [gpu for gpu in gpus if (gpu.memory_share or 0.0) >= IN_USE_SHARE or gpu.utilisation]
     elif kind == "with news":
-        said = wrong(sample, leftovers, engine)
+        said = wrong(sample, leftovers, engine).union(alarming)
         gpus = [gpu for gpu in gpus if gpu.index in said]
     value = ORDERS.get(order)
     if value is not None:

@@ -1,35 +1,34 @@
 """A deployment's state as the JSON document of `readyroom status --json`."""
 
-from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import to_builtins
 
 from tui.core.connection import ConnectionState
-from tui.core.deployment import DeploymentState, HostSeen, ServerSeen, status_of
+from tui.core.deployment import DeploymentState, ServerSeen, status_of
+from tui.core.findings import HostGpus, hosts_of
 from tui.core.gpu import GpuSample
-from tui.core.gpu_engine import Engine, engine_of
-from tui.core.gpu_even import uniformity
-from tui.core.gpu_health import headroom, health
-from tui.core.gpu_others import leftovers
+from tui.core.gpu_health import headroom
 from tui.core.logs.report import document
 from tui.core.machine import MachineSample
+from tui.core.memory_course import outgrowth, peak_mib
 
 SCHEMA = 1
 
 
 def snapshot(state: DeploymentState, now: float) -> dict[str, Any]:
     """`now` is the client's monotonic clock, from which ages are counted. What is not known is null."""
-    api, engine = state.api, engine_of(state)
+    first, *further = hosts_of(state)
+    api = state.api
     return {
         "schema": SCHEMA,
         "name": state.name,
         "target": state.target,
         "status": status_of(state),
         "connection": _connection(state.connection),
-        **_gpus(state.gpus, engine, now, leftovers(state)),
-        "others": [_other(host, engine, now) for host in state.others],
+        **_gpus(first, now),
+        "others": [_other(seen, now) for seen in further],
         "machine": None if state.machine is None else _machine(state.machine),
         "load": document(state.load, state.outlook) if state.load is not None and state.load.lines else None,
         "log": {"source": state.log.source or None, "problem": state.log.problem, "note": state.log.note},
@@ -62,30 +61,36 @@ def _connection(link: ConnectionState) -> dict[str, Any]:
     }
 
 
-def _gpus(sample: GpuSample | None, engine: Engine, now: float, gone: Collection[int] = ()) -> dict[str, Any]:
-    """The GPUs of one host. Of values that are only the last known (`late`), nothing is concluded of evenness now."""
-    if sample is None:
-        return {"gpus": [], "gpu_source": None, "gpu_health": [], "xids": [], "uniform": None, "odd": [], "headroom": None}
-    even, room = uniformity(sample, engine), headroom(sample)
+def _gpus(seen: HostGpus, now: float) -> dict[str, Any]:
+    """The GPUs of one host. Of values that are only the last known (`late`), nothing is concluded of evenness now.
+
+    Growth is that of the GPU that is full first, or grows most, since the server was seen ready; the peak that of the fullest.
+    """
+    sample, course = seen.sample, seen.ready_memory
+    room, grown = headroom(sample) if sample is not None else None, outgrowth(course, sample)
     return {
-        "gpus": [to_builtins(gpu) for gpu in sample.gpus],
-        "gpu_source": {
-            "source": sample.source,
-            "note": sample.note,
-            "driver": sample.driver,
-            "late": sample.late,
-            "age_s": round(now - sample.received_at, 1) if sample.received_at is not None else None,
-        },
-        "gpu_health": list(health(sample, gone, engine)),
-        "xids": [{**to_builtins(xid), "at": _iso(xid.at)} for xid in sample.xids],
-        "uniform": even.even if not sample.late else None,
-        "odd": list(even.odd),
+        "gpus": [to_builtins(gpu) for gpu in sample.gpus] if sample is not None else [],
+        "gpu_source": _gpu_source(sample, now),
+        "gpu_health": list(seen.found),
+        "xids": [{**to_builtins(xid), "at": _iso(xid.at)} for xid in sample.xids] if sample is not None else [],
+        "uniform": seen.judged.even if sample is not None and not sample.late else None,
+        "odd": list(seen.judged.odd),
         "headroom": to_builtins(room) if room is not None else None,
+        "peak_mib": peak_mib(course, sample),
+        "growth_mib_per_hour": round(grown.growth.mib_per_hour, 1) if grown is not None else None,
     }
 
 
-def _other(seen: HostSeen, engine: Engine, now: float) -> dict[str, Any]:
-    return {"host": seen.host, "connection": _connection(seen.connection), **_gpus(seen.gpus, engine, now)}
+def _gpu_source(sample: GpuSample | None, now: float) -> dict[str, Any] | None:
+    """`late`: the driver does not answer, and the values are as old as `age_s` says."""
+    if sample is None:
+        return None
+    old = round(now - sample.received_at, 1) if sample.received_at is not None else None
+    return {"source": sample.source, "note": sample.note, "driver": sample.driver, "late": sample.late, "age_s": old}
+
+
+def _other(seen: HostGpus, now: float) -> dict[str, Any]:
+    return {"host": seen.host, "connection": _connection(seen.connection), **_gpus(seen, now)}
 
 
 def _machine(sample: MachineSample) -> dict[str, Any]:

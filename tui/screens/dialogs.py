@@ -1,5 +1,6 @@
 """Questions to the user, each a modal that is dismissed with the answer."""
 
+import time
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
@@ -11,10 +12,13 @@ from textual.widgets import Button, Input, Static
 
 from tui.actions import BY_ID, Action, binding, groups, help_of, shown_key
 from tui.core.deployment import ServerSeen
-from tui.core.gpu import Gpu
+from tui.core.findings import GpuSeen
+from tui.core.gpu import Gpu, GpuSample
 from tui.screens.modal import Modal
-from tui.widgets.figures import BP, B, E, W, label, line, rows, short
+from tui.widgets.figure import Moment
+from tui.widgets.figures import BP, B, E, W, label, line, rows, short, warning
 from tui.widgets.gpu_facts import gpu_facts
+from tui.widgets.gpu_old import old_words
 
 if TYPE_CHECKING:
     from textual.widgets import OptionList
@@ -190,12 +194,16 @@ class GpuDialog(Modal[None]):
     DEFAULT_CSS = STYLE.format(name="GpuDialog") + "GpuDialog VerticalScroll { height: auto; max-height: 80vh; }"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,enter,q", "close", "close")]
 
-    gpu: var[Gpu] = var(Gpu(index=0), init=False)
+    seen: var[GpuSeen] = var(GpuSeen(Gpu(index=0), GpuSample()), init=False)
 
-    def __init__(self, gpu: Gpu, host: str = "") -> None:
+    def __init__(self, seen: GpuSeen, host: str = "") -> None:
         super().__init__()
-        self.set_reactive(GpuDialog.gpu, gpu)
+        self.set_reactive(GpuDialog.seen, seen)
         self.host = host
+
+    @property
+    def gpu(self) -> Gpu:
+        return self.seen.gpu
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog") as box:
@@ -205,9 +213,11 @@ class GpuDialog(Modal[None]):
                 yield Static(self._told())
 
     def _told(self) -> Content:
-        return rows(*gpu_facts(self.gpu, 68))
+        said = [part for one in self.seen.wrong for part in warning(one, 68)]
+        old = old_words(self.seen.sample, Moment(time.time(), time.monotonic()))
+        return rows(*gpu_facts(self.gpu, 68, old=old), *said)
 
-    def watch_gpu(self) -> None:
+    def watch_seen(self) -> None:
         for shown in self.query(Static):
             shown.update(self._told())
 

@@ -19,6 +19,7 @@ from tui.widgets.failure import title
 from tui.widgets.figure import Figure, Moment
 from tui.widgets.figures import BP, QUIET, B, E, P, Part, W, label, line, meter, middle, rows, short, sparks
 from tui.widgets.gpu_columns import LOW_SHARE
+from tui.widgets.gpu_old import old_mark
 from tui.widgets.host_clock import host_now
 from tui.widgets.load_panel import bar_of
 from tui.widgets.numbers import DASH, age, clock, percent, three, whole
@@ -80,22 +81,22 @@ def now_lines(state: DeploymentState, width: int, moment: Moment) -> tuple[Conte
     return line(label(short(waiting, width))), Content("")
 
 
-def gpu_lines(state: DeploymentState) -> tuple[Content, Content]:
+def gpu_lines(state: DeploymentState, moment: Moment) -> tuple[Content, Content]:
     """A column a GPU; below it even, odd, or how much is free."""
     sample = state.gpus
     if sample is None or not sample.gpus:
         return line(label(DASH)), Content("")
     judged, fullest = uniformity(sample, engine_of(state)), headroom(sample)
-    old = not state.connection.online
+    old = sample.late or not state.connection.online
     gap = " " if 2 * len(sample.gpus) < GPUS_W else ""
     parts: list[Part] = []
     for gpu in sample.gpus[: GPUS_W - 2]:
         share = gpu.memory_share
         bad = bool(gpu.error) or gpu.index in judged.odd
         char = "▁▂▃▄▅▆▇█"[min(7, round(share * 8))] if share is not None else "✗" if bad else "·"
-        parts += [(char, E if bad else QUIET if old else P), gap]
+        parts += [(char, QUIET if old else E if bad else P), gap]
     if old:
-        return line(*parts), line(label("as last seen"))
+        return line(*parts), line(old_mark(sample, moment) or label("as last seen"))
     if judged.even is False:
         return line(*parts), line((f"✗ odd: {', '.join(map(str, judged.odd[:4]))}", E))
     if word(state) == READY and fullest is not None:
@@ -221,7 +222,7 @@ class FleetView(Figure, can_focus=True):
         ink = B if tint == QUIET else f"bold {tint}"
         edge = ("▌ ", BP) if here else "  "
         above, below = now_lines(state, now_w, self.moment)
-        cells, says = gpu_lines(state) if gpus_w else (Content(""), Content(""))
+        cells, says = gpu_lines(state, self.moment) if gpus_w else (Content(""), Content(""))
         metrics = state.api.metrics if now == READY else None
         values = (
             three(metrics.generation_tokens_s if metrics else None),

@@ -45,8 +45,3 @@ def side_by_side(text: Content, first: int, widths: Sequence[int], host: str, gp
         spots.append(Spot(first, first + wide, host, gpu.index))
         first += wide
     return Row(text, tuple(spots))
-
-
-def dimmed(row: Row) -> Row:
-    """The same, as it was when it was last heard of."""
-    return Row(row.text.stylize("dim"), row.spots)

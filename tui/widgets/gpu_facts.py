@@ -9,8 +9,11 @@ from tui.widgets.figures import B, E, P, Part, W, facts, label, line, sparks
 from tui.widgets.numbers import DASH, age, gib, percent, three, whole
 
 
-def gpu_facts(gpu: Gpu, width: int, instances: bool = True) -> list[Content]:
-    """Everything known of a GPU, a line each; what the driver does not tell is a dash. `instances`: also those of MIG."""
+def gpu_facts(gpu: Gpu, width: int, instances: bool = True, old: str = "") -> list[Content]:
+    """Everything known of a GPU, a line each; what the driver does not tell is a dash.
+
+    `instances`: also those of MIG. `old` says how old it is, where it is.
+    """
 
     def pair(now: float | None, most: float | None, unit: str) -> str:
         return f"{whole(now)} of {whole(most)} {unit}".rstrip()
@@ -20,7 +23,8 @@ def gpu_facts(gpu: Gpu, width: int, instances: bool = True) -> list[Content]:
         ("memory", f"{pair(gpu.memory_used_mib, gpu.memory_total_mib, 'MiB')}, {percent(gpu.memory_share)}"),
         (
             "free",
-            f"{whole(gpu.free_mib)} MiB" + (f", unchanged for {age(gpu.memory_still_s)}" if gpu.memory_still_s is not None else ""),
+            f"{whole(gpu.free_mib)} MiB"
+            + (f", unchanged for {age(gpu.memory_still_s)}" if gpu.memory_still_s is not None and not old else ""),
         ),
         *(("MIG", _instance(one)) for one in (gpu.mig if instances else ())),
         ("busy", f"{whole(gpu.utilisation)} %, memory controller {whole(gpu.memory_utilisation)} %"),
@@ -51,6 +55,8 @@ def gpu_facts(gpu: Gpu, width: int, instances: bool = True) -> list[Content]:
         ("PCI", gpu.pci or DASH),
     ]
     out = [line(("✗ ", E), one) for one in ([gpu.error] if gpu.error else [])]
+    if old:
+        out.append(line(("○ ", W), f"the driver does not answer: as it was, {old}"))
     out += facts(width, *told, column=10)
     for i, one in enumerate(gpu.processes):
         mark = ("▒ ", W) if one.engine is False else label("  ")

@@ -4,64 +4,61 @@ from textual.content import Content
 
 from tui.core.counted import counted
 from tui.core.deployment import DeploymentState
+from tui.core.findings import hosts_of, roughly, short_of, tightest
 from tui.core.gpu import GpuSample, Headroom
 from tui.core.gpu_engine import engine_of
 from tui.core.gpu_even import uniformity
 from tui.core.gpu_health import headroom
-from tui.widgets.figures import BW, B, G, W, big, label, line
-from tui.widgets.numbers import age, percent, whole
-
-GROWTH_SAMPLES = 60
-"""Half a minute at 2 Hz."""
-GROWTH_MIB = 64.0
-SETTLED_S = 30.0
-"""So soon after it was ready nothing is said of growth."""
-
-
-def serving(state: DeploymentState) -> bool:
-    return state.api.ready or (state.load is not None and state.load.ready)
+from tui.core.memory_course import Outgrowth, outgrowth, peak_mib
+from tui.widgets.figure import Moment
+from tui.widgets.figures import BW, B, G, Part, big, label, line, short, spread, warning
+from tui.widgets.gpu_old import greyed, old_mark
+from tui.widgets.numbers import percent, whole
 
 
 def unmet_of_gpus(state: DeploymentState) -> list[str]:
-    """Where the GPUs are not as the configuration expects them, a line each."""
-    sample, expected = state.gpus, state.expected
-    if sample is None:
+    """Where there are not as many GPUs as the configuration expects, a line each."""
+    expected = state.expected
+    if state.gpus is None:
         return []
-    out = []
-    samples = [sample, *(other.gpus for other in state.others if other.gpus is not None)]
-    there = [gpu for one in samples for gpu in one.gpus if gpu.error is None]
+    there = [gpu for one in hosts_of(state) if one.sample is not None for gpu in one.sample.gpus if gpu.error is None]
     if expected.gpus is not None and len(there) != expected.gpus:
-        out.append(f"{counted(len(there), 'GPU')}, {expected.gpus} expected")
-    fullest = headroom(sample)
-    least = expected.headroom_mib
-    if least is not None and fullest is not None and serving(state) and fullest.free_mib < least:
-        out.append(f"{fullest.where} has {fullest.free_mib:,.0f} MiB free, {least:,.0f} expected")
-    return out
+        return [f"{counted(len(there), 'GPU')}, {expected.gpus} expected"]
+    return []
 
 
-def headroom_block(state: DeploymentState, sample: GpuSample, width: int) -> list[Content]:
+def headroom_block(state: DeploymentState, sample: GpuSample, width: int, moment: Moment) -> list[Content]:
     """The free memory of the fullest GPU. It is low with an engine that takes its share at the start, and says so calmly."""
     fullest = headroom(sample)
     if fullest is None:
         return []
     digits = big(f"{fullest.free_share * 100:.1f}%")
     where = _where(state, sample, fullest)
+    grown = outgrowth(state.ready_memory, sample)
+    rate: list[Part] = ["  ", pace(grown), label("/h")] if grown is not None and grown.full_s is not None else []
     told = (
         line((whole(fullest.free_mib), B), label(f" MiB free {where}")),
-        _least(state, fullest.free_mib) or line(label(f"of {whole(fullest.total_mib)} MiB")),
+        _least(state, fullest.free_mib) or line(label(f"of {whole(fullest.total_mib)} MiB"), *rate),
         _growth(state, sample),
     )
+    if sample.late:
+        digits, told = tuple(map(greyed, digits)), (greyed(told[0]), line(old_mark(sample, moment)), Content(""))
+    peak = peak_mib(state.ready_memory, sample)
+    most = line(label("peak "), whole(peak), label(" MiB")) if peak is not None else Content("")
     return [
-        line(label("headroom")),
+        spread(width, line(label("headroom")), most),
         *(line(one, " " * (18 - one.cell_length), text) for one, text in zip(digits, told, strict=True)),
     ]
 
 
 def headroom_words(state: DeploymentState, sample: GpuSample) -> list[Content]:
-    """The same in a few words, the longest first."""
+    """The same in a few words, the longest first; of an old sample only that it was so."""
     fullest = headroom(sample)
     if fullest is None:
         return []
+    if sample.late:
+        was = f"{percent(fullest.free_share)} was free"
+        return [line(label(f"{was} {_where(state, sample, fullest)}")), line(label(was))]
     share = line((percent(fullest.free_share), B), label(" headroom"))
     free = line(share, "   ", (whole(fullest.free_mib), B), label(" MiB free"))
     return [line(free, label(f" {_where(state, sample, fullest)}")), free, share]
@@ -69,6 +66,17 @@ def headroom_words(state: DeploymentState, sample: GpuSample) -> list[Content]:
 
 def _where(state: DeploymentState, sample: GpuSample, fullest: Headroom) -> str:
     return "on each" if fullest.mig is None and uniformity(sample, engine_of(state)).even else f"on {fullest.where}"
+
+
+def over_all_hosts(state: DeploymentState, width: int) -> list[Content]:
+    """Several hosts' fullest GPU, and where they are not as expected; the first line fits everywhere."""
+    out = [part for one in unmet_of_gpus(state) for part in warning(one, width)]
+    if (found := tightest(state)) is not None:
+        host, room = found
+        left = line(label("headroom  "), (percent(room.free_share), B), label("  "), (whole(room.free_mib), B), label(" MiB free"))
+        where = f" on {room.where} of {host.host}"
+        out.append(line(left, label(short(where, max(0, width - left.cell_length)))))
+    return out
 
 
 def _least(state: DeploymentState, free_mib: float) -> Content:
@@ -82,24 +90,23 @@ def _least(state: DeploymentState, free_mib: float) -> Content:
 
 def _growth(state: DeploymentState, sample: GpuSample) -> Content:
     """Whether memory grows since the server is ready: that, not the level, is what to worry about."""
-    mark = state.ready_memory
-    if mark is None or mark.at is None or sample.received_at is None or sample.received_at - mark.at < SETTLED_S:
+    grown = outgrowth(state.ready_memory, sample)
+    if grown is None:
         return Content("")
-    then = dict(mark.used_mib)
-    grown = [gpu.memory_used_mib - then[gpu.index] for gpu in sample.gpus if gpu.memory_used_mib is not None and gpu.index in then]
-    if not grown:
-        return Content("")
-    most = max(grown)
-    if most < GROWTH_MIB:
+    if grown.full_s is not None:
+        return line((f"▲ full in {roughly(grown.full_s)}", BW))
+    if grown.growth.steady:
         return line(("✓ ", G), label("steady"))
-    told = line((f"+{most:,.0f} MiB", B), label(f" in {age(sample.received_at - mark.at)}"))
-    return line(("▲ ", W), told) if _growing(state, sample) else told
+    return line(pace(grown), label(" MiB/h"))
 
 
-def _growing(state: DeploymentState, sample: GpuSample) -> bool:
-    """Whether it still grew over the last half minute."""
-    trend = state.trends.gpu_memory[-GROWTH_SAMPLES:]
-    return len(trend) == GROWTH_SAMPLES and any(
-        now is not None and then is not None and (now - then) * (gpu.memory_total_mib or 0.0) >= GROWTH_MIB
-        for then, now, gpu in zip(trend[0], trend[-1], sample.gpus, strict=False)
-    )
+def pace(grown: Outgrowth) -> Part:
+    return f"{grown.growth.mib_per_hour:+,.0f}".replace("-", "−"), B
+
+
+def alarm_words(state: DeploymentState, sample: GpuSample) -> Part:
+    """The alarm of one host in a few words, for a line; empty where there is none."""
+    grown = outgrowth(state.ready_memory, sample)
+    if grown is not None and grown.full_s is not None:
+        return f"▲ full in {roughly(grown.full_s)}", BW
+    return (f"▲ {state.expected.headroom_mib:,.0f} MiB expected", BW) if short_of(state, sample) else ""

@@ -7,18 +7,22 @@ from msgspec.structs import replace
 from textual.content import Content
 
 from tui.core.connection import ConnectionState
-from tui.core.deployment import DeploymentState, Trends
+from tui.core.deployment import DeploymentState
+from tui.core.findings import hosts_of, roughly, tightest
 from tui.core.gpu import Gpu, GpuSample, Uniformity
 from tui.core.gpu_engine import engine_of
-from tui.core.gpu_even import uniformity
-from tui.core.gpu_health import headroom, health
+from tui.core.gpu_health import headroom
 from tui.core.gpu_order import ALL, BY_NUMBER, listed
 from tui.core.gpu_others import leftovers
-from tui.widgets.figures import BE, BG, BW, B, E, P, Part, W, label, line, middle, spread
+from tui.core.memory_course import outgrowth
+from tui.core.trends import Trends
+from tui.widgets.figure import Moment
+from tui.widgets.figures import BE, BG, BW, QUIET, B, E, P, Part, W, label, line, middle, short, spread
 from tui.widgets.gpu_cells import Row, of_none, side_by_side
+from tui.widgets.gpu_old import SELECTED, greyed, old_mark, old_words
 from tui.widgets.numbers import gib, percent
 
-SELECTED = "bold reverse $primary"
+START = Moment()
 
 
 class Group(Struct, frozen=True):
@@ -30,6 +34,16 @@ class Group(Struct, frozen=True):
     sample: GpuSample | None
     shown: tuple[Gpu, ...] = ()
     """Those of its GPUs that are listed, in the order of the list."""
+    wrong: tuple[str, ...] = ()
+    """What is wrong there, the worst first."""
+    judged: Uniformity = Uniformity()
+    """Whether the host's memory is even; of a deployment over several hosts each has its part."""
+    moment: Moment = START
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the sample tells of now."""
+        return self.connection.online and self.sample is not None and not self.sample.late
 
     @property
     def listed(self) -> GpuSample | None:
@@ -41,28 +55,19 @@ class Group(Struct, frozen=True):
         """The GPUs out of line with all others of the host, listed or not."""
         return self.judged.odd
 
-    @property
-    def judged(self) -> Uniformity:
-        """Whether the host's memory is even; of a deployment over several hosts each has its part."""
-        return uniformity(self.sample, engine_of(self.state)) if self.sample is not None else Uniformity()
 
-    @property
-    def health(self) -> tuple[str, ...]:
-        """What is wrong with its GPUs."""
-        return health(self.sample, leftovers(self.state), engine_of(self.state)) if self.sample is not None else ()
-
-
-def groups_of(state: DeploymentState, order: str = BY_NUMBER, kind: str = ALL) -> list[Group]:
+def groups_of(state: DeploymentState, order: str = BY_NUMBER, kind: str = ALL, moment: Moment = START) -> list[Group]:
     """The first host and the further ones. One of which nothing is to be listed is left out, unless its link is what is wrong."""
-    out = [Group(state.target or state.connection.host, state.connection, state, state.gpus)]
-    for other in state.others:
-        seen = replace(state, gpus=other.gpus, trends=Trends(), connection=other.connection, orphans=())
-        out.append(Group(other.host, other.connection, seen, other.gpus))
-    engine = engine_of(state)
-    out = [
-        replace(group, shown=listed(group.sample, order, kind, leftovers(group.state), engine) if group.sample is not None else ())
-        for group in out
-    ]
+    out, engine = [], engine_of(state)
+    for n, one in enumerate(hosts_of(state)):
+        seen = state
+        if n > 0:
+            seen = replace(state, gpus=one.sample, connection=one.connection, ready_memory=one.ready_memory)
+            seen = replace(seen, trends=Trends(), orphans=())
+        shown: tuple[Gpu, ...] = ()
+        if one.sample is not None:
+            shown = listed(one.sample, order, kind, leftovers(seen), engine, one.alarming)
+        out.append(Group(one.host, one.connection, seen, one.sample, shown, one.wrong, one.judged, moment))
     return [group for group in out if kind == ALL or group.shown or not group.connection.online]
 
 
@@ -83,47 +88,87 @@ def head(group: Group, width: int) -> Content:
         )
     judged, fullest = group.judged, headroom(sample)
     used = sorted(gpu.memory_used_mib for gpu in sample.gpus if gpu.memory_used_mib is not None)
-    wrong = group.health
     mark: Part = ("✓ even", BG) if judged.even else (f"✗ odd: {', '.join(map(str, judged.odd))}", BE) if judged.odd else ""
-    left = line((middle(group.host, max(8, width // 3)), B), "  ", mark, (f"  ▲ {len(wrong)}" if wrong else "", W))
+    if sample.late:
+        mark = old_mark(sample, group.moment)
+    left = line((middle(group.host, max(8, width // 3)), B), "  ", mark, (f"  ▲ {len(group.wrong)}" if group.wrong else "", W))
     typical = gib(used[len(used) // 2]) if used else "—"
     level = line(label(f"{len(sample.gpus)} × "), typical, label(" GiB"))
-    free = line(label("   "), (percent(fullest.free_share), B), label(" free")) if fullest else Content("")
-    return spread(width, left, line(level, free), level)
+    free = (
+        line(label("   "), (percent(fullest.free_share), B), label(" was free" if sample.late else " free"))
+        if fullest
+        else Content("")
+    )
+    if sample.late:
+        level, free = greyed(level), greyed(free)
+    return spread(width, left, line(level, free), free, level)
 
 
-def cells(group: Group, selected: int | None = None) -> list[tuple[str, str]]:
-    """A column a GPU."""
+def cells(group: Group, selected: int | None = None, each: int = 1) -> list[tuple[str, str]]:
+    """A column for `each` GPUs, as high as the fullest of them."""
     out: list[tuple[str, str]] = []
     odd = group.odd
-    for n, gpu in enumerate(group.shown):
-        share, bad = gpu.memory_share, bool(gpu.error) or gpu.index in odd
-        char = "▁▂▃▄▅▆▇█"[min(7, round(share * 8))] if share is not None else "✗"
-        out.append((str(gpu.index), SELECTED) if n == selected else (char, E if bad else P))
+    for first in range(0, len(group.shown), each):
+        some = group.shown[first : first + each]
+        shares = [gpu.memory_share for gpu in some if gpu.memory_share is not None]
+        bad = any(gpu.error or gpu.index in odd for gpu in some)
+        gone = any(gpu.error and gpu.memory_share is None for gpu in some)
+        char = "✗" if gone or not shares else "▁▂▃▄▅▆▇█"[min(7, round(max(shares) * 8))]
+        out.append((str(some[0].index), SELECTED) if first == selected else (char, QUIET if not group.fresh else E if bad else P))
     return out
 
 
-def hosts_strip(state: DeploymentState, width: int) -> Content:
-    """All hosts in one line."""
-    groups = groups_of(state)
-    parts: list[Part] = []
-    for group in groups:
-        parts += [*cells(group), " "]
-    samples = [group.sample for group in groups if group.sample is not None]
-    judged = [group.judged for group in groups]
-    count = sum(len(sample.gpus) for sample in samples)
-    left = line(label("GPUs  "), *parts, (f" {count}", B), label(f" on {len(groups)} hosts  "))
+def hosts_strip(state: DeploymentState, width: int, moment: Moment) -> Content:
+    """All hosts in one line: columns for several GPUs each where there are many, so that what is wrong keeps its place."""
+    groups = groups_of(state, moment=moment)
+    count = sum(len(group.shown) for group in groups)
+    most = max((len(group.shown) for group in groups), default=1)
+    rights = _in_one_line(state, groups)
+    each = 1
+    while True:
+        parts: list[Part] = []
+        for group in groups:
+            parts += [*cells(group, each=each), " "]
+        bare = line(label("GPUs  "), *parts)
+        told = line(bare, (f"{count}", B), label(f" on {len(groups)} hosts  "))
+        for left in (told, bare):
+            if any(left.cell_length + right.cell_length + 2 <= width for right in rights):
+                return spread(width, left, *rights)
+        if each >= most:
+            return spread(width, line(label("GPUs  "), (f"{count}", B)), *rights)
+        each *= 2
+
+
+def _in_one_line(state: DeploymentState, groups: list[Group]) -> list[Content]:
+    """Away, old, odd, faulty, even and headroom, in words and counted: the longest first."""
     away = [group.host for group in groups if not group.connection.online]
-    odd = [group.host for group, one in zip(groups, judged, strict=True) if one.even is False]
+    old = [group for group in groups if group.connection.online and group.sample is not None and group.sample.late]
+    odd = [group.host for group in groups if group.odd]
+    faults = sum(len(group.wrong) for group in groups)
+    even = not away and not old and all(group.judged.even for group in groups)
+    found = tightest(state)
+    share = percent(found[1].free_share) if found else ""
+    ages = ", ".join(f"{group.host} {old_words(group.sample, group.moment)}" for group in old if group.sample is not None)
+    words: list[tuple[str, str, str]] = []
     if away:
-        return spread(width, left, line((f"○ no link to {', '.join(away)}", BW)), line((f"○ {len(away)} away", BW)))
+        words.append((f"○ no link to {', '.join(away)}", f"○ {len(away)} away", BW))
+    if old:
+        words.append((f"○ {ages}", f"○ {len(old)} old", BW))
     if odd:
-        return spread(width, left, line((f"✗ odd on {', '.join(odd)}", BE)), line(("✗ odd", BE)))
-    frees = [one for sample in samples if (one := headroom(sample))]
-    least = min(frees, key=lambda one: one.free_mib, default=None)
-    free = line((percent(least.free_share), B), label(" headroom")) if least else Content("")
-    even = line(("✓ even  ", BG)) if judged and all(one.even for one in judged) else Content("")
-    return spread(width, left, line(even, free), free)
+        words.append((f"✗ odd on {', '.join(odd)}", f"✗ {len(odd)} odd", BE))
+    if faults:
+        full = [
+            one.full_s for group in groups if (one := outgrowth(group.state.ready_memory, group.sample)) and one.full_s is not None
+        ]
+        words.append((f"▲ {faults}, full in {roughly(min(full))}" if full else f"▲ {faults} to look at", f"▲ {faults}", W))
+    if even:
+        words.append(("✓ even", "✓ even", BG))
+    if share:
+        words.append((f"{share} headroom", f"{share} free", B))
+    return [
+        Content("  ").join(line((full if n < spelt else brief, ink)) for n, (full, brief, ink) in enumerate(words))
+        for spelt in range(len(words), -1, -1)  # the last are counted first
+    ]
 
 
 def compact(group: Group, width: int, selected: int | None = None) -> list[Row]:
@@ -131,10 +176,24 @@ def compact(group: Group, width: int, selected: int | None = None) -> list[Row]:
     sample = group.sample
     if sample is None or not sample.gpus:
         return of_none([head(group, width), Content("")])
-    told = [line(("▲ ", W), one) for one in group.health[:1]]
     columns = cells(group, selected)
-    row = spread(width, line("  ", *columns), *told)
-    return [Row(head(group, width)), side_by_side(row, 2, [len(text) for text, _ in columns], group.host, group.shown)]
+    row = line("  ", *columns)
+    room = width - row.cell_length - 4
+    told = [line(("▲ ", W), short(group.wrong[0], room))] if group.wrong and room >= 16 else []
+    widths = [len(text) for text, _ in columns]
+    return [Row(head(group, width)), side_by_side(spread(width, row, *told), 2, widths, group.host, group.shown)]
+
+
+def in_words(groups: list[Group], width: int, room: int, said_already: int = 0) -> list[list[Content]]:
+    """What is wrong on each host, a line each, as many as there is room for: the worst of each host first. Where some are left out
+    the head counts them."""
+    out: list[list[Content]] = [[] for _ in groups]
+    for rank in range(said_already, max((len(group.wrong) for group in groups), default=0)):
+        for said, group in zip(out, groups, strict=True):
+            if rank < len(group.wrong) and room > 0:
+                said.append(line(("  ▲ ", W), short(group.wrong[rank], width - 4)))
+                room -= 1
+    return out
 
 
 def height_of(groups: list[Group], rows_each: int) -> int:

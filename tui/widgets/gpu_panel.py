@@ -1,6 +1,6 @@
 """The GPUs: a bar each, as rows, in columns, or as one strip; what is odd, what is free, what is wrong."""
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from math import ceil
 from typing import ClassVar
 
@@ -11,27 +11,30 @@ from textual.events import Click
 from textual.reactive import var
 
 from tui.core.deployment import DeploymentState
+from tui.core.findings import hosts_of, serving
 from tui.core.gpu import Gpu, GpuSample
-from tui.core.gpu_engine import UNKNOWN, Engine, engine_of
+from tui.core.gpu_engine import engine_of
 from tui.core.gpu_even import uniformity
-from tui.core.gpu_health import health
 from tui.core.gpu_order import ALL, BY_NUMBER, KINDS, ORDERS
-from tui.core.gpu_others import WORTH_MIB, engine_gone, leftovers, others_mib
+from tui.core.gpu_others import WORTH_MIB, engine_gone, others_mib
 from tui.messages import GpuOpened
-from tui.widgets.figure import Figure
+from tui.widgets.figure import Figure, Moment
 from tui.widgets.figures import BE, BG, BP, BW, QUIET, W, bar, label, line, spread, warning
-from tui.widgets.gpu_cells import Row, dimmed, of_none
+from tui.widgets.gpu_cells import Row, of_none
 from tui.widgets.gpu_facts import gpu_facts, gpu_trends
-from tui.widgets.gpu_headroom import headroom_block, headroom_words, serving, unmet_of_gpus
-from tui.widgets.gpu_hosts import Group, across_for, all_gpus, compact, groups_of, head
+from tui.widgets.gpu_headroom import headroom_block, headroom_words, over_all_hosts, unmet_of_gpus
+from tui.widgets.gpu_hosts import Group, across_for, all_gpus, compact, groups_of, head, in_words
+from tui.widgets.gpu_old import as_last_seen, old_mark, old_words
 from tui.widgets.gpu_rows import across_of, gpu_grid, gpu_rows, has_figures, odd_ones, unfolded
 from tui.widgets.gpu_strip import strip
 from tui.widgets.numbers import gib
 
 
-def summary(state: DeploymentState, sample: GpuSample) -> Content:
-    """One line: whether memory is the same on all of them."""
+def summary(state: DeploymentState, sample: GpuSample, moment: Moment) -> Content:
+    """One line: whether memory is the same on all of them; of an old sample, how old it is."""
     judged = uniformity(sample, engine_of(state))
+    if sample.late:
+        return line(old_mark(sample, moment), label(f"  {judged.says}"))
     if judged.even is True:
         return line(("✓ even ", BG), label(f" {judged.says}"))
     if judged.even is False:
@@ -49,13 +52,11 @@ def legend(state: DeploymentState, sample: GpuSample) -> Content:
     return line(("▒ ", W), label("not the engine's: "), (gib(sum(held.values())), BW), label(f" GiB on {where}"))
 
 
-def notes(
-    sample: GpuSample, age: float | None, left: Collection[int] = (), width: int = 0, engine: Engine = UNKNOWN
-) -> list[Content]:
+def notes(sample: GpuSample, moment: Moment, found: Sequence[str], width: int = 0) -> list[Content]:
     """What is wrong or unusual, one line each, or broken at a width."""
-    said = list(health(sample, left, engine))
+    said = list(found)
     if sample.late:
-        said.append("the driver does not answer: last known values" + (f", {age:.0f} s old" if age is not None else ""))
+        said.append(f"the driver does not answer: last known values, {old_words(sample, moment)}")
     out = [part for one in said for part in (warning(one, width) if width else [line(("▲ ", W), one)])]
     if sample.note:
         out += Content(sample.note).stylize(QUIET).wrap(max(8, width)) if width else [line(label(sample.note))]
@@ -149,10 +150,14 @@ class GpuPanel(Figure):
 
     def _drawing(self, width: int, height: int) -> list[Row]:
         if self.state.others:
-            groups = groups_of(self.state, self.order, self.kind) if self.full else groups_of(self.state)
-            above = [Row(line(label(self._arrangement)))] if self.arranged else []
-            body = _hosts(groups, width, height - len(above), self.selected if self.full else None)
-            return [*above, *(body[: height - len(above)] or [Row(line(label("no GPU is like that")))])]
+            groups = groups_of(self.state, *((self.order, self.kind) if self.full else (BY_NUMBER, ALL)), self.moment)
+            above = of_none([line(label(self._arrangement))] if self.arranged else [])
+            kept = int(height > 3 * len(groups))  # the headroom of all never goes
+            body = _hosts(groups, width, height - len(above) - kept, self.selected if self.full else None)
+            rows = [*above, *(body[: height - len(above)] or [Row(line(label("no GPU is like that")))])]
+            below = of_none(over_all_hosts(self.state, width))
+            apart = of_none([Content("")] if below and height - len(rows) > len(below) else [])
+            return [*rows, *apart, *below[: max(0, height - len(rows) - len(apart))]]
         sample = self.state.gpus
         if sample is None:
             return [Row(line(label("no sample yet")))]
@@ -160,16 +165,10 @@ class GpuPanel(Figure):
             return of_none([*warning(sample.note or "no GPU on this host", width), *_machine_memory(self.state, width)])
         top, body = self._top_and_body(sample, width, height)
         said = [
-            *_first(self.state, sample, width, bool(top)),
+            *_first(self.state, sample, width, bool(top), self.moment),
             *(line(("▲ ", W), one) for one in unmet_of_gpus(self.state)),
             legend(self.state, sample),
-            *notes(
-                sample,
-                self.moment.since(sample.received_at),
-                leftovers(self.state),
-                width if self.full else 0,
-                engine_of(self.state),
-            ),
+            *notes(sample, self.moment, hosts_of(self.state)[0].found, width if self.full else 0),
         ]
         said = [one for one in said if one]
         if self.arranged:
@@ -184,7 +183,8 @@ class GpuPanel(Figure):
             chosen = shown[self.selected][1]
             about = [line((f"GPU {chosen.index}", BP), label("   up and down choose, enter shows it alone"))]
             unseen = sum(spot.index == chosen.index for row in body for spot in row.spots) == 1
-            about += [*gpu_trends(self.state, sample.gpus.index(chosen), width), *gpu_facts(chosen, width, unseen)]
+            facts = gpu_facts(chosen, width, unseen, old_words(sample, self.moment))
+            about += [*gpu_trends(self.state, sample.gpus.index(chosen), width), *facts]
             out += of_none([Content(""), *about[: room - 1]])
         return out
 
@@ -197,7 +197,8 @@ class GpuPanel(Figure):
         listed = replace(sample, gpus=tuple(gpu for _, gpu in self._listed())) if self.arranged else sample
         if not listed.gpus:
             return [], [Row(line(label("no GPU is like that")))]
-        block = headroom_block(self.state, sample, width) if serving(self.state) and not self.full and width >= 40 else []
+        large = serving(self.state) and not self.full and width >= 40
+        block = headroom_block(self.state, sample, width, self.moment) if large else []
         tops = [block, []] if block else [[]]
         kept = [(top, height - len(top) - self._kept(sample, width, bool(top))) for top in tops]
         odd = odd_ones(self.state, sample)
@@ -208,21 +209,23 @@ class GpuPanel(Figure):
             if count + 1 <= room:
                 shown = unfolded(listed.gpus, room - 1, selected)
                 each = 2 if 2 * count + 1 <= room and not self.full and not any(gpu.mig for gpu in listed.gpus) else 1
-                return top, gpu_rows(self.state, listed, width, each, selected, odd, host, shown)
+                rows = gpu_rows(self.state, listed, width, each, selected, odd, host, shown)
+                return top, as_last_seen(rows) if sample.late else rows
         grids = [(top, across, room) for top, room in kept if (across := across_of(listed.gpus, width, room)) is not None]
         grids.sort(key=lambda one: not has_figures(width, one[1]))
         for top, across, _ in grids[:1]:
-            return top, gpu_grid(listed, width, ceil(count / across), across, selected, odd, host)
-        return [], [Row(strip(self.state, width))]
+            grid = gpu_grid(listed, width, ceil(count / across), across, selected, odd, host)
+            return top, as_last_seen(grid) if sample.late else grid
+        return [], [Row(strip(self.state, width, self.moment))]
 
     def _kept(self, sample: GpuSample, width: int, big: bool) -> int:
         """How many lines below the GPUs never go: even or odd, and headroom."""
-        return len(_first(self.state, sample, width, big)) + (1 if self.arranged else 0)
+        return len(_first(self.state, sample, width, big, self.moment)) + (1 if self.arranged else 0)
 
 
-def _first(state: DeploymentState, sample: GpuSample, width: int, big: bool) -> list[Content]:
+def _first(state: DeploymentState, sample: GpuSample, width: int, big: bool, moment: Moment) -> list[Content]:
     """Even or odd, and headroom where it doesn't stand above in large figures: in one line if they fit."""
-    judged = summary(state, sample)
+    judged = summary(state, sample, moment)
     words = headroom_words(state, sample) if serving(state) and not big else []
     both = spread(width, judged, *words) if judged else judged
     if not words or both is not judged:
@@ -232,24 +235,27 @@ def _first(state: DeploymentState, sample: GpuSample, width: int, big: bool) -> 
 
 
 def _hosts(groups: list[Group], width: int, height: int, selected: int | None) -> list[Row]:
-    """A group a host: rows, columns, or two lines each, whichever fits; of more hosts than lines one line each."""
-    across = across_for(groups, width, height)
-    out: list[Row] = []
+    """A group a host: rows, columns, or two lines each, whichever fits; of more hosts than lines one line each. A line for what is
+    wrong on a host goes before rows."""
+    faulty = sum(bool(group.wrong) for group in groups)
+    across = across_for(groups, width, height - faulty) or across_for(groups, width, height)
+    blocks: list[list[Row]] = []
     before = 0
     for group in groups:
         sample = group.listed
         count = len(group.shown)
         here = selected - before if selected is not None else None
         if across is None:
-            out += compact(group, width, here)[: 2 if 2 * len(groups) <= height else 1]
+            block = compact(group, width, here)[: 2 if 2 * len(groups) <= height else 1]
         else:
-            out.append(Row(head(group, width)))
+            block = [Row(head(group, width))]
             if sample is not None and sample.gpus:
                 each = gpu_rows(group.state, sample, width, 1, here, group.odd, group.host)[1:] if across == 1 else []
                 body = each or gpu_grid(sample, width, ceil(count / across), across, here, group.odd, group.host)
-                out += body if group.connection.online else [dimmed(one) for one in body]
+                block += body if group.fresh else as_last_seen(body)
         before += count
-    return out
+    words = in_words(groups, width, height - sum(map(len, blocks)), int(across is None))
+    return [one for block, said in zip(blocks, words, strict=True) for one in (*block, *of_none(said))]
 
 
 def _machine_memory(state: DeploymentState, width: int) -> list[Content]:

@@ -13,7 +13,7 @@ from tui.core.gpu_others import engine_gone, others_mib
 from tui.widgets.figures import BE, BP, QUIET, TRACK, E, P, Part, bar, fit, label, line, short, sparks
 from tui.widgets.gpu_cells import Row, Spot, of_gpu
 from tui.widgets.gpu_columns import Column, cells, columns_for, instance_cells, pcie_of, rank_of
-from tui.widgets.gpu_hosts import SELECTED
+from tui.widgets.gpu_old import SELECTED
 from tui.widgets.numbers import DASH, GIB, gib
 
 CELL = 12

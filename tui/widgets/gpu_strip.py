@@ -6,20 +6,23 @@ from math import ceil
 from textual.content import Content
 
 from tui.core.deployment import DeploymentState
+from tui.core.gpu import GpuSample
 from tui.core.gpu_engine import engine_of
 from tui.core.gpu_even import uniformity
 from tui.core.gpu_health import headroom
 from tui.core.gpu_others import WORTH_MIB, engine_gone, others_mib
-from tui.widgets.figure import Figure
+from tui.widgets.figure import Figure, Moment
 from tui.widgets.figures import BE, BW, QUIET, B, G, P, Part, W, label, line, short, spread
+from tui.widgets.gpu_headroom import alarm_words
 from tui.widgets.gpu_hosts import hosts_strip
+from tui.widgets.gpu_old import greyed, old_mark
 from tui.widgets.numbers import gib, percent, whole
 
 
-def strip(state: DeploymentState, width: int) -> Content:
+def strip(state: DeploymentState, width: int, moment: Moment) -> Content:
     """All GPUs in one line: a column each, the common figure, even or odd, headroom."""
     if state.others:
-        return hosts_strip(state, width)
+        return hosts_strip(state, width, moment)
     sample = state.gpus
     if sample is None:
         return line(label("GPUs  "), label("no sample yet"))
@@ -43,6 +46,10 @@ def strip(state: DeploymentState, width: int) -> Content:
     judged = uniformity(sample, engine_of(state))
     typical = used[len(used) // 2] if used else None
     level = line((f"{count - len(odd)} × {gib(typical)}", B), label(" GiB  "))
+    if sample.late:
+        return _as_last_seen(
+            sample, [line(label("GPUs  "), *some, level) for some in ((*apart, " "), (*columns, "  "))], width, moment
+        )
     even = brief = Content("")
     if judged.even is True:
         even = brief = line(("✓ even", G))
@@ -63,6 +70,9 @@ def strip(state: DeploymentState, width: int) -> Content:
         share = line((percent(fullest.free_share), B), label(" free")) if fullest else Content("")
         rights = [_together(held, room), _together(briefly, room), _together(briefly, share)] if fullest else []
         return _widest(width, lefts, rights, [held, briefly])
+    if alarm := alarm_words(state, sample):
+        told = (_together(room, free), free, room)
+        return _widest(width, lefts, [line(one, "  ", alarm) for one in told], [line(alarm)])
     heat = max((gpu.temperature_c for gpu in sample.gpus if gpu.temperature_c is not None), default=None)
     busy = [gpu.utilisation for gpu in sample.gpus if gpu.utilisation is not None]
     load = line((whole(sum(busy) / len(busy) if busy else None), B), label(" %  "), (whole(heat), B), label(" °C"))
@@ -83,6 +93,15 @@ def _widest(width: int, lefts: Sequence[Content], rights: Sequence[Content], les
     return next((left for left in lefts if left.cell_length <= width), lefts[-1])
 
 
+def _as_last_seen(sample: GpuSample, lefts: Sequence[Content], width: int, moment: Moment) -> Content:
+    """Nothing that holds now can be said: neither even nor free."""
+    fullest = headroom(sample)
+    was = f", {percent(fullest.free_share)} was free" if fullest else ""
+    silent = (f"the driver does not answer{was}", f"silent{was}", "silent")
+    old = [line(greyed(left), old_mark(sample, moment)) for left in lefts]
+    return _widest(width, old, [line(label(one)) for one in silent], [])
+
+
 def _host_memory(state: DeploymentState) -> Content:
     """What there is to say of memory where no GPU tells of its own."""
     machine = state.machine
@@ -98,4 +117,4 @@ class GpuStrip(Figure):
     DEFAULT_CSS = "GpuStrip { height: 1; }"
 
     def draw(self, width: int, height: int) -> Content:
-        return strip(self.state, width)
+        return strip(self.state, width, self.moment)

@@ -10,8 +10,9 @@ from tui.core.how_far import amounts
 from tui.core.logs.phase_names import name_of
 from tui.widgets.doing import past_loading, phase_seconds
 from tui.widgets.failure import title
-from tui.widgets.figure import Figure
-from tui.widgets.figures import BE, BP, QUIET, B, E, G, label, line, meter, rows, short, spread
+from tui.widgets.figure import Figure, Moment
+from tui.widgets.figures import BE, BP, BW, QUIET, B, E, G, label, line, meter, rows, short, spread
+from tui.widgets.gpu_old import old_mark
 from tui.widgets.gpu_strip import strip
 from tui.widgets.load_panel import bar_of, countdown, verdict
 from tui.widgets.numbers import GIB, clock, percent, three
@@ -58,13 +59,13 @@ class Tiny(Figure):
             body = [line((three(rate), BP), label(" tok/s"))]
         elif state.connection.cause and not state.connection.online:
             body = [line(label(one)) for one in (state.connection.cause, state.connection.advice or "") if one]
-        return rows(first, *body, _memory(state, width))
+        return rows(first, *body, _memory(state, width, self.moment))
 
 
-def _memory(state: DeploymentState, width: int) -> Content:
+def _memory(state: DeploymentState, width: int, moment: Moment) -> Content:
     sample = state.gpus
     if sample is None or not sample.gpus:
-        return strip(state, width)
+        return strip(state, width, moment)
     judged = uniformity(sample, engine_of(state))
     used = sorted(gpu.memory_used_mib for gpu in sample.gpus if gpu.memory_used_mib is not None)
     even = (
@@ -76,4 +77,7 @@ def _memory(state: DeploymentState, width: int) -> Content:
     )
     fullest = headroom(sample)
     free = line((percent(fullest.free_share), B)) if fullest else Content("")
-    return spread(width, line(label(f"{len(sample.gpus)} × {three(used[len(used) // 2] / GIB if used else None)} GiB")), even, free)
+    level = line(label(f"{len(sample.gpus)} × {three(used[len(used) // 2] / GIB if used else None)} GiB"))
+    if sample.late:
+        return spread(width, level, line(old_mark(sample, moment)), line(("○ old", BW)))
+    return spread(width, level, even, free)
