@@ -33,6 +33,8 @@ def point_of(
         figures["warnings"] = [*figures["warnings"], "the client itself was the bottleneck: the server may do more"]
     if abs(figures.get("clock_step_ms") or 0.0) > 5.0:
         figures["warnings"] = [*figures["warnings"], "the machine's clock was stepped meanwhile: latencies around it are wrong"]
+    if measured.lost:
+        figures["warnings"] = [*figures["warnings"], f"the arrays of its requests are lost: {measured.lost}"]
     throughput = found.get("steady_output_throughput") or found.get("output_throughput")
     if gpu is not None:
         gpu["tokens_per_s_per_gpu"] = throughput / gpu["count"] if throughput and gpu["count"] else None
