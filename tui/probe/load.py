@@ -6,7 +6,8 @@ Arguments: `url`, `model` (or None), `endpoint` ("chat" or "completions"), `head
 
     probe -> client   {"f": "ready", "model", "address", "notes", "exact_lengths", "server"}    or  {"f": "refused", "kind", "why"}
     client -> probe   {"do": "point", "id", "order": {...}, "warmup": bool, "limits": {...}, "records": bool, "workers": N or 0,
-                       "input_tokens": N or None, "output_tokens": N or None}      instead of the plan's
+                       "input_tokens": N or None, "output_tokens": N or None}      instead of the plan's;
+                                                                           no prompt passes such `input_tokens` (see load_longest)
     probe -> client   {"f": "progress", "id", "stage", ...}               4 a second at most
                       {"f": "point", "id", "figures", "client", "before", "after", "peaks", "stopped", "pieces"}
                       {"f": "records", "id", "z": base64 of zlib of JSON}  then `pieces` of them: per-request arrays, if asked for
@@ -24,6 +25,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from tui.probe.leash import Link
 from tui.probe.load_ask import Caller
 from tui.probe.load_http import target_of
+from tui.probe.load_longest import fitted
 from tui.probe.load_machine import MachineUse
 from tui.probe.load_net import Address, keep_stamping, kind_of, resolve, tls_context, words_of
 from tui.probe.load_prompts import Refused, settle_fields, settle_lengths, settle_model
@@ -165,8 +167,8 @@ class _Point:
     """One point: warm-up, the measured run, its figures."""
 
     def __init__(self, share: Share, request: Dict[str, Any], link: Link, desk: _Desk, caller: Caller) -> None:
-        instead = {name: request[name] for name in ("input_tokens", "output_tokens") if request.get(name)}
-        self._share = share._replace(plan=dict(share.plan, **instead)) if instead else share
+        output = request.get("output_tokens")
+        self._share = share._replace(plan=dict(share.plan, output_tokens=output)) if output else share
         self._request = request
         self._link = link
         self._desk = desk
@@ -179,6 +181,10 @@ class _Point:
         request = self._request
         order = dict(request["order"])
         workers = int(request.get("workers") or 0)
+        if request.get("input_tokens"):
+            share = self._share
+            lengths, wanted = fitted(self._caller, share.plan, share.fields, share.lengths, int(request["input_tokens"]))
+            self._share = share._replace(plan=dict(share.plan, input_tokens=wanted), lengths=lengths)
         if request.get("warmup", True):
             streams = int(order.get("concurrency") or min(order.get("gate") or 16, 16))
             warm = {
