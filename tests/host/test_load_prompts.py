@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from scripted_server import Exchange, Scripted, scripted
+from scripted_server import SSE, Exchange, Scripted, scripted
 
 from tui.probe.load_ask import Caller
 from tui.probe.load_http import target_of
@@ -226,6 +226,53 @@ def test_fields_that_a_server_rejects_are_left_out_and_said(fields_refused: tupl
     assert set(fields) == kept
     assert words in notes[0]
     assert prompt_tokens == 4
+
+
+SAID = b'{"error":{"message":"Unrecognized request argument supplied: stream_options"}}'
+
+
+def refuses_plainly(exchange: Exchange) -> None:
+    exchange.plain("400 Bad Request", SAID)
+
+
+def refuses_as_an_event(exchange: Exchange) -> None:
+    exchange.send(SSE)
+    exchange.event(json.loads(SAID))
+    exchange.done()
+
+
+@pytest.mark.parametrize("refuse", [refuses_plainly, refuses_as_an_event])
+@pytest.mark.parametrize(
+    ("others", "kept", "notes"),
+    [
+        ((), {"max_tokens", "stream", "ignore_eos"}, ["stream_options are not"]),
+        (
+            ("ignore_eos", "min_tokens"),
+            {"max_tokens", "stream"},
+            ["ignore_eos is not taken: replies may", "stream_options are not"],
+        ),
+        (("max_tokens",), {"max_completion_tokens", "stream"}, ["max_tokens is taken", "stream_options are not"]),
+    ],
+)
+def test_stream_options_that_a_server_rejects_are_left_out_and_said(
+    refuse: Callable[[Exchange], None], others: tuple[str, ...], kept: set[str], notes: list[str]
+) -> None:
+    """It must be asked with a stream: vLLM rejects them without one, and this server doesn't look at them then."""
+
+    def single(exchange: Exchange) -> None:
+        if exchange.body.get("stream") and "stream_options" in exchange.body:
+            refuse(exchange)
+        elif exchange.body.get("stream") and not any(word in exchange.body for word in others):
+            exchange.reply(1)
+        else:
+            refusing(*others)(exchange)
+
+    with scripted(lambda exchange: exchange.reply()) as server, caller(server.url) as client:
+        server.answer = single
+        fields, said, _ = settle_fields(client, plan(server.url))
+    assert set(fields) == kept
+    assert len(said) == len(notes)
+    assert all(words in note for words, note in zip(notes, said, strict=True))
 
 
 def test_a_server_that_takes_nothing_says_why() -> None:
