@@ -7,7 +7,7 @@ import pytest
 from tui.core.benchmark import Plan, Point, Result, Vantage
 from tui.core.benchmark_plan import estimate, past_the_knee, powers, schedule, single_stream, steps_of, sweep
 from tui.core.benchmark_prompts import parse_prompts
-from tui.core.benchmark_report import csv_of, document, drift, heading, saved_name
+from tui.core.benchmark_report import csv_of, document, drift, heading, notes_of, saved_name
 from tui.core.benchmark_server import server_figures
 from tui.core.benchmark_soak import engine_gpus, slices, soak_words
 from tui.core.gpu import Gpu, GpuSample
@@ -187,18 +187,50 @@ PROMPTS = [
     ),
     ('[{"conversations": [{"from": "system", "value": "s"}, {"from": "human", "value": "q"}]}]', [{"prompt": "q"}]),
     ('{"messages": [{"role": "user", "content": "x"}]}', [{"messages": [{"role": "user", "content": "x"}]}]),
+    (
+        # as the public ShareGPT files are: conversations without a turn, without a human one, with an empty one
+        '[{"id": "a", "conversations": []}, {"id": "b", "conversations": [{"from": "gpt", "value": "x"}]},'
+        ' {"id": "c", "conversations": [{"from": "human", "value": ""}, {"from": "gpt", "value": "x"}]},'
+        ' {"id": "d", "conversations": [{"from": "gpt", "value": "x"}, {"from": "human", "value": "q"}]}]',
+        [{"prompt": "q"}],
+    ),
+    ('{"prompt": ""}\n{"text": null}\n{"messages": []}\n""\n{"prompt": "a"}', [{"prompt": "a"}]),
 ]
 
 
 @pytest.mark.parametrize(("text", "expected"), PROMPTS)
 def test_prompt_files(text: str, expected: list[dict[str, object]]) -> None:
-    assert parse_prompts(text, "chat") == expected
+    assert parse_prompts(text, "chat").prompts == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "notes"),
+    [
+        ('{"prompt": "a"}', ()),
+        ('{"prompt": "a"}\n{"prompt": ""}', ("1 of the 2 entries of the file had no prompt: left out",)),
+        (
+            '[{"conversations": []}, {"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a b c"}]}]',
+            (
+                "1 of the 2 entries of the file had no prompt: left out",
+                "replies to the file's conversations have the asked length: vLLM's client takes that of the answers in the file",
+            ),
+        ),
+        ('{"conversations": [{"from": "human", "value": "q"}], "output_tokens": 9}', ()),
+    ],
+)
+def test_what_is_said_of_a_file_of_prompts(text: str, notes: tuple[str, ...]) -> None:
+    assert parse_prompts(text, "chat").notes == notes
+    told = notes_of(Plan(prompts_file="f", prompts_notes=notes))
+    assert all(note in told for note in notes)
 
 
 @pytest.mark.parametrize(
     ("text", "endpoint", "words"),
     [
         ("", "chat", "holds no prompts"),
+        ('[{"conversations": []}, {"conversations": []}]', "chat", "holds no prompts: 2 entries without one"),
+        ('[{"prompt": "a"}, {"conversations": [7]}]', "chat", "entry 2 has no prompt"),
+        ('{"prompt": "a"}\n{"prompt": 7}', "chat", "line 2 has no prompt"),
         ('{"prompt": "a"}\n{oops', "chat", "line 2 is no JSON"),
         ('{"prompt": "a"}\n{"other": 1}', "chat", "line 2 has no prompt"),
         ('{"messages": [{"role": "user", "content": "x"}]}', "completions", "line 1 has messages"),
