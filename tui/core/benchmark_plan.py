@@ -96,7 +96,10 @@ def _closed_step(plan: Plan, concurrency: int, label: str) -> Step:
 
 
 def _soak_steps(plan: Plan) -> tuple[Step, ...]:
-    """The longest prompts first (the worst prefill that the server allows), then slices of sustained load."""
+    """The longest prompts first (the worst prefill that the server allows), then slices of sustained load.
+
+    Prompts of a file are sent as they are: then there are no longest ones.
+    """
     concurrency = plan.concurrency[0]
     few = min(concurrency, LONGEST_REQUESTS)
     order = {**_common(plan), "concurrency": few, "requests": few}
@@ -105,7 +108,7 @@ def _soak_steps(plan: Plan) -> tuple[Step, ...]:
         _closed_step(replace(plan, duration_s=seconds, requests=None), concurrency, "")
         for seconds in slices(plan.duration_s or SLICE_S)
     ]
-    return (longest, *sustained)
+    return tuple(sustained) if plan.prompts_file is not None else (longest, *sustained)
 
 
 def _open_step(plan: Plan) -> Step:

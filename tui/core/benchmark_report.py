@@ -48,6 +48,9 @@ def notes_of(plan: Plan) -> list[str]:
         notes.append("requests cut off by the end of the duration are in no sum: see the steady throughput, which has their tokens")
     if plan.prompts_file is not None:
         notes.append("prompts of a file are sent as they are, again and again: a prefix cache may help")
+        if plan.kind == "soak":
+            notes.append("no prompt near the server's longest length was tried: the prompts are those of the file")
+    notes += plan.prompts_notes
     if plan.seed is not None:
         notes.append("the prompts are those of every run with this seed: a prefix cache may help")
     if plan.shared_prefix_tokens:

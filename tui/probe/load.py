@@ -6,33 +6,33 @@ Arguments: `url`, `model` (or None), `endpoint` ("chat" or "completions"), `head
 
     probe -> client   {"f": "ready", "model", "address", "notes", "exact_lengths", "server"}    or  {"f": "refused", "kind", "why"}
     client -> probe   {"do": "point", "id", "order": {...}, "warmup": bool, "limits": {...}, "records": bool, "workers": N or 0,
-                       "input_tokens": N or None, "output_tokens": N or None}      instead of the plan's
+                       "input_tokens": N or None, "output_tokens": N or None}      instead of the plan's;
+                                                                           no prompt passes such `input_tokens` (see load_longest)
     probe -> client   {"f": "progress", "id", "stage", ...}               4 a second at most
-                      {"f": "records", "id", "z": base64 of zlib of JSON}  per-request arrays, if asked for
-                      {"f": "point", "id", "figures", "client", "before", "after", "peaks", "stopped"}
+                      {"f": "point", "id", "figures", "client", "before", "after", "peaks", "stopped", "pieces"}
+                      {"f": "records", "id", "z": base64 of zlib of JSON}  then `pieces` of them: per-request arrays, if asked for
     client -> probe   {"do": "stop"}                                      closes every request; the point comes with what there is
                       {"do": "quit"}
 
 It judges nothing: figures are summaries of arrivals, `before` and `after` are lines of the server's own /metrics. Python 3.8.
 """
 
-import base64
-import json
 import os
 import socket
 import time
-import zlib
 from typing import Any, Dict, List, Optional, Tuple
 
 from tui.probe.leash import Link
 from tui.probe.load_ask import Caller
 from tui.probe.load_http import target_of
+from tui.probe.load_longest import fitted
 from tui.probe.load_machine import MachineUse
 from tui.probe.load_net import Address, keep_stamping, kind_of, resolve, tls_context, words_of
 from tui.probe.load_prompts import Refused, settle_fields, settle_lengths, settle_model
+from tui.probe.load_records import frames, pieces
 from tui.probe.load_server import Gauges, metrics_lines
 from tui.probe.load_workers import Share, carry
-from tui.wire.metrics import detail, percentile, summary
+from tui.wire.metrics import percentile, summary
 from tui.wire.record import COMPLETED
 
 WARM_UP_TOKENS = 32
@@ -50,8 +50,6 @@ ONE_CARRIES = 0.6
 
 HALF = 0.5
 """How busy each of several processes should be at most."""
-
-RECORDS_AT_ONCE = 512
 
 
 class Stop(Exception):
@@ -169,8 +167,8 @@ class _Point:
     """One point: warm-up, the measured run, its figures."""
 
     def __init__(self, share: Share, request: Dict[str, Any], link: Link, desk: _Desk, caller: Caller) -> None:
-        instead = {name: request[name] for name in ("input_tokens", "output_tokens") if request.get(name)}
-        self._share = share._replace(plan=dict(share.plan, **instead)) if instead else share
+        output = request.get("output_tokens")
+        self._share = share._replace(plan=dict(share.plan, output_tokens=output)) if output else share
         self._request = request
         self._link = link
         self._desk = desk
@@ -183,6 +181,10 @@ class _Point:
         request = self._request
         order = dict(request["order"])
         workers = int(request.get("workers") or 0)
+        if request.get("input_tokens"):
+            share = self._share
+            lengths, wanted = fitted(self._caller, share.plan, share.fields, share.lengths, int(request["input_tokens"]))
+            self._share = share._replace(plan=dict(share.plan, input_tokens=wanted), lengths=lengths)
         if request.get("warmup", True):
             streams = int(order.get("concurrency") or min(order.get("gate") or 16, 16))
             warm = {
@@ -217,11 +219,11 @@ class _Point:
             dispatch_end=outcome.dispatch_end,
             limits=request.get("limits") or {},
         )
-        if request.get("records"):
-            self._send_records(outcome.records)
         client = self._client(outcome, busy, figures)
         client["summary_cpu_s"] = time.process_time() - begun
         client.update(machine)
+        arrays = pieces(outcome.records) if request.get("records") else []
+        # the figures first: what happens to the arrays on their way must not cost them
         self._link.send(
             {
                 "f": "point",
@@ -233,8 +235,11 @@ class _Point:
                 "peaks": peaks,
                 "stopped": outcome.stopped,
                 "begin": outcome.begin,
+                "pieces": len(arrays),
             }
         )
+        for frame in frames(arrays, self._id, bool(order.get("keep_text"))):
+            self._link.send(frame)
         return number
 
     def _carry(self, order: Dict[str, Any], workers: int, base: int, output: Optional[int], stage: str) -> Any:
@@ -286,13 +291,6 @@ class _Point:
             "client_chunks_read_together": health.together,
             "clock_step_ms": health.clock_step_s * 1000.0,
         }
-
-    def _send_records(self, records: List[Any]) -> None:
-        keep_text = bool(self._request["order"].get("keep_text"))
-        for at in range(0, len(records), RECORDS_AT_ONCE):
-            arrays = detail(records[at : at + RECORDS_AT_ONCE], keep_text)
-            packed = zlib.compress(json.dumps(arrays).encode("ascii"), 6)
-            self._link.send({"f": "records", "id": self._id, "z": base64.b64encode(packed).decode("ascii")})
 
     def _send_nothing(self, before: List[str]) -> None:
         self._link.send(

@@ -33,16 +33,24 @@ def point_of(
         figures["warnings"] = [*figures["warnings"], "the client itself was the bottleneck: the server may do more"]
     if abs(figures.get("clock_step_ms") or 0.0) > 5.0:
         figures["warnings"] = [*figures["warnings"], "the machine's clock was stepped meanwhile: latencies around it are wrong"]
+    if measured.lost:
+        figures["warnings"] = [*figures["warnings"], f"the arrays of its requests are lost: {measured.lost}"]
     throughput = found.get("steady_output_throughput") or found.get("output_throughput")
     if gpu is not None:
         gpu["tokens_per_s_per_gpu"] = throughput / gpu["count"] if throughput and gpu["count"] else None
-        gpu["tokens_per_joule"] = throughput / gpu["mean_power_w"] if throughput and gpu["mean_power_w"] else None
+        gpu["tokens_per_joule"] = _per_joule(found, gpu["mean_power_w"])
     figures["gpu"] = gpu
     figures["repeat"] = step.label or None
     detail = measured.detail
     if detail is not None and "errors" in detail:
         detail = {**detail, "errors": [hide(clean(str(one)), secrets) for one in detail["errors"]]}
     return Point(step.concurrency, figures, detail)
+
+
+def _per_joule(found: dict[str, Any], mean_power_w: float | None) -> float | None:
+    """Tokens that arrived in the whole run for each joule of it: the power is that of the whole run, ramp and drain included."""
+    tokens, seconds = found.get("arrived_output_tokens"), found["duration"]
+    return tokens / (mean_power_w * seconds) if tokens and mean_power_w and seconds else None
 
 
 def progress_of(frame: dict[str, Any], number: int, points: int, step: Step) -> Progress:

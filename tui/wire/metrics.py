@@ -232,6 +232,7 @@ def summary(
     for name, values in (("ttft", ttfts), ("tpot", tpots), ("itl", itls), ("e2el", e2els)):
         figures.update(spread(name, values, percentiles))
     figures.update(_own(records, done, mean_weight))
+    figures["arrived_output_tokens"] = tokens_between(pairs, begin, end)  # those of requests that were cut by the end, too
     answers = [r.answer - r.start for r in done if r.answer is not None]
     if any(r.reasoning or (r.answer is not None and r.answer > r.chunks[0]) for r in done):
         figures.update(spread("first_answer", answers, percentiles))
