@@ -4,6 +4,7 @@ import time
 from typing import Any
 
 from tui.core.benchmark import Plan, Point, Progress
+from tui.core.benchmark_open import late_words, never_sent
 from tui.core.benchmark_plan import Step
 from tui.core.benchmark_report import heading
 from tui.core.benchmark_server import server_figures
@@ -26,6 +27,12 @@ def point_of(
     others = int(found["failed"]) + int(found["incomplete"])
     figures.update(server_figures(measured.before, measured.after, measured.peaks, completed, others))
     figures.update(measured.client)
+    if step.rate is not None:
+        # what a stop cut off was not due
+        figures["unsent_requests"] = None if measured.stopped else never_sent(step.order["schedule"], figures)
+        late = late_words(figures, step.order.get("gate"))
+        if late is not None:
+            figures["warnings"] = [*figures["warnings"], late]
     if figures["foreign_requests"]:
         whose = counted(figures["foreign_requests"], "request of others was", "requests of others were")
         figures["warnings"] = [*figures["warnings"], f"{whose} served meanwhile"]

@@ -177,6 +177,7 @@ class _Tunnel:
         busy = cpu / (run.end - run.begin) if run.end > run.begin else 0.0
         client = {
             "client_limited": busy > 0.5 or asked > MOST_STREAMS,
+            "client_most_streams": MOST_STREAMS,
             "client_workers": 0,
             "client_cpu": busy,
             "client_cpu_s": cpu,

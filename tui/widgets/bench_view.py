@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from textual.content import Content
 
 from tui.core.benchmark import Plan, Point, Progress, Result, Vantage
+from tui.core.benchmark_open import asked_rate
 from tui.core.benchmark_report import drift
 from tui.core.comparison import NOISE
 from tui.core.counted import counted
@@ -180,25 +181,32 @@ def remarks(result: Result | None, points: Sequence[Point], problem: str | None)
         examples = point.figures.get("error_examples")
         if point.get("failed") and isinstance(examples, list) and examples and isinstance(examples[0], dict):
             out.append(
-                line(("✗ ", BE), (f"{point.concurrency}: ", B), clean(str(examples[0].get("message") or examples[0].get("kind"))))
+                line(("✗ ", BE), (f"{_name(point)}: ", B), clean(str(examples[0].get("message") or examples[0].get("kind"))))
             )
     return [*out, *_warnings(points)]
 
 
+def _name(point: Point) -> str:
+    """What stands above its column."""
+    rate = asked_rate(point)
+    return str(point.concurrency) if rate is None else f"{rate:g}/s"
+
+
 def _warnings(points: Sequence[Point]) -> list[Content]:
     """The points' warnings, those of one kind in one line: `▲ 1, 2, 4: too short for its p99`."""
-    at: dict[str, list[int]] = {}
+    at: dict[str, list[Point]] = {}
     first: dict[str, str] = {}
     for point in points:
         warnings = point.figures.get("warnings")
         for one in warnings if isinstance(warnings, list) else ():
             words = clean(str(one))
             kind = re.sub(r"\b\d[\d,.]*\s+", "", words.partition(":")[0]).strip() or words
-            at.setdefault(kind, []).append(point.concurrency)
+            at.setdefault(kind, []).append(point)
             first.setdefault(kind, words)
     out = []
     for kind, where in at.items():
-        ordered = sorted(set(where))  # the first point comes again at the end, for drift
-        shown = ", ".join(map(str, ordered)) if len(ordered) < 4 else f"{ordered[0]} to {ordered[-1]}"
+        # the first point comes again at the end, for drift
+        ordered = list(dict.fromkeys(_name(point) for point in sorted(where, key=lambda one: one.concurrency)))
+        shown = ", ".join(ordered) if len(ordered) < 4 else f"{ordered[0]} to {ordered[-1]}"
         out.append(line(("▲ ", W), (f"{shown}: ", B), first[kind] if len(where) == 1 else kind))
     return out
