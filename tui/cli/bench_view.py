@@ -11,6 +11,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from tui.cli.bench_more import more
 from tui.core.benchmark import Plan, Point, Progress, Result
 from tui.core.benchmark_open import asked_rate, is_late
 from tui.core.benchmark_report import MEANINGS, drift
@@ -191,6 +192,8 @@ def report(result: Result, saved: tuple[str, ...]) -> None:
     if result.points:
         console.print(table(result.points, console.width))
         line(console, "latencies are medians, with 99th percentiles beside them: TTFT, TPOT and ITL in ms, E2EL in s", "dim")
+        if (further := more(result, console.width)) is not None:
+            console.print(further)
     plan = result.plan
     tokens = "prompts of a file" if plan.prompts_file else f"{plan.input_tokens} tokens in"
     line(console, f"{result.model or DASH} · {result.endpoint} · {tokens}, {plan.output_tokens} out · load from {result.vantage}")

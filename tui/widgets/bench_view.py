@@ -24,6 +24,7 @@ SPREAD = (
     ("TPOT ms", "tpot_ms"),
     ("ITL ms", "itl_ms"),
     ("E2EL ms", "e2el_ms"),
+    ("answer ms", "first_answer_ms"),
 )
 
 
@@ -140,7 +141,8 @@ def one_point(point: Point, width: int, height: int) -> list[Content]:
     heads = ("mean", "p50", "p90", "p99", "std")
     shown = [name for name in heads if 14 + cell * (heads.index(name) + 1) <= width]
     out = [line(label(fit("", 14)), *((f"{name:>{cell}}", B) for name in shown))]
-    for title, key in SPREAD:
+    known = [one for one in SPREAD if one[1] != "first_answer_ms" or point.get("median_first_answer_ms") is not None]
+    for title, key in known:
         names = {"mean": f"mean_{key}", "p50": f"median_{key}", "p90": f"p90_{key}", "p99": f"p99_{key}", "std": f"std_{key}"}
         values = [point.get(names[name]) for name in shown]
         out.append(line(label(fit(title, 14)), *(f"{three(value):>{cell}}" for value in values)))
@@ -154,6 +156,7 @@ def one_point(point: Point, width: int, height: int) -> list[Content]:
             (f", ✗ {whole(failed)} failed", BE) if failed else label(", 0 failed" if failed is not None else ""),
             label("  in "),
             clock(point.get("duration")),
+            label(f", {three(good)} good/s" if (good := point.get("request_goodput")) is not None else ""),
         ),
         line(
             label(fit("tokens", 14)),

@@ -75,6 +75,10 @@ ROWS = (
     Row("TPOT p99 ms", _key("p99_tpot_ms"), rank=1),
     Row("ITL p99 ms", _key("p99_itl_ms"), rank=3),
     Row("E2EL p99 s", _key("p99_e2el_ms", 0.001), rank=3),
+    Row("good req/s", _key("request_goodput"), rank=4),
+    Row("answer p50", _key("median_first_answer_ms"), rank=4),
+    Row("peak tok/s", _key("peak_tokens_per_s"), rank=5),
+    Row("idle cores", _key("host_idle_cores"), rank=5),
     Row("tokens/J", _tokens_per_joule, rank=5),
     Row("failed", _whole("failed")),
 )
