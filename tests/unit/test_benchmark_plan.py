@@ -80,6 +80,18 @@ KNEES = [
     ([point(1, 100, 10), point(2, 103, 19), point(4, 150, 26)], False),
     ([point(1, 100, 10), point(2, 101, 9), point(4, 102, 8)], False),
     ([point(1, 100, 10), point(2, 101, 20)], False),
+    # repeats are one number of streams: one flat doubling is no knee
+    ([point(1, 100, 10), point(1, 101, 10.1), point(2, 103, 19), point(2, 102, 19.1)], False),
+    ([point(1, 100, 10), point(1, 101, 10.1), point(2, 103, 19)], False),
+    (
+        [*(point(1, 100, 10 + i) for i in (0, 1)), *(point(2, 190, 12 + i) for i in (0, 1)), point(4, 191, 20), point(4, 191, 22)],
+        False,
+    ),
+    (
+        [*(point(1, 100, 10 + i) for i in (0, 1)), *(point(2, 102, 19 + i) for i in (0, 1)), point(4, 103, 40), point(4, 102, 41)],
+        True,
+    ),
+    ([point(1, 0, 10), point(2, 0, 19), point(4, 0, 38)], False),
 ]
 
 

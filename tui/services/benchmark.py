@@ -230,7 +230,8 @@ class Benchmarks:
             if measured.stopped:
                 run.stopped = STOPPED_BY_USER if measured.stopped == "stopped" else measured.stopped
                 return
-            if plan.stop_at_knee and not skip and past_the_knee(run.points):
+            repeated = any(later.concurrency == step.concurrency for later in run.steps[number + 1 : number + 2])
+            if plan.stop_at_knee and not skip and not repeated and past_the_knee(run.points):
                 skip = True
                 run.notes.append(f"the sweep ended at its knee: more than {step.concurrency} streams gain nothing but waiting")
 
