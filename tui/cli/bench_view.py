@@ -177,8 +177,8 @@ def _remark(figures: Mapping[str, Any]) -> str:
         words.append(f"{figures['unsent_requests']:,} never sent")
     if figures.get("client_limited"):
         words.append("client was the limit")
-    if figures.get("foreign_requests"):
-        words.append(f"{figures['foreign_requests']} foreign")
+    if foreign := figures.get("foreign_requests") or figures.get("foreign_running"):
+        words.append(f"{foreign} foreign")
     if figures.get("incomplete"):
         words.append(f"{figures['incomplete']} incomplete")
     if figures.get("stopped_early"):

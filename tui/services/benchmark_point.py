@@ -7,7 +7,7 @@ from tui.core.benchmark import Plan, Point, Progress
 from tui.core.benchmark_open import late_words, never_sent
 from tui.core.benchmark_plan import Step
 from tui.core.benchmark_report import heading
-from tui.core.benchmark_server import server_figures
+from tui.core.benchmark_server import foreign_running, sequences_of, server_figures
 from tui.core.counted import counted
 from tui.core.text import clean, hide
 from tui.services.benchmark_probe import Measured
@@ -36,6 +36,10 @@ def point_of(
     if figures["foreign_requests"]:
         whose = counted(figures["foreign_requests"], "request of others was", "requests of others were")
         figures["warnings"] = [*figures["warnings"], f"{whose} served meanwhile"]
+    figures["foreign_running"] = foreign_running(figures, sequences_of(plan.extra_body))
+    if figures["foreign_running"] and not figures["foreign_requests"]:
+        whose = counted(figures["foreign_running"], "request of others was", "requests of others were")
+        figures["warnings"] = [*figures["warnings"], f"{whose} running beside ours, and not at an end"]
     if figures.get("client_limited"):
         figures["warnings"] = [*figures["warnings"], "the client itself was the bottleneck: the server may do more"]
     if abs(figures.get("clock_step_ms") or 0.0) > 5.0:
