@@ -91,10 +91,12 @@ def foreign_running(figures: Mapping[str, Any], sequences: int) -> int | None:
     """
     peak, ours = figures.get("server_peak_running"), figures.get("peak_concurrency")
     if peak is not None and ours is not None:
-        return max(0, round(peak) - ours * max(1, sequences))
+        return max(0, round(float(peak)) - int(ours) * max(1, sequences))
     # no look in so short a point: what was there when it began
-    before = [figures[name] for name in ("server_running_before", "server_waiting_before") if figures.get(name) is not None]
-    return sum(map(round, before)) if before else None
+    before: list[float] = [
+        figures[name] for name in ("server_running_before", "server_waiting_before") if figures.get(name) is not None
+    ]
+    return int(sum(before)) if before else None
 
 
 def sequences_of(extra_body: Mapping[str, Any]) -> int:
