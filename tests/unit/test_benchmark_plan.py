@@ -8,7 +8,7 @@ from tui.core.benchmark import Plan, Point, Result, Vantage
 from tui.core.benchmark_plan import Step, estimate, past_the_knee, powers, schedule, single_stream, steps_of, sweep
 from tui.core.benchmark_prompts import parse_prompts
 from tui.core.benchmark_report import csv_of, document, drift, heading, notes_of, saved_name
-from tui.core.benchmark_server import server_figures
+from tui.core.benchmark_server import foreign_running, sequences_of, server_figures
 from tui.core.benchmark_soak import engine_gpus, slices, soak_words
 from tui.core.gpu import Gpu, GpuSample
 from tui.services.benchmark_point import point_of
@@ -90,6 +90,18 @@ KNEES = [
     ([point(1, 100, 10), point(2, 103, 19), point(4, 150, 26)], False),
     ([point(1, 100, 10), point(2, 101, 9), point(4, 102, 8)], False),
     ([point(1, 100, 10), point(2, 101, 20)], False),
+    # repeats are one number of streams: one flat doubling is no knee
+    ([point(1, 100, 10), point(1, 101, 10.1), point(2, 103, 19), point(2, 102, 19.1)], False),
+    ([point(1, 100, 10), point(1, 101, 10.1), point(2, 103, 19)], False),
+    (
+        [*(point(1, 100, 10 + i) for i in (0, 1)), *(point(2, 190, 12 + i) for i in (0, 1)), point(4, 191, 20), point(4, 191, 22)],
+        False,
+    ),
+    (
+        [*(point(1, 100, 10 + i) for i in (0, 1)), *(point(2, 102, 19 + i) for i in (0, 1)), point(4, 103, 40), point(4, 102, 41)],
+        True,
+    ),
+    ([point(1, 0, 10), point(2, 0, 19), point(4, 0, 38)], False),
 ]
 
 
@@ -141,6 +153,28 @@ def test_the_servers_side() -> None:
     assert figures["spec_decode_acceptance_rate"] == pytest.approx(50.0)
     assert figures["spec_decode_acceptance_length"] == pytest.approx(2.5)
     assert figures["spec_decode_per_position_acceptance_rates"] == [0.8, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("figures", "sequences", "others"),
+    [
+        ({"server_peak_running": 3.0, "peak_concurrency": 2, "server_running_before": 1.0}, 1, 1),
+        ({"server_peak_running": 2.0, "peak_concurrency": 2, "server_running_before": 1.0}, 1, 0),  # ours, cut before
+        ({"server_peak_running": 1.0, "peak_concurrency": 2, "server_running_before": 0.0}, 1, 0),
+        ({"server_peak_running": 8.0, "peak_concurrency": 2, "server_running_before": 0.0}, 4, 0),
+        ({"server_peak_running": None, "peak_concurrency": 2, "server_running_before": 1.0, "server_waiting_before": 2.0}, 1, 3),
+        ({"server_peak_running": None, "peak_concurrency": 2, "server_running_before": None}, 1, None),
+    ],
+)
+def test_requests_of_others_that_did_not_end(figures: dict[str, float], sequences: int, others: int | None) -> None:
+    assert foreign_running(figures, sequences) == others
+
+
+@pytest.mark.parametrize(
+    ("body", "sequences"), [({}, 1), ({"n": 4}, 4), ({"n": 2, "best_of": 3}, 3), ({"n": None, "best_of": "x"}, 1), ({"n": 0}, 1)]
+)
+def test_sequences_of_a_request(body: dict[str, object], sequences: int) -> None:
+    assert sequences_of(body) == sequences
 
 
 def test_without_metrics_nothing_is_claimed() -> None:

@@ -25,8 +25,14 @@ BASE_DEVIATIONS = (
     "reasoning_content counts as a token",
     "an error object after the first token, an aborted or a cut stream is a failure",
     "the warm-up at each point's own concurrency is excluded",
-    "arrival times are the kernel's stamps where it gives them",
 )
+KERNEL_STAMPS = "arrival times are the kernel's stamps where it gives them"
+PROCESS_STAMPS = "arrival times are those at which the client's own process read them"
+
+
+def base_deviations(vantage: Vantage) -> tuple[str, ...]:
+    """What is so in every benchmark with a load from there."""
+    return (*BASE_DEVIATIONS, PROCESS_STAMPS if vantage is Vantage.TUNNEL else KERNEL_STAMPS)
 
 
 def too_few(plan: Plan) -> str | None:

@@ -30,7 +30,7 @@ from tui.probe.load_machine import MachineUse
 from tui.probe.load_net import Address, keep_stamping, kind_of, resolve, tls_context, words_of
 from tui.probe.load_prompts import Refused, settle_fields, settle_lengths, settle_model
 from tui.probe.load_records import frames, pieces
-from tui.probe.load_server import Gauges, metrics_lines
+from tui.probe.load_server import Gauges, longest_of, metrics_lines
 from tui.probe.load_workers import Share, carry
 from tui.wire.metrics import percentile, summary
 from tui.wire.record import COMPLETED
@@ -100,7 +100,7 @@ def play(arguments: Dict[str, Any], link: Link) -> None:
         {
             "f": "ready",
             "model": plan["model"],
-            "max_model_len": _longest(caller, plan),
+            "max_model_len": longest_of(caller, plan["model"]),
             "notes": notes,
             "exact_lengths": lengths.exact,
             "server": lines,
@@ -141,19 +141,6 @@ def _reach(plan: Dict[str, Any]) -> Tuple[Address, Caller]:
         headers["Content-Type"] = "application/json"
         return address, Caller(target, [address], context, headers, plan.get("version", ""))
     raise last or OSError("no address")
-
-
-def _longest(caller: Caller, plan: Dict[str, Any]) -> Optional[int]:
-    """The server's limit for prompt and reply together; None where it doesn't say."""
-    try:
-        _, reply = caller.ask_json("GET", "/v1/models")
-    except (OSError, ValueError):
-        return None
-    data = reply.get("data") if isinstance(reply, dict) else None
-    for entry in data if isinstance(data, list) else []:
-        if isinstance(entry, dict) and entry.get("id") == plan["model"] and isinstance(entry.get("max_model_len"), int):
-            return int(entry["max_model_len"])
-    return None
 
 
 def _cpus() -> int:

@@ -23,7 +23,7 @@ import platformdirs
 from tui.core.address import secrets_of
 from tui.core.benchmark import STOPPED_BY_USER, Plan, Point, Progress, Result, Vantage
 from tui.core.benchmark_plan import LONGEST, LONGEST_MARGIN, LONGEST_OUTPUT, Step, past_the_knee, steps_of
-from tui.core.benchmark_report import BASE_DEVIATIONS, against, notes_of
+from tui.core.benchmark_report import against, base_deviations, notes_of
 from tui.core.benchmark_server import series
 from tui.core.benchmark_soak import engine_gpus
 from tui.core.counted import counted
@@ -237,7 +237,8 @@ class Benchmarks:
             if measured.stopped:
                 run.stopped = STOPPED_BY_USER if measured.stopped == "stopped" else measured.stopped
                 return
-            if plan.stop_at_knee and not skip and past_the_knee(run.points):
+            repeated = any(later.concurrency == step.concurrency for later in run.steps[number + 1 : number + 2])
+            if plan.stop_at_knee and not skip and not repeated and past_the_knee(run.points):
                 skip = True
                 run.notes.append(f"the sweep ended at its knee: more than {step.concurrency} streams gain nothing but waiting")
 
@@ -351,7 +352,7 @@ class _Run:
             # the values of headers may be secret: a result is shown and kept
             plan=replace(self.plan, headers=dict.fromkeys(self.plan.headers, "…")),
             points=tuple(self.points),
-            deviations=(*BASE_DEVIATIONS, *self.notes),
+            deviations=(*base_deviations(self._vantage), *self.notes),
             stopped=self.stopped,
             started_at=self.at,
         )

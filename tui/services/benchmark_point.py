@@ -4,9 +4,10 @@ import time
 from typing import Any
 
 from tui.core.benchmark import Plan, Point, Progress
+from tui.core.benchmark_open import late_words, never_sent
 from tui.core.benchmark_plan import Step
 from tui.core.benchmark_report import heading
-from tui.core.benchmark_server import server_figures
+from tui.core.benchmark_server import foreign_running, sequences_of, server_figures
 from tui.core.counted import counted
 from tui.core.text import clean, hide
 from tui.services.benchmark_probe import Measured
@@ -26,9 +27,19 @@ def point_of(
     others = int(found["failed"]) + int(found["incomplete"])
     figures.update(server_figures(measured.before, measured.after, measured.peaks, completed, others))
     figures.update(measured.client)
+    if step.rate is not None:
+        # what a stop cut off was not due
+        figures["unsent_requests"] = None if measured.stopped else never_sent(step.order["schedule"], figures)
+        late = late_words(figures, step.order.get("gate"))
+        if late is not None:
+            figures["warnings"] = [*figures["warnings"], late]
     if figures["foreign_requests"]:
         whose = counted(figures["foreign_requests"], "request of others was", "requests of others were")
         figures["warnings"] = [*figures["warnings"], f"{whose} served meanwhile"]
+    figures["foreign_running"] = foreign_running(figures, sequences_of(plan.extra_body))
+    if figures["foreign_running"] and not figures["foreign_requests"]:
+        whose = counted(figures["foreign_running"], "request of others was", "requests of others were")
+        figures["warnings"] = [*figures["warnings"], f"{whose} running beside ours, and not at an end"]
     if figures.get("client_limited"):
         figures["warnings"] = [*figures["warnings"], "the client itself was the bottleneck: the server may do more"]
     if abs(figures.get("clock_step_ms") or 0.0) > 5.0:
