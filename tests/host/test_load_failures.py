@@ -443,6 +443,22 @@ def test_tls_keeps_the_kernels_stamps(certificate: Path) -> None:
     assert all(r.start < r.chunks[0] <= r.end for r in outcome.records)
 
 
+@pytest.mark.parametrize(
+    ("order", "most"),
+    [
+        ({"schedule": [i / 20 for i in range(40)]}, 8),
+        ({"concurrency": 8, "requests": 16, "stagger_s": 1.0}, 8),
+    ],
+    ids=["open loop", "stagger"],
+)
+def test_tickets_on_an_idle_tls_connection_do_not_end_it(certificate: Path, order: dict[str, Any], most: int) -> None:
+    """TLS 1.3 servers send them right after the handshake, when nothing was asked yet."""
+    with scripted(good, tls=secured(certificate)) as server:
+        outcome = load(server.url, order, verify=False)
+        assert server.connections <= most
+    assert {r.state for r in outcome.records} == {COMPLETED}
+
+
 def test_an_untrusted_certificate_is_refused(certificate: Path) -> None:
     with scripted(good, tls=secured(certificate)) as server:
         outcome = load(server.url, {"concurrency": 1, "requests": 2})

@@ -246,17 +246,22 @@ class Load:
 
     def _connect_all(self) -> List[Opening]:
         """Waits until the connections of the beginning are open or failed; the open ones."""
-        parked: List[Opening] = []
+        parked: Dict[int, Opening] = {}
         while self._pool and not self._stopping():
             for fd, _ in self._poll.poll(TICK_S, 256):
                 if fd in self._pool:
                     opening = self._advance(fd)
                     if opening is not None:
-                        parked.append(opening)
+                        parked[fd] = opening
+                elif fd in parked and not parked[fd].connection.stays_idle():
+                    opening = parked.pop(fd)
+                    self._pool.drop(opening.connection)
+                    self._opening_failed(opening, "closed", "the connection ended before a request was sent")
             self._drop_late(time.time())
-        if parked:
-            self._kernel = has_kernel_stamps(parked[0].connection)
-        return parked
+        opened = list(parked.values())
+        if opened:
+            self._kernel = has_kernel_stamps(opened[0].connection)
+        return opened
 
     def _advance(self, fd: int) -> Optional[Opening]:
         try:
@@ -290,7 +295,7 @@ class Load:
             if self._stopping():
                 self._stopped = "stopped"
         else:
-            self._pool.hung_up(fd)
+            self._pool.hear(fd)
 
     def _close(self) -> None:
         for stream in list(self._streams.values()):

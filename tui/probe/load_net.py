@@ -204,6 +204,13 @@ class Connection:
             return b"".join(pieces)
         return b"" if ended else None
 
+    def stays_idle(self) -> bool:
+        """Takes what came while no request is in flight; whether the connection can still carry one."""
+        try:
+            return self.receive()[0] is None
+        except OSError:
+            return False
+
     def close(self) -> None:
         self.sock.close()
 

@@ -3,8 +3,8 @@
 import contextlib
 import select
 import time
-from collections import deque
-from typing import Deque, Dict, List, NamedTuple, Optional, Tuple
+from collections import OrderedDict
+from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from tui.probe.load_net import Connection, kind_of, where_of, words_of
 from tui.probe.load_order import Endpoint
@@ -49,7 +49,8 @@ class Pool:
         self._to = to
         self._timeout_s = timeout_s
         self._opening: Dict[int, Opening] = {}
-        self._idle: Deque[Connection] = deque()
+        self._idle: "OrderedDict[int, Connection]" = OrderedDict()
+        """By their file descriptors, the one that waits longest first."""
 
     def __len__(self) -> int:
         """How many are being opened."""
@@ -111,29 +112,30 @@ class Pool:
 
     def keep(self, connection: Connection) -> None:
         """Lets one wait for its next request."""
-        self._idle.append(connection)
+        self._idle[connection.fd] = connection
 
     def take(self) -> Optional[Connection]:
         """One that waits and is fresh enough; None when there is none."""
         now = time.time()
         while self._idle:
-            connection = self._idle.popleft()
+            _, connection = self._idle.popitem(last=False)
             if now - connection.idle_since <= IDLE_LIMIT_S:
                 return connection
             self.drop(connection)
         return None
 
-    def hung_up(self, fd: int) -> None:
-        """Something came on one that waits: the server closed it, or said something unasked."""
-        for connection in list(self._idle):
-            if connection.fd == fd:
-                self._idle.remove(connection)
-                self.drop(connection)
+    def hear(self, fd: int) -> None:
+        """Something came on one that waits: it is kept when TLS alone had something to say, such as the session tickets that follow
+        a handshake; else the server closed it, or said something unasked."""
+        connection = self._idle.get(fd)
+        if connection is not None and not connection.stays_idle():
+            del self._idle[fd]
+            self.drop(connection)
 
     def renew(self, count: int, now: float) -> int:
         """Drops spare ones that grew old; how many are missing from `count`."""
-        while self._idle and now - self._idle[0].idle_since > SPARE_S:
-            self.drop(self._idle.popleft())
+        while self._idle and now - next(iter(self._idle.values())).idle_since > SPARE_S:
+            self.drop(self._idle.popitem(last=False)[1])
         return count - len(self._idle) - sum(opening.stream is None for opening in self._opening.values())
 
     def drop(self, connection: Optional[Connection]) -> None:
@@ -148,4 +150,4 @@ class Pool:
         for opening in list(self._opening.values()):
             self._give_up(opening)
         while self._idle:
-            self.drop(self._idle.popleft())
+            self.drop(self._idle.popitem(last=False)[1])
