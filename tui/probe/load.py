@@ -28,7 +28,7 @@ from tui.probe.leash import Link
 from tui.probe.load_ask import Caller
 from tui.probe.load_http import target_of
 from tui.probe.load_machine import MachineUse
-from tui.probe.load_net import Address, keep_stamping, kind_of, resolve, tls_context, words_of
+from tui.probe.load_net import OWN_LIMITS, Address, keep_stamping, kind_of, resolve, tls_context, words_of
 from tui.probe.load_prompts import Refused, settle_fields, settle_lengths, settle_model
 from tui.probe.load_server import Gauges, metrics_lines
 from tui.probe.load_workers import Share, carry
@@ -267,8 +267,11 @@ class _Point:
         lags = sorted(health.lags)
         late = percentile(lags, 99.0) if lags else None
         # every process is compared with its own core; the lag tells a client that had no core to itself
-        limited = max(busy) > BUSY or (
-            late is not None and late > LATE_S and late * 1000.0 > 0.5 * (figures["median_itl_ms"] or 0.0)
+        own = any(figures["errors_by_kind"].get(kind) for kind in OWN_LIMITS)
+        limited = (
+            own
+            or max(busy) > BUSY
+            or (late is not None and late > LATE_S and late * 1000.0 > 0.5 * (figures["median_itl_ms"] or 0.0))
         )
         stamped = health.kernel_stamps and health.unstamped < health.events
         return {

@@ -12,6 +12,7 @@ from tui.probe.load_agenda import Agenda
 from tui.probe.load_arrivals import Arrivals
 from tui.probe.load_bodies import Bodies
 from tui.probe.load_clock import WallClock
+from tui.probe.load_files import short_of
 from tui.probe.load_net import Connection, has_kernel_stamps, kind_of
 from tui.probe.load_order import Body, Endpoint, Health, Order, Outcome
 from tui.probe.load_pool import IN, OUT, SPARE, ConnectFailed, Opening, Pool
@@ -61,6 +62,10 @@ class Load:
         order = self._order
         streams = order.concurrency or 0
         spare = self._agenda.spare
+        short = short_of(order, spare)
+        if short:
+            self._go()
+            return self._refused(short)
         if self._wake_fd is not None:
             self._poll.register(self._wake_fd, IN)
         self._bodies.make(streams or spare)
@@ -95,6 +100,12 @@ class Load:
         lags, unstamped = self._arrivals.lags, self._arrivals.unstamped
         health = Health(lags, cpu, end - begin, len(lags), self._kernel, clock.stepped, unstamped, self._tally.together)
         return Outcome(records, begin, end, self._agenda.dispatch_end, self._stopped, health)
+
+    def _refused(self, why: str) -> Outcome:
+        """An order that this machine can't carry out: nothing was sent."""
+        now = time.time()
+        self._close()
+        return Outcome([], now, now, now, why, Health(self._arrivals.lags, 0.0, 0.0, 0, False, 0.0))
 
     def _turn(self, begin: float, clock: WallClock) -> None:
         """The loop itself."""

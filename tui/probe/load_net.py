@@ -22,6 +22,11 @@ ANCILLARY = socket.CMSG_SPACE(TIMESPEC.size)
 READ = 32 * 1024
 PIECE = 4 * 1024
 """Read at once of a stream of tokens, each some 250 bytes; what is left is read at the next turn."""
+OPEN_FILES = "open_files"
+NO_PORTS = "no_ports"
+OWN_LIMITS = (OPEN_FILES, NO_PORTS)
+"""Kinds of failure that are this machine's own, and say nothing of the server."""
+
 IN_PROGRESS = (0, errno.EINPROGRESS, errno.EAGAIN)
 
 Address = Tuple[int, Any]
@@ -234,6 +239,10 @@ def words_of(error: BaseException, where: str) -> str:
         return "nothing listens on %s" % where
     if number == errno.ENOENT:
         return "there is no socket %s" % where
+    if number in (errno.EMFILE, errno.ENFILE):
+        return "no connection to %s: %s on this side (ulimit -n)" % (where, os.strerror(number).lower())
+    if number == errno.EADDRNOTAVAIL:
+        return "no connection to %s: no local port is left on this side (net.ipv4.ip_local_port_range)" % where
     if number in (errno.EHOSTUNREACH, errno.ENETUNREACH):
         return "there is no way to %s: %s" % (where, os.strerror(number))
     if isinstance(error, (TimeoutError, socket.timeout)) or number == errno.ETIMEDOUT:
@@ -274,6 +283,11 @@ def kind_of(error: BaseException, connecting: bool) -> str:
         return "tls"
     if isinstance(error, socket.gaierror):
         return "name_unknown"
+    number = getattr(error, "errno", None)
+    if number in (errno.EMFILE, errno.ENFILE):
+        return OPEN_FILES
     if connecting:
-        return "connection_refused" if getattr(error, "errno", None) == errno.ECONNREFUSED else "connect"
+        if number == errno.EADDRNOTAVAIL:
+            return NO_PORTS
+        return "connection_refused" if number == errno.ECONNREFUSED else "connect"
     return "reset"
