@@ -90,6 +90,39 @@ def cut_after(exchange: Exchange) -> str:
     return "close"
 
 
+def cut_in_an_event(exchange: Exchange) -> str:
+    exchange.send(SSE)
+    exchange.token()
+    exchange.send(b'ff\r\ndata: {"choices": [{"del')
+    return "close"
+
+
+def cut_in_the_first_event(exchange: Exchange) -> str:
+    exchange.send(SSE + b"ff\r\ndata: {")
+    return "close"
+
+
+def cut_in_an_event_of_a_body_without_length(exchange: Exchange) -> str:
+    exchange.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
+    exchange.send(b'data: {"choices":[{"delta":{"content":"x"}}]}\n\ndata: {"cho')
+    return "close"
+
+
+UNSIZED = b"HTTP/1.1 413 Too Large\r\nContent-Type: text/plain\r\n\r\ntoo large"
+
+
+def refused_with_a_reset(exchange: Exchange) -> str:
+    exchange.send(UNSIZED)
+    threading.Event().wait(0.05)  # a reset throws away what was not read yet
+    exchange.reset()
+    return "close"
+
+
+def refused_and_cut(exchange: Exchange) -> str:
+    exchange.send(UNSIZED.replace(b"\r\n\r\n", b"\r\nContent-Length: 99\r\n\r\n"))
+    return "close"
+
+
 def ended_without_reason(exchange: Exchange) -> None:
     exchange.send(SSE)
     exchange.token()
@@ -151,6 +184,11 @@ FAILURES = [
     (closed_before, "closed", ""),
     (reset_after, "cut", ""),
     (cut_after, "cut", ""),
+    (cut_in_an_event, "cut", "in the middle of the response"),
+    (cut_in_the_first_event, "closed", "in the middle of the response"),
+    (cut_in_an_event_of_a_body_without_length, "cut", "in the middle of an event"),
+    (refused_with_a_reset, "http_413", "too large"),
+    (refused_and_cut, "http_413", "too large"),
     (ended_without_reason, "cut", ""),
     (error_mid_stream, "error_object", "EngineCore encountered an issue."),
     (error_first, "error_object", "no"),
@@ -242,6 +280,31 @@ def test_the_connection_ends_after_done_without_the_last_chunk() -> None:
         return "close"
 
     assert [r.state for r in run(script).records] == [COMPLETED] * 4
+
+
+def test_the_last_chunk_never_comes_after_done() -> None:
+    def script(exchange: Exchange) -> str:
+        exchange.send(SSE)
+        exchange.token("x", "length")
+        exchange.usage(1)
+        exchange.chunk(b"data: [DONE]\n\n")
+        exchange.wait_closed()
+        return "close"
+
+    outcome = run(script, {"concurrency": 2, "requests": 4})
+    assert [r.state for r in outcome.records] == [COMPLETED] * 4
+    assert max(r.end - r.start for r in outcome.records) < 0.9  # as long as the reply took, not the waiting behind it
+
+
+@pytest.mark.parametrize("more", [b"\r\n", b"0\r\n\r\n"], ids=["an empty line", "garbage"])
+def test_bytes_behind_a_reply_do_not_fail_it(more: bytes) -> None:
+    def script(exchange: Exchange) -> None:
+        exchange.send(SSE)
+        exchange.token("x", "length")
+        exchange.chunk(b"data: [DONE]\n\n")
+        exchange.send(b"0\r\n\r\n" + more)
+
+    assert [r.state for r in run(script, {"concurrency": 2, "requests": 10}).records] == [COMPLETED] * 10
 
 
 def test_several_tokens_in_a_chunk_comments_crlf_and_cut_characters() -> None:
@@ -338,6 +401,20 @@ def test_stopping_closes_every_request_at_once() -> None:
         until(lambda: server.open == 0)
 
 
+def test_stopping_while_connections_open_sends_nothing() -> None:
+    asked: list[int] = []
+
+    def script(exchange: Exchange) -> None:
+        asked.append(exchange.number)
+        exchange.reply()
+
+    looks = iter([False])  # the second look, when connections are open, and each after it says stop
+    with scripted(script) as server:
+        outcome = load(server.url, {"concurrency": 3, "requests": 6}, stopping=lambda: next(looks, True))
+        until(lambda: server.open == 0)
+    assert (outcome.records, outcome.stopped, asked) == ([], "stopped", [])
+
+
 def test_a_connection_that_the_server_closed_while_idle_is_no_failure() -> None:
     """The server answers once on each connection, says nothing of closing, and closes when the next request comes."""
 
@@ -416,6 +493,23 @@ def test_a_unix_socket(tmp_path: Path) -> None:
     assert [r.state for r in outcome.records] == [COMPLETED] * 4
 
 
+def test_a_unix_socket_whose_queue_is_full_is_asked_again(tmp_path: Path) -> None:
+    """The kernel says EAGAIN for a Unix socket, and means that nothing was begun."""
+    with scripted(good, unix=str(tmp_path / "api.sock")) as server:
+        server.listener.listen(4)
+        outcome = load(server.url, {"concurrency": 64, "requests": 128})
+    assert [r.state for r in outcome.records] == [COMPLETED] * 128
+
+
+def test_a_unix_socket_whose_queue_stays_full(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "api.sock"))
+        listener.listen(1)
+        order = {"concurrency": 6, "requests": 6, "connect_timeout_s": 0.5, "stall_s": 0.5}
+        outcome = load(f"unix:{tmp_path / 'api.sock'}", order)
+    assert {r.kind for r in outcome.records} == {"connect_timeout", "stalled"}
+
+
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A self-signed certificate for 127.0.0.1, with its key in the same file."""
@@ -459,6 +553,22 @@ def test_tickets_on_an_idle_tls_connection_do_not_end_it(certificate: Path, orde
     assert {r.state for r in outcome.records} == {COMPLETED}
 
 
+def test_a_goodbye_of_tls_that_comes_with_the_end_of_the_body(certificate: Path) -> None:
+    """The server then waits for the client's goodbye: nothing else arrives."""
+
+    def script(exchange: Exchange) -> str:
+        exchange.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")
+        exchange.send(b'data: {"choices":[{"delta":{"content":"x"},"finish_reason":"length"}]}\n\ndata: [DONE]\n\n')
+        assert isinstance(exchange.sock, ssl.SSLSocket)
+        exchange.sock.settimeout(20.0)
+        exchange.sock.unwrap()
+        return "close"
+
+    with scripted(script, tls=secured(certificate)) as server:
+        outcome = load(server.url, {"concurrency": 2, "requests": 4, "stall_s": 5.0}, verify=False)
+    assert [r.state for r in outcome.records] == [COMPLETED] * 4
+
+
 def test_an_untrusted_certificate_is_refused(certificate: Path) -> None:
     with scripted(good, tls=secured(certificate)) as server:
         outcome = load(server.url, {"concurrency": 1, "requests": 2})
@@ -472,6 +582,36 @@ def test_a_large_prompt_is_sent_in_pieces() -> None:
     with scripted(good) as server:
         outcome = load(server.url, {"concurrency": 2, "requests": 2}, input_tokens=1_000_000)
     assert [r.state for r in outcome.records] == [COMPLETED] * 2
+
+
+def test_a_slow_upload_is_no_stall() -> None:
+    """A prompt of megabytes at 1.6 MB/s: bytes flow all the while, and for longer than a stall."""
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+
+        def serve() -> None:
+            sock, _ = listener.accept()
+            with sock:
+                got = b""
+                while b"\r\n\r\n" not in got:
+                    got += sock.recv(65536)
+                head, _, body = got.partition(b"\r\n\r\n")
+                left = int(head.lower().split(b"content-length:")[1].split()[0]) - len(body)
+                while left > 0:
+                    threading.Event().wait(0.02)
+                    left -= len(sock.recv(32768))
+                Exchange(sock, head, {}, 0, 0).reply()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        order = {"concurrency": 1, "requests": 1, "stall_s": 1.0}
+        outcome = load(url, order, prompts=[{"prompt": "z " * 2_000_000}])
+        thread.join()
+    assert [r.state for r in outcome.records] == [COMPLETED]
+    assert outcome.end - outcome.begin > 2.0
 
 
 def test_a_server_that_refuses_a_prompt_before_it_has_come_is_heard() -> None:

@@ -7,11 +7,14 @@ the wall clock (`time.time`). Where the kernel gives none (Unix sockets, other s
 
 import contextlib
 import errno
+import fcntl
 import os
 import socket
 import ssl
 import struct
+import termios
 import time
+from array import array
 from typing import Any, List, Optional, Tuple
 
 from tui.probe.load_http import Target
@@ -27,7 +30,7 @@ NO_PORTS = "no_ports"
 OWN_LIMITS = (OPEN_FILES, NO_PORTS)
 """Kinds of failure that are this machine's own, and say nothing of the server."""
 
-IN_PROGRESS = (0, errno.EINPROGRESS, errno.EAGAIN)
+IN_PROGRESS = (0, errno.EINPROGRESS)
 
 Address = Tuple[int, Any]
 
@@ -62,8 +65,11 @@ class Connection:
         "_out",
         "_outgoing",
         "_tls",
+        "_where",
+        "asked",
         "begun",
         "connect_s",
+        "ended",
         "fd",
         "idle_since",
         "open",
@@ -73,11 +79,14 @@ class Connection:
     )
 
     def __init__(self, address: Address, context: Optional[ssl.SSLContext] = None, name: str = "") -> None:
+        self._where = address[1]
         self._context = context
         self._name = name
         self._tls: Optional[ssl.SSLObject] = None
         self._out = b""
         self.open = False
+        self.ended = False
+        """Whether TLS has said that nothing follows: a server may then wait for our goodbye before it closes."""
         self.uses = 0
         self.idle_since = 0.0
         self.connect_s = 0.0
@@ -89,15 +98,22 @@ class Connection:
                 self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 with contextlib.suppress(OSError):
                     self.sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
-            code = self.sock.connect_ex(address[1])
-            if code not in IN_PROGRESS:
-                raise OSError(code, errno.errorcode.get(code, "connect"))
+            self.asked = self.ask()
         except BaseException:
             self.sock.close()
             raise
         self.fd = self.sock.fileno()
         self.recvmsg = self.sock.recvmsg if context is None else None
         """The socket's own, where nothing needs to be decrypted: what `receive` does, for a caller in a hurry."""
+
+    def ask(self) -> bool:
+        """Asks for the connection; False where the server's queue is full, which Unix sockets alone say: ask again in a while."""
+        code = self.sock.connect_ex(self._where)
+        if code == errno.EAGAIN:
+            return False
+        if code not in IN_PROGRESS:
+            raise OSError(code, errno.errorcode.get(code, "connect"))
+        return True
 
     def advance(self) -> None:
         """Goes on with connecting after the socket became writable or readable; sets `open` at the end."""
@@ -205,6 +221,7 @@ class Connection:
         except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
             ended = True
         self._drain()  # answers to key updates
+        self.ended = ended
         if pieces:
             return b"".join(pieces)
         return b"" if ended else None
@@ -212,9 +229,16 @@ class Connection:
     def stays_idle(self) -> bool:
         """Takes what came while no request is in flight; whether the connection can still carry one."""
         try:
-            return self.receive()[0] is None
+            return self.receive()[0] is None and not self.ended
         except OSError:
             return False
+
+    def unsent(self) -> int:
+        """Bytes that the other side has not taken yet, here and in the kernel."""
+        queued = array("i", [0])
+        with contextlib.suppress(OSError):
+            fcntl.ioctl(self.fd, termios.TIOCOUTQ, queued)
+        return len(self._out) + queued[0]
 
     def close(self) -> None:
         self.sock.close()
