@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from loads import good
 from scripted_server import Exchange, scripted
 
 from tui.probe.load_files import RESERVE
@@ -16,7 +17,7 @@ from tui.wire.record import COMPLETED, FAILED
 
 CODE = """
 import json, resource, sys
-from test_load_failures import load
+from loads import load
 outcome = load(sys.argv[1], json.loads(sys.argv[2]))
 limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 print(json.dumps([[(r.state, r.kind, r.error) for r in outcome.records], outcome.stopped, limit]))
@@ -31,10 +32,6 @@ def limited(url: str, limits: str, order: dict[str, Any]) -> Any:
     done = subprocess.run(words, env=there, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
-
-
-def good(exchange: Exchange) -> None:
-    exchange.reply()
 
 
 @pytest.mark.parametrize(
