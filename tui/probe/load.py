@@ -27,7 +27,7 @@ from tui.probe.load_ask import Caller
 from tui.probe.load_http import target_of
 from tui.probe.load_longest import fitted
 from tui.probe.load_machine import MachineUse
-from tui.probe.load_net import Address, keep_stamping, kind_of, resolve, tls_context, words_of
+from tui.probe.load_net import OWN_LIMITS, Address, keep_stamping, kind_of, resolve, tls_context, words_of
 from tui.probe.load_prompts import Refused, settle_fields, settle_lengths, settle_model
 from tui.probe.load_records import frames, pieces
 from tui.probe.load_server import Gauges, longest_of, metrics_lines
@@ -44,6 +44,9 @@ LATE_S = 0.02
 
 EVENT_S = 15e-6
 """CPU seconds of a token event, the kernel's share included."""
+
+REQUEST_S = 150e-6
+"""CPU seconds of a request beyond its tokens: its body, its sending, its record."""
 
 ONE_CARRIES = 0.6
 """A process that needs less of its core carries a load alone."""
@@ -150,6 +153,22 @@ def _cpus() -> int:
         return os.cpu_count() or 1
 
 
+def demand_of(order: Dict[str, Any], records: List[Any], output: int) -> float:
+    """Cores that an order needs, from the records of its warm-up: the streams of a closed loop by the gaps between their tokens, an
+    open loop by its rate and the `output` tokens of each reply, since its warm-up says nothing of how many will be in flight."""
+    schedule = order.get("schedule") or ()
+    gaps = sorted(b - a for r in records for a, b in zip(r.chunks, r.chunks[1:]))
+    streams = order.get("concurrency") or order.get("gate") or len(schedule)
+    demand: float = streams / max(percentile(gaps, 50.0), 1e-5) * EVENT_S if gaps else 0.0
+    if not schedule or schedule[-1] <= 0.0:
+        return demand
+    chunks = sum(len(r.chunks) for r in records)
+    tokens = sum(r.n_out or len(r.chunks) for r in records if r.chunks)
+    a_token = chunks / tokens if tokens else 1.0
+    asked: float = len(schedule) / schedule[-1] * (output * a_token * EVENT_S + REQUEST_S)
+    return min(demand, asked) if gaps else asked
+
+
 class _Point:
     """One point: warm-up, the measured run, its figures."""
 
@@ -182,7 +201,7 @@ class _Point:
             }
             tokens = min(WARM_UP_TOKENS, int(self._share.plan["output_tokens"]))
             outcome, _ = self._carry(warm, max(1, workers), number, tokens, "warm-up")
-            workers = workers or self._workers(outcome.records)
+            workers = workers or self._workers(order, outcome.records)
             number += 2 * streams
         workers = max(1, workers)
         _, before = metrics_lines(self._caller)
@@ -244,13 +263,10 @@ class _Point:
 
         return carry(share, workers, self._link.spawn, stopping=self._desk.look, tick=tick, wake_fd=self._link.wake_fd)
 
-    def _workers(self, records: List[Any]) -> int:
-        """How many processes the measured run needs, from the gaps between tokens in the warm-up and what a token costs."""
+    def _workers(self, order: Dict[str, Any], records: List[Any]) -> int:
+        """How many processes the measured run needs, from what the warm-up showed and what a token costs."""
         most = int(self._share.plan.get("max_workers") or max(1, min(8, _cpus() - 1)))
-        gaps = sorted(b - a for r in records for a, b in zip(r.chunks, r.chunks[1:]))
-        if not gaps:
-            return 1
-        demand = len(records) / max(percentile(gaps, 50.0), 1e-5) * EVENT_S
+        demand = demand_of(order, records, int(self._share.plan["output_tokens"]))
         return 1 if demand < ONE_CARRIES else min(most, 1 + int(demand / HALF))
 
     @staticmethod
@@ -259,8 +275,11 @@ class _Point:
         lags = sorted(health.lags)
         late = percentile(lags, 99.0) if lags else None
         # every process is compared with its own core; the lag tells a client that had no core to itself
-        limited = max(busy) > BUSY or (
-            late is not None and late > LATE_S and late * 1000.0 > 0.5 * (figures["median_itl_ms"] or 0.0)
+        own = any(figures["errors_by_kind"].get(kind) for kind in OWN_LIMITS)
+        limited = (
+            own
+            or max(busy) > BUSY
+            or (late is not None and late > LATE_S and late * 1000.0 > 0.5 * (figures["median_itl_ms"] or 0.0))
         )
         stamped = health.kernel_stamps and health.unstamped < health.events
         return {

@@ -126,6 +126,8 @@ def _peaks(done: Sequence[Record], pairs: Sequence[Tuple[Record, float]]) -> Dic
         return {"max_output_tokens_per_s": None, "max_concurrent_requests": None, "peak_tokens_per_s": None}
     first = min(r.start for r in done)
     seconds = math.ceil(max(r.chunks[-1] for r in done) - first) + 1
+    if seconds < 1:  # the clock was set back meanwhile, by more than all took
+        return _peaks((), ())
     chunks = [0] * seconds
     active = [0] * seconds
     tokens = [0.0] * seconds
