@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from tui.probe.load_prompts import TRIAL, TRIAL_IDS
+
 SSE = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
@@ -76,6 +78,12 @@ Script = Callable[[Exchange], object]
 """Answers one streaming request; what it returns is "close" to end the connection afterwards."""
 
 
+def trial(body: dict[str, Any]) -> bool:
+    """Whether a streaming request only tries which fields are taken, before a benchmark begins."""
+    messages = body.get("messages") or [{}]
+    return TRIAL in (body.get("prompt"), messages[0].get("content")) or body.get("prompt") == TRIAL_IDS
+
+
 class Scripted:
     """A running server."""
 
@@ -87,7 +95,7 @@ class Scripted:
         self.open = 0
         self.metrics = b""
         self.answer: Callable[[Exchange], object] = self.single
-        """Answers what is no stream."""
+        """Answers what is no stream of a benchmark: the one that tries its fields gets a reply that is none, either."""
         self.idle_limit: float | None = None
         """Closes connections that were idle for so long."""
         self.lock = threading.Lock()
@@ -141,7 +149,7 @@ class Scripted:
                 buffer += sock.recv(65536)
             body, buffer = buffer[:size], buffer[size:]
             asked = json.loads(body) if body else {}
-            if not asked.get("stream"):
+            if not asked.get("stream") or trial(asked):
                 self.answer(Exchange(sock, head, asked, -1, count))
             else:
                 with self.lock:

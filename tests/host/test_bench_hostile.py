@@ -15,6 +15,7 @@ from tui.core.benchmark import Plan, Vantage
 from tui.core.benchmark_plan import steps_of
 from tui.host.base import ProbeFailed
 from tui.host.local import LocalHost
+from tui.probe.load_records import PIECE_BYTES
 from tui.services.benchmark import BenchmarkRefused, Benchmarks, Server, collect
 from tui.services.benchmark_probe import RECORDS_LIMIT, _arrays
 from tui.services.benchmark_tunnel import open_tunnel
@@ -164,3 +165,48 @@ def test_records_are_unpacked_up_to_a_limit() -> None:
     ]:
         with pytest.raises(ProbeFailed, match=words):
             _arrays(bad)
+
+
+async def test_arrays_that_are_lost_do_not_cost_the_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One piece that can't be read: its point has figures and says so, and the next point is as ever."""
+    broken: list[bool] = []
+    unpack = _arrays
+
+    def arrays(packed: str) -> dict[str, list[object]]:
+        if not broken:
+            broken.append(True)
+            return unpack(packed[:16])
+        return unpack(packed)
+
+    monkeypatch.setattr("tui.services.benchmark_probe._arrays", arrays)
+    asked = Plan(concurrency=(1, 2), requests=4, input_tokens=16, output_tokens=3, save_detailed=True)
+    with scripted(lambda exchange: exchange.reply()) as server:
+        benchmarks = Benchmarks("box", Server(server.url), host=None, open_local=LocalHost, state=tmp_path)
+        result = await collect(benchmarks, asked)
+    first, second = result.points
+    assert first.figures["completed"] == second.figures["completed"] == 4
+    assert first.detail is None
+    assert any("arrays of its requests are lost: the load generator's records are cut" in w for w in first.figures["warnings"])
+    assert second.detail is not None
+    assert len(second.detail["ttfts"]) == 4
+    assert not any("lost" in warning for warning in second.figures["warnings"])
+
+
+async def test_long_replies_of_many_requests_bring_their_arrays(tmp_path: Path) -> None:
+    """In as many pieces as they need."""
+    piece = "y" * (300 << 10)
+
+    def script(exchange: Exchange) -> None:
+        exchange.send(SSE)
+        exchange.token(piece)
+        exchange.token(piece, "length")
+        exchange.usage(2)
+        exchange.done()
+
+    asked = Plan(concurrency=(4,), requests=16, input_tokens=16, output_tokens=2, save_detailed=True)
+    with scripted(script) as server:
+        benchmarks = Benchmarks("box", Server(server.url), host=None, open_local=LocalHost, state=tmp_path)
+        (point,) = (await collect(benchmarks, asked)).points
+    assert point.figures["completed"] == 16
+    assert point.detail is not None
+    assert sum(len(text) for text in point.detail["generated_texts"]) == 16 * 2 * len(piece) > PIECE_BYTES

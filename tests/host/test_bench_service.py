@@ -325,3 +325,15 @@ async def test_a_cancelled_run_leaves_no_process(tmp_path: Path) -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
         await eventually(lambda: set(descendants(os.getpid())) <= before, what="no process left")
+
+
+async def test_a_request_of_others_that_runs_on_beside_ours_is_warned_of(tmp_path: Path) -> None:
+    """It began before and ends after: no counter has it, but the server runs one more than ours."""
+    with scripted(good) as server:
+        server.metrics = b'vllm:num_requests_running{engine="0"} 3.0\nvllm:request_success_total{finished_reason="length"} 0.0\n'
+        result = await collect(made(server.url, tmp_path), Plan(concurrency=(2,), duration_s=2.5, input_tokens=16, output_tokens=3))
+    (point,) = result.points
+    assert point.figures["foreign_requests"] == 0
+    assert point.figures["server_peak_running"] == 3.0
+    assert point.figures["foreign_running"] == 1
+    assert "1 request of others was running beside ours, and not at an end" in point.figures["warnings"]

@@ -35,7 +35,8 @@ async def serving() -> AsyncIterator[str]:
 
 
 def benchmarks(url: str, state: Path) -> Benchmarks:
-    return Benchmarks("box", Server(url), host=None, open_local=LocalHost, state=state)
+    server = Server(url)
+    return Benchmarks("box", server, host=None, open_local=LocalHost, batched_tokens=lambda: 2048, state=state)
 
 
 async def test_a_sweep(tmp_path: Path) -> None:
@@ -69,6 +70,7 @@ async def test_a_soak_begins_with_the_longest_prompts(tmp_path: Path) -> None:
     assert sustained.figures["failed"] == 0
     assert sustained.figures["completed"] > 0
     assert "prompts of about 4," in soak_words(result) or "prompts of about 3," in soak_words(result)
+    assert "tokens among them (more than one batch of prefill, 2,048 tokens)" in soak_words(result)
 
 
 async def test_requests_of_others_are_noticed(tmp_path: Path) -> None:

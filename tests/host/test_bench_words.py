@@ -174,3 +174,23 @@ def test_a_single_stream_shows_no_peak_while_it_runs() -> None:
     assert "single stream" in shown
     assert "peak" not in shown
     assert "peak so far" in "\n".join(line.plain for line in hero((), None, True, 120))
+
+
+def test_an_open_loop_that_could_not_keep_its_rate_says_so(tmp_path: Path) -> None:
+    def slow(exchange: Exchange) -> None:
+        if not exchange.body.get("stream"):
+            good(exchange)
+            return
+        threading.Event().wait(0.2)
+        exchange.reply()
+
+    with scripted(slow) as server:
+        words = ("--base-url", server.url, "--request-rate", "40", "--concurrency", "1", "--input-tokens", "16")
+        done = bench(tmp_path, *words, "--output-tokens", "3", "--duration", "2s", "--json")
+        shown = bench(tmp_path, *words, "--output-tokens", "3", "--requests", "20")
+    (figures,) = json.loads(done.stdout)["points"]
+    assert figures["unsent_requests"] > 40
+    (told,) = (one for one in figures["warnings"] if one.startswith("the schedule"))
+    assert told.endswith("never sent (only 1 stream was allowed)")
+    assert "sent late" in shown.stdout
+    assert "at p99 (only 1 stream was allowed)" in " ".join(shown.stdout.split())

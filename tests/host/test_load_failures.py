@@ -1,43 +1,14 @@
 """Every way in which a stream can go wrong, done to the real load loop by a real server: counted right, and in no latency."""
 
-import socket
-import ssl
-import subprocess
 import threading
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
+from loads import good, load, run
 from scripted_server import SSE, Exchange, scripted, until
 
-from tui.probe.load_order import Outcome
-from tui.probe.load_prompts import _unknown
-from tui.probe.load_workers import Share, first_address
 from tui.wire.metrics import summary
 from tui.wire.record import COMPLETED, FAILED, INCOMPLETE
-
-FIELDS = {"max_tokens": "$asked", "stream": True}
-
-
-def load(
-    url: str, order: dict[str, Any], *, endpoint: str = "chat", stopping: Callable[[], bool] | None = None, **plan: Any
-) -> Outcome:
-    """Runs the loop against a URL, in this thread."""
-    whole = {"url": url, "endpoint": endpoint, "model": "m", "input_tokens": 8, "output_tokens": 3, "seed": "1", **plan}
-    address = first_address(url)[0]
-    share = Share(whole, _unknown().known, FIELDS, order, 0, 1, 0, None, address)
-    return share.load(**({"stopping": stopping} if stopping else {})).run()
-
-
-def run(script: Callable[[Exchange], object], order: dict[str, Any] | None = None, **plan: Any) -> Outcome:
-    with scripted(script) as server:
-        return load(server.url, order or {"concurrency": 2, "requests": 4}, **plan)
-
-
-def good(exchange: Exchange) -> object:
-    exchange.reply()
-    return None
 
 
 def test_a_good_stream() -> None:
@@ -87,6 +58,39 @@ def reset_after(exchange: Exchange) -> str:
 def cut_after(exchange: Exchange) -> str:
     exchange.send(SSE)
     exchange.token()
+    return "close"
+
+
+def cut_in_an_event(exchange: Exchange) -> str:
+    exchange.send(SSE)
+    exchange.token()
+    exchange.send(b'ff\r\ndata: {"choices": [{"del')
+    return "close"
+
+
+def cut_in_the_first_event(exchange: Exchange) -> str:
+    exchange.send(SSE + b"ff\r\ndata: {")
+    return "close"
+
+
+def cut_in_an_event_of_a_body_without_length(exchange: Exchange) -> str:
+    exchange.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
+    exchange.send(b'data: {"choices":[{"delta":{"content":"x"}}]}\n\ndata: {"cho')
+    return "close"
+
+
+UNSIZED = b"HTTP/1.1 413 Too Large\r\nContent-Type: text/plain\r\n\r\ntoo large"
+
+
+def refused_with_a_reset(exchange: Exchange) -> str:
+    exchange.send(UNSIZED)
+    threading.Event().wait(0.05)  # a reset throws away what was not read yet
+    exchange.reset()
+    return "close"
+
+
+def refused_and_cut(exchange: Exchange) -> str:
+    exchange.send(UNSIZED.replace(b"\r\n\r\n", b"\r\nContent-Length: 99\r\n\r\n"))
     return "close"
 
 
@@ -151,6 +155,11 @@ FAILURES = [
     (closed_before, "closed", ""),
     (reset_after, "cut", ""),
     (cut_after, "cut", ""),
+    (cut_in_an_event, "cut", "in the middle of the response"),
+    (cut_in_the_first_event, "closed", "in the middle of the response"),
+    (cut_in_an_event_of_a_body_without_length, "cut", "in the middle of an event"),
+    (refused_with_a_reset, "http_413", "too large"),
+    (refused_and_cut, "http_413", "too large"),
     (ended_without_reason, "cut", ""),
     (error_mid_stream, "error_object", "EngineCore encountered an issue."),
     (error_first, "error_object", "no"),
@@ -242,6 +251,31 @@ def test_the_connection_ends_after_done_without_the_last_chunk() -> None:
         return "close"
 
     assert [r.state for r in run(script).records] == [COMPLETED] * 4
+
+
+def test_the_last_chunk_never_comes_after_done() -> None:
+    def script(exchange: Exchange) -> str:
+        exchange.send(SSE)
+        exchange.token("x", "length")
+        exchange.usage(1)
+        exchange.chunk(b"data: [DONE]\n\n")
+        exchange.wait_closed()
+        return "close"
+
+    outcome = run(script, {"concurrency": 2, "requests": 4})
+    assert [r.state for r in outcome.records] == [COMPLETED] * 4
+    assert max(r.end - r.start for r in outcome.records) < 0.9  # as long as the reply took, not the waiting behind it
+
+
+@pytest.mark.parametrize("more", [b"\r\n", b"0\r\n\r\n"], ids=["an empty line", "garbage"])
+def test_bytes_behind_a_reply_do_not_fail_it(more: bytes) -> None:
+    def script(exchange: Exchange) -> None:
+        exchange.send(SSE)
+        exchange.token("x", "length")
+        exchange.chunk(b"data: [DONE]\n\n")
+        exchange.send(b"0\r\n\r\n" + more)
+
+    assert [r.state for r in run(script, {"concurrency": 2, "requests": 10}).records] == [COMPLETED] * 10
 
 
 def test_several_tokens_in_a_chunk_comments_crlf_and_cut_characters() -> None:
@@ -338,6 +372,20 @@ def test_stopping_closes_every_request_at_once() -> None:
         until(lambda: server.open == 0)
 
 
+def test_stopping_while_connections_open_sends_nothing() -> None:
+    asked: list[int] = []
+
+    def script(exchange: Exchange) -> None:
+        asked.append(exchange.number)
+        exchange.reply()
+
+    looks = iter([False])  # the second look, when connections are open, and each after it says stop
+    with scripted(script) as server:
+        outcome = load(server.url, {"concurrency": 3, "requests": 6}, stopping=lambda: next(looks, True))
+        until(lambda: server.open == 0)
+    assert (outcome.records, outcome.stopped, asked) == ([], "stopped", [])
+
+
 def test_a_connection_that_the_server_closed_while_idle_is_no_failure() -> None:
     """The server answers once on each connection, says nothing of closing, and closes when the next request comes."""
 
@@ -408,73 +456,6 @@ def test_a_staggered_start_is_no_burst() -> None:
     starts = sorted(r.start for r in outcome.records)
     assert [r.state for r in outcome.records] == [COMPLETED] * 4
     assert starts[-1] - starts[0] > 0.25
-
-
-def test_a_unix_socket(tmp_path: Path) -> None:
-    with scripted(good, unix=str(tmp_path / "api.sock")) as server:
-        outcome = load(server.url, {"concurrency": 2, "requests": 4})
-    assert [r.state for r in outcome.records] == [COMPLETED] * 4
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A self-signed certificate for 127.0.0.1, with its key in the same file."""
-    path = tmp_path_factory.mktemp("tls") / "both.pem"
-    command = [
-        *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"),
-        *("-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(path), "-out", str(path) + ".crt"),
-    ]
-    subprocess.run(command, check=True, capture_output=True)
-    path.write_bytes(path.read_bytes() + Path(str(path) + ".crt").read_bytes())
-    return path
-
-
-def secured(certificate: Path) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate)
-    return context
-
-
-def test_tls_keeps_the_kernels_stamps(certificate: Path) -> None:
-    with scripted(good, tls=secured(certificate)) as server:
-        outcome = load(server.url, {"concurrency": 2, "requests": 6}, ca=Path(str(certificate) + ".crt").read_text())
-    assert [r.state for r in outcome.records] == [COMPLETED] * 6
-    assert outcome.health.kernel_stamps
-    assert all(r.start < r.chunks[0] <= r.end for r in outcome.records)
-
-
-def test_an_untrusted_certificate_is_refused(certificate: Path) -> None:
-    with scripted(good, tls=secured(certificate)) as server:
-        outcome = load(server.url, {"concurrency": 1, "requests": 2})
-        assert [r.kind for r in outcome.records] == ["tls"] * 2
-        assert "certificate" in outcome.records[0].error.lower()
-        trusting = load(server.url, {"concurrency": 1, "requests": 2}, verify=False)
-    assert [r.state for r in trusting.records] == [COMPLETED] * 2
-
-
-def test_a_large_prompt_is_sent_in_pieces() -> None:
-    with scripted(good) as server:
-        outcome = load(server.url, {"concurrency": 2, "requests": 2}, input_tokens=1_000_000)
-    assert [r.state for r in outcome.records] == [COMPLETED] * 2
-
-
-def test_a_server_that_refuses_a_prompt_before_it_has_come_is_heard() -> None:
-    """As a proxy refuses what is too large: it answers after the head, and closes with the rest unread, so that sending fails."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def refuse() -> None:
-            for _ in range(3):
-                sock, _ = listener.accept()
-                with sock:
-                    sock.recv(1024)
-                    sock.sendall(b"HTTP/1.1 413 Request Entity Too Large\r\nContent-Length: 9\r\n\r\ntoo large")
-
-        thread = threading.Thread(target=refuse)
-        thread.start()
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        outcome = load(url, {"concurrency": 1, "requests": 3}, input_tokens=2_000_000)
-        thread.join()
-    assert [(r.state, r.kind, r.error) for r in outcome.records] == [(FAILED, "http_413", "too large")] * 3
 
 
 def test_prompts_are_unique() -> None:

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from scripted_server import Exchange, Scripted, scripted
+from scripted_server import SSE, Exchange, Scripted, scripted
 
 from tui.probe.load_ask import Caller
 from tui.probe.load_http import target_of
+from tui.probe.load_longest import fitted
 from tui.probe.load_net import resolve
-from tui.probe.load_prompts import Prompts, Refused, settle_fields, settle_lengths
+from tui.probe.load_prompts import Lengths, Prompts, Refused, settle_fields, settle_lengths
 
 TEMPLATE = 7
 """Tokens that this server's chat template adds."""
@@ -126,6 +127,77 @@ def test_without_a_tokenizer_usage_calibrates_within_a_few_per_cent() -> None:
     assert abs(sum(counts) / 20 - 800) < 800 * 0.06
 
 
+def tokens_of_odd_words(body: dict[str, Any]) -> int:
+    """As some tokenizers do: long words are two or three tokens, and so is one with a stop."""
+    text = body["messages"][0]["content"] if "messages" in body else body["prompt"]
+    return TEMPLATE + sum(1 + (len(w) > 6) + (len(w) > 9) + (w[-1:] in ".,;:") for w in text.split())
+
+
+@pytest.mark.parametrize("counter", [count, tokens_of_odd_words])
+@pytest.mark.parametrize("endpoint", ["chat", "completions"])
+@pytest.mark.parametrize("prefix", [0, 500])
+def test_without_a_tokenizer_no_prompt_passes_the_longest_length(
+    counter: Callable[[dict[str, Any]], int], endpoint: str, prefix: int
+) -> None:
+    """Whatever the seed: the server counts one prompt near it first."""
+    wanted = 4016 - prefix
+
+    def single(exchange: Exchange) -> None:
+        if exchange.path == "/tokenize":
+            exchange.plain("404 Not Found", b"{}")
+        else:
+            usage = {"prompt_tokens": counter(exchange.body), "completion_tokens": 1}
+            exchange.plain("200 OK", json.dumps({"choices": [{}], "usage": usage}).encode())
+
+    off = []
+    with scripted(lambda exchange: exchange.reply()) as server, caller(server.url) as client:
+        server.answer = single
+        for seed in range(12):
+            asked = plan(server.url, endpoint=endpoint, seed=str(seed), shared_prefix=prefix)
+            lengths, _ = settle_lengths(client, asked, {})
+            known, aim = fitted(client, asked, {}, lengths.known, wanted)
+            prompts = Prompts(dict(asked, input_tokens=aim), Lengths(known), {})
+            off += [counter(json.loads(prompts.body(number)[0])) - 4016 for number in range(4)]
+    assert max(off) <= 64  # the margin that a plan leaves
+    assert min(off) >= -0.06 * 4016
+
+
+@pytest.mark.parametrize(
+    ("status", "reply", "aim"),
+    [
+        ("400 Bad Request", b'{"error":{"message":"maximum context length is 4096 tokens"}}', 2000),
+        ("200 OK", b'{"choices":[{}]}', 2000),
+        ("200 OK", b'{"choices":[{}],"usage":{"prompt_tokens":null}}', 2000),
+    ],
+)
+def test_where_nothing_is_counted_half_of_the_longest_length_is_tried(status: str, reply: bytes, aim: int) -> None:
+    with scripted(lambda exchange: exchange.reply()) as server, caller(server.url) as client:
+        server.answer = lambda exchange: exchange.plain(status, reply)
+        asked = plan(server.url)
+        lengths, _ = settle_lengths(client, asked, {})
+        assert fitted(client, asked, {}, lengths.known, 4000) == (lengths.known, aim)
+
+
+def test_a_template_that_tokenize_does_not_tell_is_seen_at_the_longest_length() -> None:
+    with scripted(lambda exchange: exchange.reply()) as server, caller(server.url) as client:
+        tokenizing = with_tokenizer(server)
+
+        def single(exchange: Exchange) -> None:
+            if exchange.path == "/tokenize" and "messages" in exchange.body:
+                exchange.plain("400 Bad Request", b"{}")
+            else:
+                tokenizing(exchange)
+
+        server.answer = single
+        asked = plan(server.url)
+        lengths, notes = settle_lengths(client, asked, {})
+        assert "longer by the chat template" in notes[0]
+        known, aim = fitted(client, asked, {}, lengths.known, 4000)
+        prompts = Prompts(dict(asked, input_tokens=aim), Lengths(known), {})
+        counts = [count(json.loads(prompts.body(number)[0])) for number in range(4)]
+    assert 3980 <= max(counts) <= 4000
+
+
 def refusing(*words: str) -> Callable[[Exchange], None]:
     """A server that takes no request with one of those fields."""
 
@@ -154,6 +226,53 @@ def test_fields_that_a_server_rejects_are_left_out_and_said(fields_refused: tupl
     assert set(fields) == kept
     assert words in notes[0]
     assert prompt_tokens == 4
+
+
+SAID = b'{"error":{"message":"Unrecognized request argument supplied: stream_options"}}'
+
+
+def refuses_plainly(exchange: Exchange) -> None:
+    exchange.plain("400 Bad Request", SAID)
+
+
+def refuses_as_an_event(exchange: Exchange) -> None:
+    exchange.send(SSE)
+    exchange.event(json.loads(SAID))
+    exchange.done()
+
+
+@pytest.mark.parametrize("refuse", [refuses_plainly, refuses_as_an_event])
+@pytest.mark.parametrize(
+    ("others", "kept", "notes"),
+    [
+        ((), {"max_tokens", "stream", "ignore_eos"}, ["stream_options are not"]),
+        (
+            ("ignore_eos", "min_tokens"),
+            {"max_tokens", "stream"},
+            ["ignore_eos is not taken: replies may", "stream_options are not"],
+        ),
+        (("max_tokens",), {"max_completion_tokens", "stream"}, ["max_tokens is taken", "stream_options are not"]),
+    ],
+)
+def test_stream_options_that_a_server_rejects_are_left_out_and_said(
+    refuse: Callable[[Exchange], None], others: tuple[str, ...], kept: set[str], notes: list[str]
+) -> None:
+    """It must be asked with a stream: vLLM rejects them without one, and this server doesn't look at them then."""
+
+    def single(exchange: Exchange) -> None:
+        if exchange.body.get("stream") and "stream_options" in exchange.body:
+            refuse(exchange)
+        elif exchange.body.get("stream") and not any(word in exchange.body for word in others):
+            exchange.reply(1)
+        else:
+            refusing(*others)(exchange)
+
+    with scripted(lambda exchange: exchange.reply()) as server, caller(server.url) as client:
+        server.answer = single
+        fields, said, _ = settle_fields(client, plan(server.url))
+    assert set(fields) == kept
+    assert len(said) == len(notes)
+    assert all(words in note for words, note in zip(notes, said, strict=True))
 
 
 def test_a_server_that_takes_nothing_says_why() -> None:

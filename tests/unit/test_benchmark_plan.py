@@ -5,12 +5,16 @@ import json
 import pytest
 
 from tui.core.benchmark import Plan, Point, Result, Vantage
-from tui.core.benchmark_plan import estimate, past_the_knee, powers, schedule, single_stream, steps_of, sweep
+from tui.core.benchmark_plan import Step, estimate, past_the_knee, powers, schedule, single_stream, steps_of, sweep
 from tui.core.benchmark_prompts import parse_prompts
-from tui.core.benchmark_report import csv_of, document, drift, heading, saved_name
-from tui.core.benchmark_server import server_figures
+from tui.core.benchmark_report import csv_of, document, drift, heading, notes_of, saved_name
+from tui.core.benchmark_server import foreign_running, sequences_of, server_figures
 from tui.core.benchmark_soak import engine_gpus, slices, soak_words
 from tui.core.gpu import Gpu, GpuSample
+from tui.services.benchmark_point import point_of
+from tui.services.benchmark_probe import Measured
+from tui.wire.metrics import summary
+from tui.wire.record import Record
 
 
 @pytest.mark.parametrize(("top", "expected"), [(1, (1,)), (2, (1, 2)), (100, (1, 2, 4, 8, 16, 32, 64, 100)), (8, (1, 2, 4, 8))])
@@ -43,6 +47,12 @@ def test_a_soak_begins_with_the_longest_prompts_and_is_sliced() -> None:
     assert steps[0].order["requests"] == 4
     assert [step.order["duration_s"] for step in steps[1:]] == [120.0] * 5
     assert sum(slices(90.0)) == pytest.approx(90.0)
+
+
+def test_a_soak_with_prompts_of_a_file_has_no_longest_ones() -> None:
+    plan = Plan(kind="soak", concurrency=(16,), duration_s=240.0, prompts_file="f.jsonl")
+    assert [step.label for step in steps_of(plan)] == ["", ""]
+    assert any("no prompt near the server's longest length was tried" in note for note in notes_of(plan))
 
 
 @pytest.mark.parametrize(
@@ -80,6 +90,18 @@ KNEES = [
     ([point(1, 100, 10), point(2, 103, 19), point(4, 150, 26)], False),
     ([point(1, 100, 10), point(2, 101, 9), point(4, 102, 8)], False),
     ([point(1, 100, 10), point(2, 101, 20)], False),
+    # repeats are one number of streams: one flat doubling is no knee
+    ([point(1, 100, 10), point(1, 101, 10.1), point(2, 103, 19), point(2, 102, 19.1)], False),
+    ([point(1, 100, 10), point(1, 101, 10.1), point(2, 103, 19)], False),
+    (
+        [*(point(1, 100, 10 + i) for i in (0, 1)), *(point(2, 190, 12 + i) for i in (0, 1)), point(4, 191, 20), point(4, 191, 22)],
+        False,
+    ),
+    (
+        [*(point(1, 100, 10 + i) for i in (0, 1)), *(point(2, 102, 19 + i) for i in (0, 1)), point(4, 103, 40), point(4, 102, 41)],
+        True,
+    ),
+    ([point(1, 0, 10), point(2, 0, 19), point(4, 0, 38)], False),
 ]
 
 
@@ -131,6 +153,28 @@ def test_the_servers_side() -> None:
     assert figures["spec_decode_acceptance_rate"] == pytest.approx(50.0)
     assert figures["spec_decode_acceptance_length"] == pytest.approx(2.5)
     assert figures["spec_decode_per_position_acceptance_rates"] == [0.8, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("figures", "sequences", "others"),
+    [
+        ({"server_peak_running": 3.0, "peak_concurrency": 2, "server_running_before": 1.0}, 1, 1),
+        ({"server_peak_running": 2.0, "peak_concurrency": 2, "server_running_before": 1.0}, 1, 0),  # ours, cut before
+        ({"server_peak_running": 1.0, "peak_concurrency": 2, "server_running_before": 0.0}, 1, 0),
+        ({"server_peak_running": 8.0, "peak_concurrency": 2, "server_running_before": 0.0}, 4, 0),
+        ({"server_peak_running": None, "peak_concurrency": 2, "server_running_before": 1.0, "server_waiting_before": 2.0}, 1, 3),
+        ({"server_peak_running": None, "peak_concurrency": 2, "server_running_before": None}, 1, None),
+    ],
+)
+def test_requests_of_others_that_did_not_end(figures: dict[str, float], sequences: int, others: int | None) -> None:
+    assert foreign_running(figures, sequences) == others
+
+
+@pytest.mark.parametrize(
+    ("body", "sequences"), [({}, 1), ({"n": 4}, 4), ({"n": 2, "best_of": 3}, 3), ({"n": None, "best_of": "x"}, 1), ({"n": 0}, 1)]
+)
+def test_sequences_of_a_request(body: dict[str, object], sequences: int) -> None:
+    assert sequences_of(body) == sequences
 
 
 def test_without_metrics_nothing_is_claimed() -> None:
@@ -187,18 +231,50 @@ PROMPTS = [
     ),
     ('[{"conversations": [{"from": "system", "value": "s"}, {"from": "human", "value": "q"}]}]', [{"prompt": "q"}]),
     ('{"messages": [{"role": "user", "content": "x"}]}', [{"messages": [{"role": "user", "content": "x"}]}]),
+    (
+        # as the public ShareGPT files are: conversations without a turn, without a human one, with an empty one
+        '[{"id": "a", "conversations": []}, {"id": "b", "conversations": [{"from": "gpt", "value": "x"}]},'
+        ' {"id": "c", "conversations": [{"from": "human", "value": ""}, {"from": "gpt", "value": "x"}]},'
+        ' {"id": "d", "conversations": [{"from": "gpt", "value": "x"}, {"from": "human", "value": "q"}]}]',
+        [{"prompt": "q"}],
+    ),
+    ('{"prompt": ""}\n{"text": null}\n{"messages": []}\n""\n{"prompt": "a"}', [{"prompt": "a"}]),
 ]
 
 
 @pytest.mark.parametrize(("text", "expected"), PROMPTS)
 def test_prompt_files(text: str, expected: list[dict[str, object]]) -> None:
-    assert parse_prompts(text, "chat") == expected
+    assert parse_prompts(text, "chat").prompts == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "notes"),
+    [
+        ('{"prompt": "a"}', ()),
+        ('{"prompt": "a"}\n{"prompt": ""}', ("1 of the 2 entries of the file had no prompt: left out",)),
+        (
+            '[{"conversations": []}, {"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a b c"}]}]',
+            (
+                "1 of the 2 entries of the file had no prompt: left out",
+                "replies to the file's conversations have the asked length: vLLM's client takes that of the answers in the file",
+            ),
+        ),
+        ('{"conversations": [{"from": "human", "value": "q"}], "output_tokens": 9}', ()),
+    ],
+)
+def test_what_is_said_of_a_file_of_prompts(text: str, notes: tuple[str, ...]) -> None:
+    assert parse_prompts(text, "chat").notes == notes
+    told = notes_of(Plan(prompts_file="f", prompts_notes=notes))
+    assert all(note in told for note in notes)
 
 
 @pytest.mark.parametrize(
     ("text", "endpoint", "words"),
     [
         ("", "chat", "holds no prompts"),
+        ('[{"conversations": []}, {"conversations": []}]', "chat", "holds no prompts: 2 entries without one"),
+        ('[{"prompt": "a"}, {"conversations": [7]}]', "chat", "entry 2 has no prompt"),
+        ('{"prompt": "a"}\n{"prompt": 7}', "chat", "line 2 has no prompt"),
         ('{"prompt": "a"}\n{oops', "chat", "line 2 is no JSON"),
         ('{"prompt": "a"}\n{"other": 1}', "chat", "line 2 has no prompt"),
         ('{"messages": [{"role": "user", "content": "x"}]}', "completions", "line 1 has messages"),
@@ -241,3 +317,43 @@ def test_a_soak_says_what_it_saw() -> None:
     assert "4 prompts of about 4,000 tokens" in words
     assert "KV cache up to 90 %" in words
     assert "throughput between 900 and 1,000 tok/s" in words
+
+
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        ({"completed": 4, "total_input_tokens": 16000}, "4 prompts of about 4,000 tokens among them"),
+        (
+            {"completed": 4, "total_input_tokens": 16000, "max_num_batched_tokens": 2048},
+            "4 prompts of about 4,000 tokens among them (more than one batch of prefill, 2,048 tokens)",
+        ),
+        (
+            {"completed": 1, "total_input_tokens": 4000, "max_num_batched_tokens": 8192},
+            "1 prompt of about 4,000 tokens among them (within one batch of prefill, 8,192 tokens)",
+        ),
+        (
+            {"completed": 4, "total_input_tokens": None, "max_num_batched_tokens": 8192},
+            "4 prompts near the longest length among them (how long, the server doesn't tell)",
+        ),
+        ({"completed": 0, "total_input_tokens": 0}, "no prompt near the longest length was answered"),
+    ],
+)
+def test_a_soak_says_how_long_its_longest_prompts_were(seen: dict[str, object], words: str) -> None:
+    longest = point(4, 1000.0, 1.0, **{"failed": 0, "duration": 5.0, "repeat": "longest prompt", **seen})
+    assert words in soak_words(result(longest, kind="soak"))
+
+
+def test_tokens_a_joule_are_those_of_the_time_in_which_the_joules_were_drawn() -> None:
+    """One stream: 10 tokens/s for 5 s, then a pause of 5 s, at 20 W throughout; cut by the end of its duration."""
+    record = Record(0, 100)
+    record.start = 1000.0
+    record.chunks.extend(1000.0 + k / 10 for k in range(1, 51))
+    record.end = 1010.0
+    figures = summary([record], 1000.0, 1010.0, concurrency=1, dispatch_end=1010.0)
+    assert figures["output_throughput"] == 0.0  # of completed requests: there is none
+    measured = Measured(figures, {}, (), (), {}, "", 1000.0, None)
+    gpu = {"count": 2, "memory_used_mib": [1.0, 1.0], "mean_power_w": 20.0}
+    found = point_of(Plan(), "m", Step(1, None, {}), measured, gpu).figures["gpu"]
+    assert found["tokens_per_joule"] == pytest.approx(50 / (20.0 * 10.0))
+    unknown = point_of(Plan(), "m", Step(1, None, {}), measured, {**gpu, "mean_power_w": None}).figures["gpu"]
+    assert unknown["tokens_per_joule"] is None

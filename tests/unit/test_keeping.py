@@ -57,3 +57,21 @@ def test_a_server_on_a_socket_is_kept_by_its_path(tmp_path: Path) -> None:
     path = keep(found_deployment(Server(1, "vllm", uds="/run/a socket"), "gpu", "x"), tmp_path / "config.toml")
     api = load_settings(path).deployments["x"].api
     assert (api, socket_of(api)) == ("unix:/run/a%20socket", "/run/a socket")
+
+
+@pytest.mark.parametrize(
+    ("words", "tokens"),
+    [
+        ("vllm serve m --max-num-batched-tokens 8192", 8192),
+        ("vllm serve m --max_num_batched_tokens=16384 --port 8000", 16384),
+        ("vllm serve m --max-num-batched-tokens 16k", 16000),
+        ("vllm serve m --max-num-batched-tokens=16K", 16384),
+        ("python -m sglang.launch_server --chunked-prefill-size 4096", 4096),
+        ("python -m sglang.launch_server --chunked-prefill-size -1", None),
+        ("vllm serve m --max-num-batched-tokens many", None),
+        ("vllm serve m --max-num-batched-tokens", None),
+        ("vllm serve m", None),
+    ],
+)
+def test_how_much_prefill_a_servers_arguments_allow_at_once(words: str, tokens: int | None) -> None:
+    assert Server(1, "vllm", argv=tuple(words.split())).batched_tokens == tokens

@@ -25,6 +25,9 @@ RESPONSES = {
     "kept http 1.0": (b"HTTP/1.0 200 OK\r\nConnection: Keep-Alive\r\nContent-Length: 1\r\n\r\nx", b"x", True),
     "bare newlines": (b"HTTP/1.1 200 OK\nContent-Length: 2\n\nhi", b"hi", True),
     "no reason": (b"HTTP/1.1 200\r\nContent-Length: 2\r\n\r\nhi", b"hi", True),
+    "an empty line before": (b"\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", b"hi", True),
+    "an empty line behind": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n\r\n", b"hi", False),
+    "another behind": (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nxHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\ny", b"x", False),
     "interim": (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", b"hi", True),
 }
 
@@ -78,7 +81,6 @@ GARBAGE = [
     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\nhello\r\n",
     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nabc\r\n",
-    b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nxy",
     b"HTTP/1.1 200 OK\r\nX: " + b"y" * 70_000,
 ]
 

@@ -201,3 +201,15 @@ def figures_of(serving: Serving) -> tuple[float | None, ...]:
         serving.kv_cache_share,
         serving.prefix_hit_share,
     )
+
+
+@pytest.mark.parametrize(
+    ("message", "tokens"),
+    [
+        ("Chunked prefill is enabled with max_num_batched_tokens=8192.", 8192),
+        ("non-default args: {'model': 'm', 'max_num_batched_tokens': 16384, 'port': 8000}", 16384),
+        ("non-default args: {'model': 'm', 'max_num_batched_tokens': None}", None),
+    ],
+)
+def test_how_much_prefill_goes_into_a_step(message: str, tokens: int | None) -> None:
+    assert said(message, API).batched_tokens == tokens

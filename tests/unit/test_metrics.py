@@ -132,3 +132,12 @@ def test_the_same_arrays_give_the_figures_that_vllm_saved(name: str) -> None:
 )
 def test_what_is_warned_of_is_counted_in_words(early: int, without: int, words: list[str]) -> None:
     assert _warnings({"stopped_early": early, "without_usage": without}, (), None, 1.0) == words
+
+
+def test_a_clock_set_back_by_more_than_the_run_loses_no_figures() -> None:
+    """Sent at 1000, and answered 30 s "before": the latencies are wrong, which is warned of, but nothing else may be lost."""
+    figures = summary([record(0, 1000.0, [970.0, 970.1], 2)], 1000.0, 970.1, concurrency=1)
+    assert figures["completed"] == 1
+    assert figures["peak_tokens_per_s"] is None
+    assert figures["max_concurrent_requests"] is None
+    assert figures["output_throughput"] is None

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tui.core.benchmark import Plan, Point, Result, Vantage
-from tui.core.comparison import compare, differences
+from tui.core.comparison import compare, differences, loads
 from tui.core.logs.state import Failure, Loader, LoadState, PhaseSpan
 from tui.core.logs.state import Phase as P
 from tui.record.report import markdown, write_report
@@ -176,6 +176,75 @@ def test_lower_latency_is_better() -> None:
 
 def test_runs_that_asked_something_else_are_told_apart() -> None:
     assert differences(result(1.0, 1.0), result(1.0, 1.0, output_tokens=64)) == ("output tokens differ: 512 and 64",)
+
+
+BASE = Plan(concurrency=(1, 8))
+RATE = Plan(kind="rate", request_rate=4.0)
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "told"),
+    [
+        (BASE, Plan(concurrency=(2,), max_failures=3, stall_s=9.0, save_detailed=True), ()),
+        (RATE, replace(RATE, request_rate=40.0), ("request rate differs: 4.0 and 40.0",)),
+        (
+            RATE,
+            replace(RATE, burstiness=0.5, max_concurrency=8),
+            ("burstiness differs: 1.0 and 0.5", "max concurrency differs: none and 8"),
+        ),
+        (BASE, replace(BASE, kind="single", requests=5), ("kind differs: sweep and single", "requests differ: none and 5")),
+        (BASE, replace(BASE, shared_prefix_tokens=256), ("shared prefix tokens differ: 0 and 256",)),
+        (BASE, replace(BASE, token_ids=True), ("token ids differ: no and yes",)),
+        (BASE, replace(BASE, prompts_file="p\x1b[31m.jsonl"), ("prompts file differs: none and p.jsonl",)),
+        (BASE, replace(BASE, ignore_eos=False, seed=7), ("seed differs: none and 7", "ignore eos differs: yes and no")),
+        (BASE, replace(BASE, extra_body={"top_k": 1}), ('extra body differs: none and {"top_k": 1}',)),
+        (BASE, replace(BASE, stagger_s=5.0), ("stagger in s differs: 0.0 and 5.0",)),
+        (BASE, replace(BASE, headers={"X-Key": "…"}), ('headers differ: none and ["X-Key"]',)),
+    ],
+)
+def test_every_difference_of_plans_is_named(one: Plan, two: Plan, told: tuple[str, ...]) -> None:
+    assert differences(replace(result(1.0, 1.0), plan=one), replace(result(1.0, 1.0), plan=two)) == told
+
+
+def loaded(*points: tuple[int, float | None, str | None, float]) -> Result:
+    made = [
+        Point(streams, {"request_rate": rate or "inf", "repeat": label, "output_throughput": tokens_s, "completed": 8})
+        for streams, rate, label, tokens_s in points
+    ]
+    return replace(result(1.0, 1.0), points=tuple(made))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "compared"),
+    [
+        (loaded((0, 4.0, None, 37.1)), loaded((0, 40.0, None, 373.3)), []),
+        (loaded((0, 4.0, None, 37.1)), loaded((0, 4.0, None, 74.2)), [("4 req/s", 1.0)]),
+        (loaded((8, 4.0, None, 37.1)), loaded((8, None, None, 373.3)), []),
+        (
+            loaded((2, None, "longest prompt", 10.0), (2, None, None, 100.0), (2, None, None, 50.0)),
+            loaded((2, None, "longest prompt", 20.0), (2, None, None, 110.0), (2, None, None, 50.0)),
+            [("2", 0.1), ("2 longest prompt", 1.0)],
+        ),
+        (
+            loaded((1, None, None, 10.0), (8, None, None, 70.0), (1, None, "again", 50.0)),
+            loaded((1, None, None, 11.0), (1, None, "repeat 2", 50.0)),
+            [("1", 0.1)],
+        ),
+    ],
+)
+def test_only_the_same_load_is_compared(before: Result, after: Result, compared: list[tuple[str, float]]) -> None:
+    found = compare(before, after)
+    shares = [(point.name, change.share) for point in found if (change := point.change("output_throughput")) is not None]
+    assert [name for name, _ in shares] == [name for name, _ in compared]
+    assert [share for _, share in shares] == pytest.approx([share for _, share in compared])
+
+
+def test_loads_have_names() -> None:
+    assert loads(loaded((2, None, "longest prompt", 1.0), (2, None, None, 1.0), (0, 40.0, None, 1.0))) == (
+        "2",
+        "2 longest prompt",
+        "40 req/s",
+    )
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -91,7 +92,9 @@ def bench(target: str | None, base_url: str | None, settings: Settings, accept_n
     if base_url is not None and options["port"] is not None:
         raise click.UsageError("--port means a server of a TARGET; with --base-url the URL says the port")
     plan = plan_of(settings, options)
-    prompts = read_prompts(options["prompts"], plan.endpoint)
+    prompts = None
+    if (given := read_prompts(options["prompts"], plan.endpoint)) is not None:
+        prompts, plan = given.prompts, replace(plan, prompts_notes=given.notes)
     run(_bench(settings, target, base_url, plan, prompts, accept_new, options))
 
 

@@ -3,15 +3,18 @@
 import os
 import stat
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from tui.core.benchmark_prompts import Given
 
 PROMPTS_LIMIT = 64 << 20
 """Bytes of a file of prompts: they travel to the load generator, and stay in its memory."""
 
 
-def read_prompts(path: str | None, endpoint: str) -> list[dict[str, Any]] | None:
+def read_prompts(path: str | None, endpoint: str) -> "Given | None":
     """The prompts of a file, or of standard input (`-`). Raises click.UsageError naming the file and the line."""
     if path is None:
         return None
@@ -36,7 +39,8 @@ def _text(path: str) -> str:
         with open(path, "rb") as file:
             data = file.read(PROMPTS_LIMIT + 1)
     if len(data) > PROMPTS_LIMIT:
-        raise ValueError(f"is larger than {PROMPTS_LIMIT >> 20} MiB, the most that a load generator is sent: take a part of it")
+        part = "take a part of it (of an array: jq -c '.[:1000][]')"
+        raise ValueError(f"is larger than {PROMPTS_LIMIT >> 20} MiB, the most that a load generator is sent: {part}")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -1,16 +1,19 @@
 """How `readyroom bench` shows itself on a terminal: a live line, a table, and what the figures mean."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from tui.cli.bench_more import more
 from tui.core.benchmark import Plan, Point, Progress, Result
+from tui.core.benchmark_open import asked_rate, is_late
 from tui.core.benchmark_report import MEANINGS, drift
 from tui.core.benchmark_soak import soak_words
 from tui.core.counted import counted
@@ -67,7 +70,7 @@ class LiveView:
                 print(status(progress), file=sys.stderr, flush=True)
             return
         line = Text(status(progress), style="cyan")
-        parts = [table(self._points), line] if self._points else [line]
+        parts: list[RenderableType] = [table(self._points, self._console.width), line] if self._points else [line]
         self._live.update(Group(*parts), refresh=True)
 
     def point(self, point: Point) -> None:
@@ -89,8 +92,8 @@ def streams(count: int) -> str:
 
 def who(point: Point) -> str:
     """How a point is called."""
-    request_rate = point.figures.get("request_rate")
-    name = streams(point.concurrency) if isinstance(request_rate, str) else f"{request_rate:g} requests/s"
+    asked = asked_rate(point)
+    name = streams(point.concurrency) if asked is None else f"{asked:g} requests/s"
     return f"{name} ({point.figures['repeat']})" if point.figures.get("repeat") else name
 
 
@@ -118,23 +121,39 @@ def waiting(progress: Progress) -> str:
     return f"{failed}waiting for the first reply, {duration(progress.waiting_s or 0.0)}"
 
 
-def table(points: list[Point] | tuple[Point, ...]) -> Table:
-    """One row a point."""
-    made = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    open_loop = bool(points) and not isinstance(points[0].figures.get("request_rate"), str)
-    made.add_column("req/s" if open_loop else "streams", justify="right")
-    for name in ("tok/s", "steady", "TTFT", "p99", "TPOT", "p99", "ITL p99", "E2EL", "done", "failed"):
-        made.add_column(name, justify="right", no_wrap=True)
+def table(points: Sequence[Point], width: int) -> RenderableType:
+    """One row a point, with remarks beside it; where the terminal is too narrow for them, a letter and the remarks below."""
     remarks = [_remark(point.figures) for point in points]
+    beside = _rows(points, remarks)
+    roomy = Console(width=1000)
+    if not any(remarks) or Measurement.get(roomy, roomy.options, beside).maximum <= width:
+        return beside
+    letters = iter("abcdefghijklmnopqrstuvwxyz")
+    marks = {remark: next(letters, "*") for remark in dict.fromkeys(filter(None, remarks))}
+    below = [Text(f"{mark}  {remark}", style="yellow") for remark, mark in marks.items()]
+    return Group(_rows(points, [marks.get(remark, "") for remark in remarks]), *below)
+
+
+def _rows(points: Sequence[Point], remarks: Sequence[str]) -> Table:
+    made = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    open_loop = any(asked_rate(point) is not None for point in points)
+    # an open loop has no steady part; the rate that it had stands beside the one that was asked for
+    names = ("asked", "req/s", "tok/s") if open_loop else ("streams", "tok/s", "steady")
+    for name in (*names, "TTFT", "p99", "TPOT", "p99", "ITL p99", "E2EL", "done", "failed"):
+        made.add_column(name, justify="right", no_wrap=True)
     if any(remarks):
         made.add_column("")
     for point, remark in zip(points, remarks, strict=True):
         f = point.figures
         e2el = f.get("median_e2el_ms")
+        throughput = rate(point.get("output_throughput"))
+        asked = asked_rate(point)
         made.add_row(
-            f"{f['request_rate']:g}" if open_loop else str(point.concurrency),
-            rate(point.get("output_throughput")),
-            rate(f.get("steady_output_throughput")),
+            *(
+                (DASH if asked is None else f"{asked:g}", number(point.get("request_throughput"), 2), throughput)
+                if open_loop
+                else (str(point.concurrency), throughput, rate(f.get("steady_output_throughput")))
+            ),
             number(f.get("median_ttft_ms"), 1),
             number(f.get("p99_ttft_ms"), 1),
             number(f.get("median_tpot_ms"), 2),
@@ -143,32 +162,38 @@ def table(points: list[Point] | tuple[Point, ...]) -> Table:
             number(e2el / 1000 if isinstance(e2el, int | float) else None, 2),
             number(f.get("completed")),
             number(f.get("failed")),
-            *([remark] if any(remarks) else []),
+            *([Text(remark, style="yellow")] if any(remarks) else []),
         )
     return made
 
 
-def _remark(figures: Mapping[str, Any]) -> Text:
+def _remark(figures: Mapping[str, Any]) -> str:
     words = []
     if figures.get("repeat"):
         words.append(str(figures["repeat"]))
+    if is_late(figures):
+        words.append("sent late")
+    if figures.get("unsent_requests"):
+        words.append(f"{figures['unsent_requests']:,} never sent")
     if figures.get("client_limited"):
         words.append("client was the limit")
-    if figures.get("foreign_requests"):
-        words.append(f"{figures['foreign_requests']} foreign")
+    if foreign := figures.get("foreign_requests") or figures.get("foreign_running"):
+        words.append(f"{foreign} foreign")
     if figures.get("incomplete"):
         words.append(f"{figures['incomplete']} incomplete")
     if figures.get("stopped_early"):
         words.append(f"{figures['stopped_early']} ended early")
-    return Text(", ".join(words), style="yellow")
+    return ", ".join(words)
 
 
 def report(result: Result, saved: tuple[str, ...]) -> None:
     """The end: table, reasons of failures, the server's side, what the figures mean."""
     console = Console(highlight=False)
     if result.points:
-        console.print(table(result.points))
+        console.print(table(result.points, console.width))
         line(console, "latencies are medians, with 99th percentiles beside them: TTFT, TPOT and ITL in ms, E2EL in s", "dim")
+        if (further := more(result, console.width)) is not None:
+            console.print(further)
     plan = result.plan
     tokens = "prompts of a file" if plan.prompts_file else f"{plan.input_tokens} tokens in"
     line(console, f"{result.model or DASH} · {result.endpoint} · {tokens}, {plan.output_tokens} out · load from {result.vantage}")

@@ -66,6 +66,8 @@ def compare(a: str, b: str, as_json: bool) -> None:
         rows = [
             {
                 "concurrency": point.concurrency,
+                "request_rate": point.rate,
+                "label": point.label or None,
                 "changes": {
                     one.name: {"before": one.before, "after": one.after, "share": one.share, "better": one.better}
                     for one in point.changes
@@ -78,8 +80,8 @@ def compare(a: str, b: str, as_json: bool) -> None:
         click.echo(json.dumps(document, ensure_ascii=False))
         return
     if not points:
-        ours, theirs = ([str(point.concurrency) for point in one.points] for one in (before, after))
-        raise Fail(Exit.NEGATIVE, f"no concurrency was measured by both: {', '.join(ours)} and {', '.join(theirs)}")
+        ours, theirs = (", ".join(comparison.loads(one)) for one in (before, after))
+        raise Fail(Exit.NEGATIVE, f"no load was measured by both: {ours} and {theirs}")
     _print_comparison(first, second, points, remarks)
 
 
@@ -101,12 +103,12 @@ def _print_comparison(first: Run, second: Run, points: Any, remarks: tuple[str, 
     for remark in remarks:
         console.print(Text(f"▲ {clean(remark)}", "yellow"))
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), caption="latencies in ms", caption_justify="left")
-    table.add_column("streams", justify="right")
+    table.add_column("streams" if all(point.rate is None for point in points) else "load", justify="right")
     for name, _ in shown:
         table.add_column(name, justify="right", no_wrap=True)
         table.add_column("", justify="left", no_wrap=True)
     for point in points:
-        cells: list[Any] = [str(point.concurrency)]
+        cells: list[Any] = [point.name]
         for _, key in shown:
             change = point.change(key)
             cells.append("—" if change is None or change.after is None else f"{change.after:,.1f}")

@@ -38,6 +38,8 @@ class Plan:
     goodput: dict[str, float] = field(default_factory=dict)
     shared_prefix_tokens: int = 0
     prompts_file: str | None = None
+    prompts_notes: tuple[str, ...] = ()
+    """What must be known of the file's prompts: entries that were left out, lengths of replies."""
     stop_at_knee: bool = False
     repeat_first: bool = False
     """Measure the first point again at the end, to see whether the server drifted meanwhile."""

@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -96,7 +96,10 @@ def _closed_step(plan: Plan, concurrency: int, label: str) -> Step:
 
 
 def _soak_steps(plan: Plan) -> tuple[Step, ...]:
-    """The longest prompts first (the worst prefill that the server allows), then slices of sustained load."""
+    """The longest prompts first (the worst prefill that the server allows), then slices of sustained load.
+
+    Prompts of a file are sent as they are: then there are no longest ones.
+    """
     concurrency = plan.concurrency[0]
     few = min(concurrency, LONGEST_REQUESTS)
     order = {**_common(plan), "concurrency": few, "requests": few}
@@ -105,7 +108,7 @@ def _soak_steps(plan: Plan) -> tuple[Step, ...]:
         _closed_step(replace(plan, duration_s=seconds, requests=None), concurrency, "")
         for seconds in slices(plan.duration_s or SLICE_S)
     ]
-    return (longest, *sustained)
+    return tuple(sustained) if plan.prompts_file is not None else (longest, *sustained)
 
 
 def _open_step(plan: Plan) -> Step:
@@ -136,17 +139,44 @@ def schedule(rate: float, burstiness: float, count: int, seed: int | None = None
 
 
 def past_the_knee(points: Sequence[Point]) -> bool:
-    """Whether two points in a row gained less than 5 % in throughput while TPOT grew: more streams only wait longer from here."""
-    if len(points) < 3:
+    """Whether two doublings in a row gained less than 5 % in throughput while TPOT grew: more streams only wait longer from here.
+
+    A number of streams counts once, with the mean of its repeats.
+    """
+    by_streams: dict[int, list[Point]] = {}
+    for point in points:
+        by_streams.setdefault(point.concurrency, []).append(point)
+    found = [_Mean(_mean(alike, _throughput), _mean(alike, _tpot)) for alike in by_streams.values()]
+    if len(found) < 3:
         return False
-    return all(_is_flat(a, b) for a, b in zip(points[-3:-1], points[-2:], strict=True))
+    return all(_is_flat(a, b) for a, b in zip(found[-3:-1], found[-2:], strict=True))
 
 
-def _is_flat(before: Point, after: Point) -> bool:
-    a = before.get("steady_output_throughput") or before.get("output_throughput")
-    b = after.get("steady_output_throughput") or after.get("output_throughput")
-    slower = (after.get("median_tpot_ms") or 0.0) > (before.get("median_tpot_ms") or 0.0)
-    return bool(a) and b is not None and b < a * (1.0 + KNEE_GAIN) and slower if a else False
+@dataclass(frozen=True, slots=True)
+class _Mean:
+    """What some streams gave, over all their repeats; None where it is not known."""
+
+    throughput: float | None
+    tpot_ms: float | None
+
+
+def _throughput(point: Point) -> float | None:
+    return point.get("steady_output_throughput") or point.get("output_throughput")
+
+
+def _tpot(point: Point) -> float | None:
+    return point.get("median_tpot_ms")
+
+
+def _mean(points: Sequence[Point], get: Callable[[Point], float | None]) -> float | None:
+    known = [value for point in points if (value := get(point)) is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _is_flat(before: _Mean, after: _Mean) -> bool:
+    a, b = before.throughput, after.throughput
+    slower = (after.tpot_ms or 0.0) > (before.tpot_ms or 0.0)
+    return a is not None and a > 0 and b is not None and b < a * (1.0 + KNEE_GAIN) and slower
 
 
 @dataclass(frozen=True, slots=True)

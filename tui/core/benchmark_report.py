@@ -25,8 +25,14 @@ BASE_DEVIATIONS = (
     "reasoning_content counts as a token",
     "an error object after the first token, an aborted or a cut stream is a failure",
     "the warm-up at each point's own concurrency is excluded",
-    "arrival times are the kernel's stamps where it gives them",
 )
+KERNEL_STAMPS = "arrival times are the kernel's stamps where it gives them"
+PROCESS_STAMPS = "arrival times are those at which the client's own process read them"
+
+
+def base_deviations(vantage: Vantage) -> tuple[str, ...]:
+    """What is so in every benchmark with a load from there."""
+    return (*BASE_DEVIATIONS, PROCESS_STAMPS if vantage is Vantage.TUNNEL else KERNEL_STAMPS)
 
 
 def too_few(plan: Plan) -> str | None:
@@ -48,6 +54,9 @@ def notes_of(plan: Plan) -> list[str]:
         notes.append("requests cut off by the end of the duration are in no sum: see the steady throughput, which has their tokens")
     if plan.prompts_file is not None:
         notes.append("prompts of a file are sent as they are, again and again: a prefix cache may help")
+        if plan.kind == "soak":
+            notes.append("no prompt near the server's longest length was tried: the prompts are those of the file")
+    notes += plan.prompts_notes
     if plan.seed is not None:
         notes.append("the prompts are those of every run with this seed: a prefix cache may help")
     if plan.shared_prefix_tokens:

@@ -83,6 +83,27 @@ def server_figures(
     return figures
 
 
+def foreign_running(figures: Mapping[str, Any], sequences: int) -> int | None:
+    """How many requests of others were in the server beside ours, as far as it can be seen in the figures of a point.
+
+    What neither began nor ended meanwhile is in no counter, but among those that run. `sequences` are those that one request of
+    ours makes. None where the server doesn't say how many it runs.
+    """
+    peak, ours = figures.get("server_peak_running"), figures.get("peak_concurrency")
+    if peak is not None and ours is not None:
+        return max(0, round(float(peak)) - int(ours) * max(1, sequences))
+    # no look in so short a point: what was there when it began
+    before: list[float] = [
+        figures[name] for name in ("server_running_before", "server_waiting_before") if figures.get(name) is not None
+    ]
+    return int(sum(before)) if before else None
+
+
+def sequences_of(extra_body: Mapping[str, Any]) -> int:
+    """How many sequences the server runs for a request with these fields."""
+    return max([1, *(value for name in ("n", "best_of") if isinstance(value := extra_body.get(name), int))])
+
+
 def _speculation(a: Series, b: Series) -> dict[str, Any]:
     """Speculative decoding under vLLM's own key names; nothing where the server doesn't speculate."""
     drafts = _delta(a, b, "spec_decode_num_drafts_total")

@@ -46,6 +46,22 @@ def _peak(points: Sequence[Point], name: str) -> float | None:
     return max(values) if values else None
 
 
+def _longest_words(point: Point) -> str:
+    """What was seen of the longest prompts, and whether one filled a step of the engine."""
+    done = point.get("completed") or 0.0
+    tokens = point.get("total_input_tokens")
+    if not done:
+        return "no prompt near the longest length was answered"
+    if tokens is None:
+        return f"{counted(done, 'prompt')} near the longest length among them (how long, the server doesn't tell)"
+    each = tokens / done
+    words = f"{counted(done, 'prompt')} of about {each:,.0f} tokens among them"
+    batch = point.get("max_num_batched_tokens")
+    if batch is None:
+        return words
+    return f"{words} ({'more than' if each > batch else 'within'} one batch of prefill, {batch:,.0f} tokens)"
+
+
 def soak_words(result: Result) -> str:
     """What the soak saw."""
     points = result.points
@@ -60,12 +76,7 @@ def soak_words(result: Result) -> str:
     ]
     longest = [point for point in points if point.figures.get("repeat") == "longest prompt"]
     if longest:
-        tokens = longest[0].get("total_input_tokens")
-        done = longest[0].get("completed") or 0
-        if done:
-            words.append(f"{counted(done, 'prompt')} of about {(tokens or 0) / done:,.0f} tokens among them")
-        else:
-            words.append("no prompt near the longest length was answered")
+        words.append(_longest_words(longest[0]))
     kv = _peak(points, "server_peak_kv_cache")
     if kv is not None:
         words.append(f"KV cache up to {kv * 100:.0f} %")

@@ -1,8 +1,13 @@
 """Two benchmarks side by side, point by point: change in percent, and whether it is for the better."""
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, fields
+from typing import Any
 
-from tui.core.benchmark import Result
+from tui.core.benchmark import Plan, Point, Result
+from tui.core.benchmark_open import asked_rate
+from tui.core.benchmark_plan import LONGEST
+from tui.core.text import clean
 
 HIGHER_IS_BETTER = ("output_throughput", "request_throughput", "request_goodput", "steady_output_throughput")
 LOWER_IS_BETTER = ("median_ttft_ms", "p99_ttft_ms", "median_tpot_ms", "p99_tpot_ms", "median_itl_ms", "median_e2el_ms", "failed")
@@ -22,44 +27,113 @@ class Change:
     """None: no difference beyond noise, or not comparable."""
 
 
+Key = tuple[float, int, str]
+"""Requests a second that were asked for (0: a closed loop), streams (an open loop's gate, or 0), and LONGEST or nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class ComparedPoint:
     concurrency: int
     changes: tuple[Change, ...]
+    rate: float | None = None
+    """Requests a second that were asked for; None for a closed loop."""
+    label: str = ""
+    """LONGEST, or empty."""
+
+    @property
+    def name(self) -> str:
+        """`8`, `40 req/s`, `4 longest prompt`."""
+        name = str(self.concurrency) if self.rate is None else f"{self.rate:g} req/s"
+        return f"{name} {self.label}" if self.label else name
 
     def change(self, name: str) -> Change | None:
         return next((one for one in self.changes if one.name == name), None)
 
 
 def compare(before: Result, after: Result) -> tuple[ComparedPoint, ...]:
-    """The points that both runs measured, by concurrency (the first of each where one was repeated for drift)."""
-    earlier = {point.concurrency: point for point in reversed(before.points)}
-    later = {point.concurrency: point for point in reversed(after.points)}
+    """The loads that both runs measured (the first point of each where one was repeated)."""
+    earlier = {_key(point): point for point in reversed(before.points)}
+    later = {_key(point): point for point in reversed(after.points)}
     return tuple(
         ComparedPoint(
-            concurrency,
+            key[1],
             tuple(
-                _change(name, earlier[concurrency].get(name), later[concurrency].get(name), name in HIGHER_IS_BETTER)
+                _change(name, earlier[key].get(name), later[key].get(name), name in HIGHER_IS_BETTER)
                 for name in (*HIGHER_IS_BETTER, *LOWER_IS_BETTER)
             ),
+            key[0] or None,
+            key[2],
         )
-        for concurrency in sorted(earlier.keys() & later.keys())
+        for key in sorted(earlier.keys() & later.keys())
     )
 
 
+def loads(result: Result) -> tuple[str, ...]:
+    """The names of the loads that a run measured."""
+    return tuple(
+        ComparedPoint(streams, (), rate or None, label).name for rate, streams, label in sorted(set(map(_key, result.points)))
+    )
+
+
+def _key(point: Point) -> Key:
+    label = LONGEST if point.figures.get("repeat") == LONGEST else ""
+    return asked_rate(point) or 0.0, point.concurrency, label
+
+
+UNTOLD = frozenset(
+    {
+        "concurrency",  # the points are told apart by it
+        "model",  # the served one is compared
+        "vantage",  # the one that it came to is compared
+        "request_rate",  # said below, and the points are told apart by it
+        "headers",
+        "max_failures",
+        "stop_at_knee",
+        "repeat_first",
+        "save_detailed",
+        "verify_tls",
+        "stall_s",
+    }
+)
+"""Fields of a plan that do not change what a point measures, or are compared otherwise."""
+VALUE_LENGTH = 60
+
+
 def differences(before: Result, after: Result) -> tuple[str, ...]:
-    """What makes two runs hard to compare, one line each: other lengths, other vantage, other endpoint."""
+    """What makes two runs hard to compare, one line each: everything that was asked for differently, the model, the vantage."""
     found = []
-    for what, one, two in (
-        ("input tokens", before.plan.input_tokens, after.plan.input_tokens),
-        ("output tokens", before.plan.output_tokens, after.plan.output_tokens),
-        ("endpoint", before.plan.endpoint, after.plan.endpoint),
+    one, two = before.plan, after.plan
+    pairs: list[tuple[str, Any, Any]] = [
+        ("request rate", one.request_rate, two.request_rate),
+        *(
+            (_words(field.name), getattr(one, field.name), getattr(two, field.name))
+            for field in fields(Plan)
+            if field.name not in UNTOLD
+        ),
+        ("headers", sorted(one.headers), sorted(two.headers)),
         ("vantage", before.vantage.value, after.vantage.value),
         ("model", before.model, after.model),
-    ):
-        if one != two:
-            found.append(f"{what} differ: {one} and {two}" if what.endswith("tokens") else f"{what} differs: {one} and {two}")
+    ]
+    for what, ours, theirs in pairs:
+        if ours != theirs:
+            verb = "differ" if what.endswith(("tokens", "ids", "requests", "workers", "headers", "seconds")) else "differs"
+            found.append(f"{what} {verb}: {_shown(ours)} and {_shown(theirs)}")
     return tuple(found)
+
+
+def _words(name: str) -> str:
+    """`duration in s`, `input tokens`: a field of a plan."""
+    base, _, unit = name.rpartition("_")
+    return f"{base} in s".replace("_", " ") if unit == "s" else name.replace("_", " ")
+
+
+def _shown(value: Any) -> str:
+    if value is None or value in ({}, []):
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    text = clean(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True, default=str))
+    return text if len(text) <= VALUE_LENGTH else text[: VALUE_LENGTH - 1] + "…"
 
 
 def _change(name: str, before: float | None, after: float | None, higher: bool) -> Change:

@@ -6,33 +6,33 @@ Arguments: `url`, `model` (or None), `endpoint` ("chat" or "completions"), `head
 
     probe -> client   {"f": "ready", "model", "address", "notes", "exact_lengths", "server"}    or  {"f": "refused", "kind", "why"}
     client -> probe   {"do": "point", "id", "order": {...}, "warmup": bool, "limits": {...}, "records": bool, "workers": N or 0,
-                       "input_tokens": N or None, "output_tokens": N or None}      instead of the plan's
+                       "input_tokens": N or None, "output_tokens": N or None}      instead of the plan's;
+                                                                           no prompt passes such `input_tokens` (see load_longest)
     probe -> client   {"f": "progress", "id", "stage", ...}               4 a second at most
-                      {"f": "records", "id", "z": base64 of zlib of JSON}  per-request arrays, if asked for
-                      {"f": "point", "id", "figures", "client", "before", "after", "peaks", "stopped"}
+                      {"f": "point", "id", "figures", "client", "before", "after", "peaks", "stopped", "pieces"}
+                      {"f": "records", "id", "z": base64 of zlib of JSON}  then `pieces` of them: per-request arrays, if asked for
     client -> probe   {"do": "stop"}                                      closes every request; the point comes with what there is
                       {"do": "quit"}
 
 It judges nothing: figures are summaries of arrivals, `before` and `after` are lines of the server's own /metrics. Python 3.8.
 """
 
-import base64
-import json
 import os
 import socket
 import time
-import zlib
 from typing import Any, Dict, List, Optional, Tuple
 
 from tui.probe.leash import Link
 from tui.probe.load_ask import Caller
 from tui.probe.load_http import target_of
+from tui.probe.load_longest import fitted
 from tui.probe.load_machine import MachineUse
-from tui.probe.load_net import Address, keep_stamping, kind_of, resolve, tls_context, words_of
+from tui.probe.load_net import OWN_LIMITS, Address, keep_stamping, kind_of, resolve, tls_context, words_of
 from tui.probe.load_prompts import Refused, settle_fields, settle_lengths, settle_model
-from tui.probe.load_server import Gauges, metrics_lines
+from tui.probe.load_records import frames, pieces
+from tui.probe.load_server import Gauges, longest_of, metrics_lines
 from tui.probe.load_workers import Share, carry
-from tui.wire.metrics import detail, percentile, summary
+from tui.wire.metrics import percentile, summary
 from tui.wire.record import COMPLETED
 
 WARM_UP_TOKENS = 32
@@ -45,13 +45,14 @@ LATE_S = 0.02
 EVENT_S = 15e-6
 """CPU seconds of a token event, the kernel's share included."""
 
+REQUEST_S = 150e-6
+"""CPU seconds of a request beyond its tokens: its body, its sending, its record."""
+
 ONE_CARRIES = 0.6
 """A process that needs less of its core carries a load alone."""
 
 HALF = 0.5
 """How busy each of several processes should be at most."""
-
-RECORDS_AT_ONCE = 512
 
 
 class Stop(Exception):
@@ -102,7 +103,7 @@ def play(arguments: Dict[str, Any], link: Link) -> None:
         {
             "f": "ready",
             "model": plan["model"],
-            "max_model_len": _longest(caller, plan),
+            "max_model_len": longest_of(caller, plan["model"]),
             "notes": notes,
             "exact_lengths": lengths.exact,
             "server": lines,
@@ -145,19 +146,6 @@ def _reach(plan: Dict[str, Any]) -> Tuple[Address, Caller]:
     raise last or OSError("no address")
 
 
-def _longest(caller: Caller, plan: Dict[str, Any]) -> Optional[int]:
-    """The server's limit for prompt and reply together; None where it doesn't say."""
-    try:
-        _, reply = caller.ask_json("GET", "/v1/models")
-    except (OSError, ValueError):
-        return None
-    data = reply.get("data") if isinstance(reply, dict) else None
-    for entry in data if isinstance(data, list) else []:
-        if isinstance(entry, dict) and entry.get("id") == plan["model"] and isinstance(entry.get("max_model_len"), int):
-            return int(entry["max_model_len"])
-    return None
-
-
 def _cpus() -> int:
     try:
         return len(os.sched_getaffinity(0))
@@ -165,12 +153,28 @@ def _cpus() -> int:
         return os.cpu_count() or 1
 
 
+def demand_of(order: Dict[str, Any], records: List[Any], output: int) -> float:
+    """Cores that an order needs, from the records of its warm-up: the streams of a closed loop by the gaps between their tokens, an
+    open loop by its rate and the `output` tokens of each reply, since its warm-up says nothing of how many will be in flight."""
+    schedule = order.get("schedule") or ()
+    gaps = sorted(b - a for r in records for a, b in zip(r.chunks, r.chunks[1:]))
+    streams = order.get("concurrency") or order.get("gate") or len(schedule)
+    demand: float = streams / max(percentile(gaps, 50.0), 1e-5) * EVENT_S if gaps else 0.0
+    if not schedule or schedule[-1] <= 0.0:
+        return demand
+    chunks = sum(len(r.chunks) for r in records)
+    tokens = sum(r.n_out or len(r.chunks) for r in records if r.chunks)
+    a_token = chunks / tokens if tokens else 1.0
+    asked: float = len(schedule) / schedule[-1] * (output * a_token * EVENT_S + REQUEST_S)
+    return min(demand, asked) if gaps else asked
+
+
 class _Point:
     """One point: warm-up, the measured run, its figures."""
 
     def __init__(self, share: Share, request: Dict[str, Any], link: Link, desk: _Desk, caller: Caller) -> None:
-        instead = {name: request[name] for name in ("input_tokens", "output_tokens") if request.get(name)}
-        self._share = share._replace(plan=dict(share.plan, **instead)) if instead else share
+        output = request.get("output_tokens")
+        self._share = share._replace(plan=dict(share.plan, output_tokens=output)) if output else share
         self._request = request
         self._link = link
         self._desk = desk
@@ -183,6 +187,10 @@ class _Point:
         request = self._request
         order = dict(request["order"])
         workers = int(request.get("workers") or 0)
+        if request.get("input_tokens"):
+            share = self._share
+            lengths, wanted = fitted(self._caller, share.plan, share.fields, share.lengths, int(request["input_tokens"]))
+            self._share = share._replace(plan=dict(share.plan, input_tokens=wanted), lengths=lengths)
         if request.get("warmup", True):
             streams = int(order.get("concurrency") or min(order.get("gate") or 16, 16))
             warm = {
@@ -193,7 +201,7 @@ class _Point:
             }
             tokens = min(WARM_UP_TOKENS, int(self._share.plan["output_tokens"]))
             outcome, _ = self._carry(warm, max(1, workers), number, tokens, "warm-up")
-            workers = workers or self._workers(outcome.records)
+            workers = workers or self._workers(order, outcome.records)
             number += 2 * streams
         workers = max(1, workers)
         _, before = metrics_lines(self._caller)
@@ -217,11 +225,11 @@ class _Point:
             dispatch_end=outcome.dispatch_end,
             limits=request.get("limits") or {},
         )
-        if request.get("records"):
-            self._send_records(outcome.records)
         client = self._client(outcome, busy, figures)
         client["summary_cpu_s"] = time.process_time() - begun
         client.update(machine)
+        arrays = pieces(outcome.records) if request.get("records") else []
+        # the figures first: what happens to the arrays on their way must not cost them
         self._link.send(
             {
                 "f": "point",
@@ -233,8 +241,11 @@ class _Point:
                 "peaks": peaks,
                 "stopped": outcome.stopped,
                 "begin": outcome.begin,
+                "pieces": len(arrays),
             }
         )
+        for frame in frames(arrays, self._id, bool(order.get("keep_text"))):
+            self._link.send(frame)
         return number
 
     def _carry(self, order: Dict[str, Any], workers: int, base: int, output: Optional[int], stage: str) -> Any:
@@ -252,13 +263,10 @@ class _Point:
 
         return carry(share, workers, self._link.spawn, stopping=self._desk.look, tick=tick, wake_fd=self._link.wake_fd)
 
-    def _workers(self, records: List[Any]) -> int:
-        """How many processes the measured run needs, from the gaps between tokens in the warm-up and what a token costs."""
+    def _workers(self, order: Dict[str, Any], records: List[Any]) -> int:
+        """How many processes the measured run needs, from what the warm-up showed and what a token costs."""
         most = int(self._share.plan.get("max_workers") or max(1, min(8, _cpus() - 1)))
-        gaps = sorted(b - a for r in records for a, b in zip(r.chunks, r.chunks[1:]))
-        if not gaps:
-            return 1
-        demand = len(records) / max(percentile(gaps, 50.0), 1e-5) * EVENT_S
+        demand = demand_of(order, records, int(self._share.plan["output_tokens"]))
         return 1 if demand < ONE_CARRIES else min(most, 1 + int(demand / HALF))
 
     @staticmethod
@@ -267,8 +275,11 @@ class _Point:
         lags = sorted(health.lags)
         late = percentile(lags, 99.0) if lags else None
         # every process is compared with its own core; the lag tells a client that had no core to itself
-        limited = max(busy) > BUSY or (
-            late is not None and late > LATE_S and late * 1000.0 > 0.5 * (figures["median_itl_ms"] or 0.0)
+        own = any(figures["errors_by_kind"].get(kind) for kind in OWN_LIMITS)
+        limited = (
+            own
+            or max(busy) > BUSY
+            or (late is not None and late > LATE_S and late * 1000.0 > 0.5 * (figures["median_itl_ms"] or 0.0))
         )
         stamped = health.kernel_stamps and health.unstamped < health.events
         return {
@@ -286,13 +297,6 @@ class _Point:
             "client_chunks_read_together": health.together,
             "clock_step_ms": health.clock_step_s * 1000.0,
         }
-
-    def _send_records(self, records: List[Any]) -> None:
-        keep_text = bool(self._request["order"].get("keep_text"))
-        for at in range(0, len(records), RECORDS_AT_ONCE):
-            arrays = detail(records[at : at + RECORDS_AT_ONCE], keep_text)
-            packed = zlib.compress(json.dumps(arrays).encode("ascii"), 6)
-            self._link.send({"f": "records", "id": self._id, "z": base64.b64encode(packed).decode("ascii")})
 
     def _send_nothing(self, before: List[str]) -> None:
         self._link.send(

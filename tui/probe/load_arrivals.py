@@ -74,6 +74,8 @@ class Arrivals:
             if data:
                 lag(now - stamp)
                 arrived.append((stream, data, stamp))
+                if connection.recvmsg is None and connection.ended:
+                    incidents.append((stream, stamp))
             elif data is not None:
                 incidents.append((stream, stamp))
         return others, arrived, incidents

@@ -107,6 +107,11 @@ class Response:
         return self._state == DONE
 
     @property
+    def refuses(self) -> bool:
+        """Whether its head is known, and tells a status that is no 200."""
+        return self._state != HEAD and self.status != 200
+
+    @property
     def between(self) -> bool:
         """Whether the next byte begins a chunk of a chunked body."""
         return self._state == SIZE and not self._tail
@@ -114,7 +119,7 @@ class Response:
     def feed(self, data: bytes) -> bytes:
         """The bytes of the body in this piece.
 
-        Raises ValueError when it is no HTTP, or when bytes follow the end.
+        Raises ValueError when it is no HTTP. Bytes behind the end are dropped: the connection is then not to be used again.
         """
         if self._state == SIZE and not self._tail:
             # nearly every piece of a token stream is exactly one chunk
@@ -151,8 +156,9 @@ class Response:
             elif state == TO_END:
                 body.append(data[at:])
                 at = size
-            elif state == DONE:
-                raise ValueError("bytes after the end of the response")
+            elif state == DONE:  # the response stands; what comes next on the connection can't be told
+                self.keep = False
+                at = size
             else:
                 line = data.find(b"\n", at)
                 if line < 0:
@@ -178,6 +184,10 @@ class Response:
 
     def _head(self, data: bytes, at: int) -> int:
         """Reads the head that begins at `at`; where the body begins, or -1 when more is needed."""
+        while data[at : at + 1] in (b"\r", b"\n"):  # an empty line behind the response before
+            at += 1
+        if at == len(data):
+            return -1
         end = data.find(b"\r\n\r\n", at)
         skip = 4
         if end < 0:

@@ -6,16 +6,17 @@ it read and how busy it was, so that a figure which the client itself limited ca
 
 import select
 import time
-from typing import Any, Callable, Dict, List, Optional, Union
+from typing import Any, Callable, Dict, Optional, Union
 
 from tui.probe.load_agenda import Agenda
 from tui.probe.load_arrivals import Arrivals
 from tui.probe.load_bodies import Bodies
 from tui.probe.load_clock import WallClock
+from tui.probe.load_files import short_of
 from tui.probe.load_net import Connection, has_kernel_stamps, kind_of
 from tui.probe.load_order import Body, Endpoint, Health, Order, Outcome
-from tui.probe.load_pool import IN, OUT, SPARE, ConnectFailed, Opening, Pool
-from tui.probe.load_stream import Failure, Stream
+from tui.probe.load_pool import ASK_AGAIN_S, IN, OUT, SPARE, Pool
+from tui.probe.load_stream import LINGER_S, Failure, Stream
 from tui.probe.load_tally import MANY, Tally
 
 TICK_S = 0.25
@@ -44,7 +45,7 @@ class Load:
         self._tick = tick
         self._go = go
         self._poll = select.epoll()
-        self._pool = Pool(self._poll, endpoint, order.connect_timeout_s)
+        self._pool = Pool(self._poll, endpoint, order.connect_timeout_s, self._opening_failed)
         self._streams: Dict[int, Stream] = {}
         """Requests in flight, by the file descriptor of their connection."""
         self._agenda = Agenda(order, self._in_flight)
@@ -61,20 +62,27 @@ class Load:
         order = self._order
         streams = order.concurrency or 0
         spare = self._agenda.spare
+        short = short_of(order, spare)
+        if short:
+            self._go()
+            return self._refused(short)
         if self._wake_fd is not None:
             self._poll.register(self._wake_fd, IN)
         self._bodies.make(streams or spare)
         for slot in range(streams):
-            self._open(slot)
+            self._pool.connect(slot)
         for _ in range(spare):
-            self._open(SPARE)
-        parked = self._connect_all()
+            self._pool.connect(SPARE)
+        parked = self._pool.connect_all(self._stopping)
+        self._kernel = bool(parked) and has_kernel_stamps(parked[0].connection)
         self._go()
+        if self._stopping():
+            self._stopped = "stopped"
         cpu = time.process_time()
         clock = WallClock()
         begin = time.time()
         self._agenda.start(begin)
-        if order.schedule is not None:
+        if order.schedule is not None or self._stopped:
             for opening in parked:
                 self._pool.keep(opening.connection)
         else:
@@ -95,6 +103,12 @@ class Load:
         lags, unstamped = self._arrivals.lags, self._arrivals.unstamped
         health = Health(lags, cpu, end - begin, len(lags), self._kernel, clock.stepped, unstamped, self._tally.together)
         return Outcome(records, begin, end, self._agenda.dispatch_end, self._stopped, health)
+
+    def _refused(self, why: str) -> Outcome:
+        """An order that this machine can't carry out: nothing was sent."""
+        now = time.time()
+        self._close()
+        return Outcome([], now, now, now, why, Health(self._arrivals.lags, 0.0, 0.0, 0, False, 0.0))
 
     def _turn(self, begin: float, clock: WallClock) -> None:
         """The loop itself."""
@@ -134,6 +148,9 @@ class Load:
             until = min(next_tick, deadline)
             if agenda.due or agenda.later:
                 until = min(until, agenda.next_at())
+            if self._pool.turned_away:
+                self._pool.ask_again()
+                until = min(until, now + ASK_AGAIN_S)
             events = poll(max(0.0, until - now), 256)
             woke = now_of()
             others, arrived, incidents = self._arrivals.read(events)
@@ -161,13 +178,8 @@ class Load:
             return
         if what is None:
             self._flush(stream)
-        elif isinstance(what, OSError):
-            self._broken(stream, what)
         else:
-            try:
-                self._ended(stream, what)
-            except Failure as failure:
-                self._fail(stream, failure.kind, str(failure))
+            self._ended(stream, what)
 
     # -- starting requests ---------------------------------------------------------------------------------------------------------
 
@@ -196,16 +208,9 @@ class Load:
             return
         stream = self._next(connection or self._pool.take(), due)
         if stream.connection is None:
-            self._open_for(stream)
+            self._pool.connect(0, stream)  # its clock starts when the connection is open
         else:
             self._send(stream)
-
-    def _open_for(self, stream: Stream) -> None:
-        """Opens a connection for a request; its clock starts when it is open."""
-        try:
-            self._pool.connect(0, stream)
-        except OSError as error:
-            self._count_failure(stream, kind_of(error, True), self._pool.words(error))
 
     def _send(self, stream: Stream) -> None:
         connection = stream.connection
@@ -236,50 +241,16 @@ class Load:
 
     # -- connections ---------------------------------------------------------------------------------------------------------------
 
-    def _open(self, slot: int) -> None:
-        """Opens a connection ahead of its first request."""
-        try:
-            self._pool.connect(slot)
-        except OSError as error:
-            if slot != SPARE:
-                self._count_failure(self._next(), kind_of(error, True), self._pool.words(error), slot)
-
-    def _connect_all(self) -> List[Opening]:
-        """Waits until the connections of the beginning are open or failed; the open ones."""
-        parked: List[Opening] = []
-        while self._pool and not self._stopping():
-            for fd, _ in self._poll.poll(TICK_S, 256):
-                if fd in self._pool:
-                    opening = self._advance(fd)
-                    if opening is not None:
-                        parked.append(opening)
-            self._drop_late(time.time())
-        if parked:
-            self._kernel = has_kernel_stamps(parked[0].connection)
-        return parked
-
-    def _advance(self, fd: int) -> Optional[Opening]:
-        try:
-            return self._pool.advance(fd)
-        except ConnectFailed as failed:
-            self._opening_failed(failed.opening, failed.kind, str(failed))
-            return None
-
-    def _drop_late(self, now: float) -> None:
-        for opening, words in self._pool.late(now):
-            self._opening_failed(opening, "connect_timeout", words)
-
-    def _opening_failed(self, opening: Opening, kind: str, message: str) -> None:
-        stream = opening.stream
-        if stream is None and opening.slot != SPARE:
+    def _opening_failed(self, slot: int, stream: Optional[Stream], kind: str, message: str) -> None:
+        if stream is None and slot != SPARE:
             stream = self._next()
         if stream is not None:
-            self._count_failure(stream, kind, message, max(opening.slot, 0))
+            self._count_failure(stream, kind, message, max(slot, 0))
 
     def _other(self, fd: int) -> None:
         """Something happened on a file descriptor that has no request in flight."""
         if fd in self._pool:
-            opening = self._advance(fd)
+            opening = self._pool.advance(fd)
             if opening is None:
                 return
             if opening.stream is not None:
@@ -290,7 +261,7 @@ class Load:
             if self._stopping():
                 self._stopped = "stopped"
         else:
-            self._pool.hung_up(fd)
+            self._pool.hear(fd)
 
     def _close(self) -> None:
         for stream in list(self._streams.values()):
@@ -307,7 +278,7 @@ class Load:
         record.end = stamp
         del self._streams[connection.fd]
         self._tally.completed(stream)
-        if stream.response.keep and not connection.writing:
+        if stream.response.keep and not connection.writing and not connection.ended:
             connection.idle_since = time.time()
             if self._agenda.wants_another(connection.idle_since):
                 self._dispatch(connection)
@@ -318,12 +289,19 @@ class Load:
             if self._agenda.wants_another(time.time()):
                 self._dispatch(None)
 
-    def _ended(self, stream: Stream, stamp: float) -> None:
-        """The server closed the connection."""
+    def _ended(self, stream: Stream, what: Union[float, OSError]) -> None:
+        """The server closed the connection at that time, or it broke."""
         if self._try_again(stream):
             return
-        stream.eof(stamp)
-        self._over(stream, stamp)
+        try:
+            if isinstance(what, OSError):
+                stream.broke(kind_of(what, False), self._pool.words(what))
+                what = stream.heard
+            else:
+                stream.eof(what)
+            self._over(stream, what)
+        except Failure as failure:
+            self._fail(stream, failure.kind, str(failure))
 
     def _unsent(self, stream: Stream, connection: Connection, error: OSError) -> None:
         """Sending failed. What the server said before it closed counts: a proxy refuses a large prompt without reading it."""
@@ -335,19 +313,7 @@ class Load:
         except Failure as failure:
             self._fail(stream, failure.kind, str(failure))
             return
-        self._broken(stream, error)
-
-    def _broken(self, stream: Stream, error: OSError) -> None:
-        if self._try_again(stream):
-            return
-        if stream.record.chunks and stream.done:
-            try:
-                self._over(stream, stream.heard)
-            except Failure as failure:
-                self._fail(stream, failure.kind, str(failure))
-            return
-        kind = kind_of(error, False)
-        self._fail(stream, "cut" if kind == "reset" and stream.record.chunks else kind, self._pool.words(error))
+        self._ended(stream, error)
 
     def _over(self, stream: Stream, stamp: float) -> None:
         """A reply that ended with its connection. Raises Failure where it was none."""
@@ -363,7 +329,7 @@ class Load:
         self._streams.pop(connection.fd, None)
         self._pool.drop(connection)
         stream.record.retried = True
-        self._open_for(stream)
+        self._pool.connect(0, stream)
         return True
 
     def _fail(self, stream: Stream, kind: str, message: str) -> None:
@@ -385,13 +351,16 @@ class Load:
 
     def _timeouts(self, now: float) -> None:
         for stream in list(self._streams.values()):
+            if stream.all_said and now - stream.heard > LINGER_S:
+                self._ended(stream, stream.heard)
+                continue
             late = stream.overdue(now, self._order.stall_s, self._order.timeout_s)
             if late is not None:
                 self._fail(stream, late.kind, str(late))
-        self._drop_late(now)
+        self._pool.drop_late(now)
         if self._agenda.due:
             for _ in range(self._pool.renew(self._agenda.spare, now)):
-                self._open(SPARE)
+                self._pool.connect(SPARE)
 
     def _report(self, now: float) -> None:
         agenda = self._agenda

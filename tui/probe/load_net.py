@@ -7,11 +7,14 @@ the wall clock (`time.time`). Where the kernel gives none (Unix sockets, other s
 
 import contextlib
 import errno
+import fcntl
 import os
 import socket
 import ssl
 import struct
+import termios
 import time
+from array import array
 from typing import Any, List, Optional, Tuple
 
 from tui.probe.load_http import Target
@@ -22,7 +25,12 @@ ANCILLARY = socket.CMSG_SPACE(TIMESPEC.size)
 READ = 32 * 1024
 PIECE = 4 * 1024
 """Read at once of a stream of tokens, each some 250 bytes; what is left is read at the next turn."""
-IN_PROGRESS = (0, errno.EINPROGRESS, errno.EAGAIN)
+OPEN_FILES = "open_files"
+NO_PORTS = "no_ports"
+OWN_LIMITS = (OPEN_FILES, NO_PORTS)
+"""Kinds of failure that are this machine's own, and say nothing of the server."""
+
+IN_PROGRESS = (0, errno.EINPROGRESS)
 
 Address = Tuple[int, Any]
 
@@ -57,8 +65,11 @@ class Connection:
         "_out",
         "_outgoing",
         "_tls",
+        "_where",
+        "asked",
         "begun",
         "connect_s",
+        "ended",
         "fd",
         "idle_since",
         "open",
@@ -68,11 +79,14 @@ class Connection:
     )
 
     def __init__(self, address: Address, context: Optional[ssl.SSLContext] = None, name: str = "") -> None:
+        self._where = address[1]
         self._context = context
         self._name = name
         self._tls: Optional[ssl.SSLObject] = None
         self._out = b""
         self.open = False
+        self.ended = False
+        """Whether TLS has said that nothing follows: a server may then wait for our goodbye before it closes."""
         self.uses = 0
         self.idle_since = 0.0
         self.connect_s = 0.0
@@ -84,15 +98,22 @@ class Connection:
                 self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 with contextlib.suppress(OSError):
                     self.sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
-            code = self.sock.connect_ex(address[1])
-            if code not in IN_PROGRESS:
-                raise OSError(code, errno.errorcode.get(code, "connect"))
+            self.asked = self.ask()
         except BaseException:
             self.sock.close()
             raise
         self.fd = self.sock.fileno()
         self.recvmsg = self.sock.recvmsg if context is None else None
         """The socket's own, where nothing needs to be decrypted: what `receive` does, for a caller in a hurry."""
+
+    def ask(self) -> bool:
+        """Asks for the connection; False where the server's queue is full, which Unix sockets alone say: ask again in a while."""
+        code = self.sock.connect_ex(self._where)
+        if code == errno.EAGAIN:
+            return False
+        if code not in IN_PROGRESS:
+            raise OSError(code, errno.errorcode.get(code, "connect"))
+        return True
 
     def advance(self) -> None:
         """Goes on with connecting after the socket became writable or readable; sets `open` at the end."""
@@ -200,9 +221,24 @@ class Connection:
         except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
             ended = True
         self._drain()  # answers to key updates
+        self.ended = ended
         if pieces:
             return b"".join(pieces)
         return b"" if ended else None
+
+    def stays_idle(self) -> bool:
+        """Takes what came while no request is in flight; whether the connection can still carry one."""
+        try:
+            return self.receive()[0] is None and not self.ended
+        except OSError:
+            return False
+
+    def unsent(self) -> int:
+        """Bytes that the other side has not taken yet, here and in the kernel."""
+        queued = array("i", [0])
+        with contextlib.suppress(OSError):
+            fcntl.ioctl(self.fd, termios.TIOCOUTQ, queued)
+        return len(self._out) + queued[0]
 
     def close(self) -> None:
         self.sock.close()
@@ -227,6 +263,10 @@ def words_of(error: BaseException, where: str) -> str:
         return "nothing listens on %s" % where
     if number == errno.ENOENT:
         return "there is no socket %s" % where
+    if number in (errno.EMFILE, errno.ENFILE):
+        return "no connection to %s: %s on this side (ulimit -n)" % (where, os.strerror(number).lower())
+    if number == errno.EADDRNOTAVAIL:
+        return "no connection to %s: no local port is left on this side (net.ipv4.ip_local_port_range)" % where
     if number in (errno.EHOSTUNREACH, errno.ENETUNREACH):
         return "there is no way to %s: %s" % (where, os.strerror(number))
     if isinstance(error, (TimeoutError, socket.timeout)) or number == errno.ETIMEDOUT:
@@ -267,6 +307,11 @@ def kind_of(error: BaseException, connecting: bool) -> str:
         return "tls"
     if isinstance(error, socket.gaierror):
         return "name_unknown"
+    number = getattr(error, "errno", None)
+    if number in (errno.EMFILE, errno.ENFILE):
+        return OPEN_FILES
     if connecting:
-        return "connection_refused" if getattr(error, "errno", None) == errno.ECONNREFUSED else "connect"
+        if number == errno.EADDRNOTAVAIL:
+            return NO_PORTS
+        return "connection_refused" if number == errno.ECONNREFUSED else "connect"
     return "reset"

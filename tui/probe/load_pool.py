@@ -3,8 +3,8 @@
 import contextlib
 import select
 import time
-from collections import deque
-from typing import Deque, Dict, List, NamedTuple, Optional, Tuple
+from collections import OrderedDict
+from typing import Callable, Dict, List, NamedTuple, Optional
 
 from tui.probe.load_net import Connection, kind_of, where_of, words_of
 from tui.probe.load_order import Endpoint
@@ -15,6 +15,10 @@ IDLE_LIMIT_S = 3.0
 
 SPARE_S = 2.0
 """Spare connections are renewed after this time."""
+
+WAIT_S = 0.25
+ASK_AGAIN_S = 0.005
+"""While a Unix socket's queue is full, it is asked again so often."""
 
 SPARE = -1
 """The slot of a connection that nobody waits for yet."""
@@ -32,24 +36,23 @@ class Opening(NamedTuple):
     until: float
 
 
-class ConnectFailed(Exception):
-    """A connection could not be opened."""
-
-    def __init__(self, opening: Opening, kind: str, message: str) -> None:
-        super().__init__(message)
-        self.opening = opening
-        self.kind = kind
+Failed = Callable[[int, Optional[Stream], str, str], None]
+"""Told of a connection that could not be opened: its slot, the request that waited for it, the kind of failure, and words."""
 
 
 class Pool:
     """Registers every connection with the loop's epoll; the loop tells it what happens on them."""
 
-    def __init__(self, poll: "select.epoll", to: Endpoint, timeout_s: float) -> None:
+    def __init__(self, poll: "select.epoll", to: Endpoint, timeout_s: float, failed: Failed) -> None:
         self._poll = poll
         self._to = to
         self._timeout_s = timeout_s
+        self._failed = failed
         self._opening: Dict[int, Opening] = {}
-        self._idle: Deque[Connection] = deque()
+        self.turned_away: Dict[int, Opening] = {}
+        """Those of them that the server's full queue did not take: `ask_again` in a while."""
+        self._idle: "OrderedDict[int, Connection]" = OrderedDict()
+        """By their file descriptors, the one that waits longest first."""
 
     def __len__(self) -> int:
         """How many are being opened."""
@@ -64,7 +67,7 @@ class Pool:
         return [opening.stream for opening in self._opening.values() if opening.stream is not None]
 
     def connect(self, slot: int, stream: Optional[Stream] = None) -> None:
-        """Begins to open a connection. Raises OSError when no address can even be tried."""
+        """Begins to open a connection."""
         last: Optional[OSError] = None
         for address in self._to.addresses:
             try:
@@ -72,68 +75,106 @@ class Pool:
             except OSError as error:
                 last = error
                 continue
-            self._opening[connection.fd] = Opening(connection, slot, stream, connection.begun + self._timeout_s)
-            self._poll.register(connection.fd, IN | OUT)
+            opening = Opening(connection, slot, stream, connection.begun + self._timeout_s)
+            self._opening[connection.fd] = opening
+            if connection.asked:
+                self._poll.register(connection.fd, IN | OUT)
+            else:
+                self.turned_away[connection.fd] = opening
             if stream is not None:
                 stream.connection = connection
             return
-        raise last or OSError("no address")
+        why = last or OSError("no address")
+        self._failed(slot, stream, kind_of(why, True), self.words(why))
+
+    def connect_all(self, stopping: Callable[[], bool]) -> List[Opening]:
+        """Waits until all of them are open or failed; the open ones, which are still to be kept or used."""
+        opened: Dict[int, Opening] = {}
+        while self._opening and not stopping():
+            for fd, _ in self._poll.poll(ASK_AGAIN_S if self.turned_away else WAIT_S, 256):
+                if fd in self._opening:
+                    opening = self.advance(fd)
+                    if opening is not None:
+                        opened[fd] = opening
+                elif fd in opened and not opened[fd].connection.stays_idle():
+                    opening = opened.pop(fd)
+                    self.drop(opening.connection)
+                    self._failed(opening.slot, opening.stream, "closed", "the connection ended before a request was sent")
+            if self.turned_away:
+                self.ask_again()
+            self.drop_late(time.time())
+        return list(opened.values())
+
+    def ask_again(self) -> None:
+        """Asks once more for those that were turned away."""
+        for fd, opening in list(self.turned_away.items()):
+            try:
+                if not opening.connection.ask():
+                    return  # the queue is still full: for the others, too
+                del self.turned_away[fd]
+                self._poll.register(fd, IN | OUT)
+            except OSError as error:
+                self._give_up(opening, kind_of(error, True), self.words(error))
 
     def advance(self, fd: int) -> Optional[Opening]:
-        """Goes on with one that is ready for it; it is returned when it is open. Raises ConnectFailed."""
+        """Goes on with one that is ready for it; it is returned when it is open."""
         opening = self._opening[fd]
         connection = opening.connection
         try:
             connection.advance()
         except OSError as error:
-            self._give_up(opening)
-            raise ConnectFailed(opening, kind_of(error, True), self.words(error)) from None
+            self._give_up(opening, kind_of(error, True), self.words(error))
+            return None
         self._poll.modify(fd, IN | OUT if connection.writing else IN)
         if not connection.open:
             return None
         del self._opening[fd]
         return opening
 
-    def late(self, now: float) -> List[Tuple[Opening, str]]:
-        """Takes out those that took too long, with the words to say so."""
-        found = [opening for opening in self._opening.values() if now > opening.until]
-        for opening in found:
-            self._give_up(opening)
-        return [(opening, "no connection within %g s" % self._timeout_s) for opening in found]
+    def drop_late(self, now: float) -> None:
+        """Gives up those that took too long."""
+        for opening in [opening for opening in self._opening.values() if now > opening.until]:
+            self._give_up(opening, "connect_timeout", "no connection within %g s" % self._timeout_s)
 
     def words(self, error: OSError) -> str:
         """What an error of one of its connections means."""
         return words_of(error, where_of(self._to.addresses[0]) if self._to.addresses else "the server")
 
-    def _give_up(self, opening: Opening) -> None:
+    def _give_up(self, opening: Opening, kind: str, words: str) -> None:
+        self._abandon(opening)
+        self._failed(opening.slot, opening.stream, kind, words)
+
+    def _abandon(self, opening: Opening) -> None:
         self._opening.pop(opening.connection.fd, None)
+        self.turned_away.pop(opening.connection.fd, None)
         self.drop(opening.connection)
 
     def keep(self, connection: Connection) -> None:
         """Lets one wait for its next request."""
-        self._idle.append(connection)
+        self._idle[connection.fd] = connection
 
     def take(self) -> Optional[Connection]:
         """One that waits and is fresh enough; None when there is none."""
         now = time.time()
         while self._idle:
-            connection = self._idle.popleft()
+            _, connection = self._idle.popitem(last=False)
             if now - connection.idle_since <= IDLE_LIMIT_S:
                 return connection
             self.drop(connection)
         return None
 
-    def hung_up(self, fd: int) -> None:
-        """Something came on one that waits: the server closed it, or said something unasked."""
-        for connection in list(self._idle):
-            if connection.fd == fd:
-                self._idle.remove(connection)
-                self.drop(connection)
+    def hear(self, fd: int) -> None:
+        """Something came on one that waits: it is kept when TLS alone had something to say, such as the session tickets that follow
+        a handshake; else the server closed it, or said something unasked."""
+        connection = self._idle.get(fd)
+        if connection is not None and not connection.stays_idle():
+            del self._idle[fd]
+            self.drop(connection)
 
     def renew(self, count: int, now: float) -> int:
         """Drops spare ones that grew old; how many are missing from `count`."""
-        while self._idle and now - self._idle[0].idle_since > SPARE_S:
-            self.drop(self._idle.popleft())
+        while self._idle and now - next(iter(self._idle.values())).idle_since > SPARE_S:
+            self.drop(self._idle.popitem(last=False)[1])
         return count - len(self._idle) - sum(opening.stream is None for opening in self._opening.values())
 
     def drop(self, connection: Optional[Connection]) -> None:
@@ -146,6 +187,6 @@ class Pool:
 
     def close(self) -> None:
         for opening in list(self._opening.values()):
-            self._give_up(opening)
+            self._abandon(opening)
         while self._idle:
-            self.drop(self._idle.popleft())
+            self.drop(self._idle.popitem(last=False)[1])

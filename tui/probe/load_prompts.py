@@ -24,6 +24,11 @@ LISTED = 6
 LISTED_CHARACTERS = 64
 """Of each name; the longest that is taken is one of 4 KiB."""
 
+TRIAL = "Say a word."
+TRIAL_IDS = [1, 2, 3, 4]
+REJECTIONS = (400, 422)
+"""Status codes with which a server rejects a field of a request."""
+
 BLIND_IDS = range(1000, 8000)
 """Token ids for a server that doesn't say which ones it has: every vocabulary in use holds these."""
 
@@ -163,7 +168,8 @@ def settle_model(caller: Caller, plan: Dict[str, Any]) -> None:
 def settle_fields(caller: Caller, plan: Dict[str, Any]) -> Tuple[Dict[str, Any], List[str], Optional[int]]:
     """The fields that this server takes beside the prompt, notes on those it doesn't, and prompt tokens of a short prompt.
 
-    A first request of four tokens tries them; one that the server rejects is left out. Raises Refused when none of the forms works.
+    A first request of four tokens tries them, and a second one, streamed, what only a stream has; a field that the server rejects
+    is left out. Raises Refused when none of the forms works.
     """
     # not both: ignore_eos alone holds a reply to its length, and min_tokens makes vLLM mask logits at every step, which is not free
     usage = {"stream_options": {"include_usage": True}}
@@ -175,15 +181,14 @@ def settle_fields(caller: Caller, plan: Dict[str, Any]) -> Tuple[Dict[str, Any],
             {"max_completion_tokens": "$asked", "stream": True, **usage},
             "neither ignore_eos nor max_tokens is taken: replies may end before the asked length",
         ),
-        ({"max_tokens": "$asked", "stream": True}, "neither ignore_eos nor stream_options is taken: tokens are counted by chunks"),
     ]
     if not plan.get("ignore_eos", True):
-        forms = [({"max_tokens": "$asked", "stream": True, **usage}, ""), *forms[3:]]
-    blank = Lengths({"exact": False, "overhead": 0, "words": [], "counts": [], "request": 0, "per_word": 1.3, "ids": []})
+        forms = [({"max_tokens": "$asked", "stream": True, **usage}, ""), forms[3]]
+    blank = _unknown()
     refused: Optional[Refused] = None
     for fields, note in forms:
         prompts = Prompts(plan, blank, dict(fields, stream=False))
-        body = prompts.fields_for("Say a word." if plan.get("style") != "tokens" else [1, 2, 3, 4], 4)
+        body = prompts.fields_for(TRIAL if plan.get("style") != "tokens" else TRIAL_IDS, 4)
         body.pop("stream_options", None)
         body["stream"] = False
         try:
@@ -193,13 +198,43 @@ def settle_fields(caller: Caller, plan: Dict[str, Any]) -> Tuple[Dict[str, Any],
         if status == 200 and error_of(reply) is None:
             spent = reply.get("usage") if isinstance(reply, dict) else None
             count = spent.get("prompt_tokens") if isinstance(spent, dict) else None
-            return fields, [note] if note else [], count if isinstance(count, int) else None
+            fields, refusal = _streamed(caller, plan, fields)
+            return fields, [words for words in (note, refusal) if words], count if isinstance(count, int) else None
         words = error_of(reply) or "no reason given"
         refused = refused or Refused("http_%d" % status, words)
-        if status not in (400, 422):
+        if status not in REJECTIONS:
             break
     assert refused is not None
     raise refused
+
+
+def _streamed(caller: Caller, plan: Dict[str, Any], fields: Dict[str, Any]) -> Tuple[Dict[str, Any], str]:
+    """The fields without `stream_options` where only they keep the server from streaming, and a note that says so.
+
+    A request that is no stream can't try them: vLLM takes them with `stream` only.
+    """
+    plain = {name: value for name, value in fields.items() if name != "stream_options"}
+    if _refuses(caller, plan, fields) and not _refuses(caller, plan, plain):
+        return plain, "stream_options are not taken: tokens are counted by chunks"
+    return fields, ""
+
+
+def _refuses(caller: Caller, plan: Dict[str, Any], fields: Dict[str, Any]) -> bool:
+    """Whether the server rejects a short streamed request; what else can go wrong with one is for the load to see."""
+    blank = _unknown()
+    body = Prompts(plan, blank, fields).fields_for(TRIAL if plan.get("style") != "tokens" else TRIAL_IDS, 4)
+    try:
+        status, reply = caller.ask("POST", PATHS[plan["endpoint"]], body)
+    except (OSError, ValueError):
+        return False
+    if status != 200:
+        return status in REJECTIONS
+    first = reply.lstrip().partition(b"\n")[0]
+    try:
+        said = json.loads((first[5:] if first.startswith(b"data:") else first).decode("utf-8", "replace"))
+    except ValueError:
+        return False
+    return error_of(said) is not None
 
 
 def settle_lengths(caller: Caller, plan: Dict[str, Any], fields: Dict[str, Any]) -> Tuple[Lengths, List[str]]:

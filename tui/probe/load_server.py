@@ -58,6 +58,19 @@ def metrics_lines(caller: Caller) -> Tuple[bool, List[str]]:
     return bool(found), found
 
 
+def longest_of(caller: Caller, model: str) -> Optional[int]:
+    """The server's limit for prompt and reply together, in tokens; None where it doesn't say."""
+    try:
+        _, reply = caller.ask_json("GET", "/v1/models")
+    except (OSError, ValueError):
+        return None
+    data = reply.get("data") if isinstance(reply, dict) else None
+    for entry in data if isinstance(data, list) else []:
+        if isinstance(entry, dict) and entry.get("id") == model and isinstance(entry.get("max_model_len"), int):
+            return int(entry["max_model_len"])
+    return None
+
+
 def gauge(lines: List[str], *names: str) -> Optional[float]:
     """The sum over engines of the first of these families that is there; None when none is."""
     for name in names:
@@ -72,6 +85,18 @@ def gauge(lines: List[str], *names: str) -> Optional[float]:
         if values:
             return sum(values)
     return None
+
+
+def note_peaks(peaks: Dict[str, float], lines: List[str]) -> None:
+    """Raises the peaks to what these lines say: requests that run and that wait, and the share of the KV cache (0 to 1)."""
+    for key, names in (
+        ("running", ("num_requests_running", "num_running_reqs")),
+        ("waiting", ("num_requests_waiting", "num_queue_reqs")),
+        ("kv_cache", ("kv_cache_usage_perc", "gpu_cache_usage_perc", "token_usage")),
+    ):
+        value = gauge(lines, *names)
+        if value is not None:
+            peaks[key] = max(peaks.get(key, 0.0), value)
 
 
 class Gauges:
@@ -95,14 +120,7 @@ class Gauges:
             if not there:
                 continue
             self._samples += 1
-            for key, names in (
-                ("running", ("num_requests_running", "num_running_reqs")),
-                ("waiting", ("num_requests_waiting", "num_queue_reqs")),
-                ("kv_cache", ("kv_cache_usage_perc", "gpu_cache_usage_perc", "token_usage")),
-            ):
-                value = gauge(lines, *names)
-                if value is not None:
-                    self._peaks[key] = max(self._peaks.get(key, 0.0), value)
+            note_peaks(self._peaks, lines)
         self._caller.close()
 
     def end(self) -> Dict[str, float]:

@@ -18,6 +18,12 @@ MAX_PLAIN_BYTES = 256 * 1024
 STALE_S = 1.0
 """A connection that was closed while idle says so at once; a server that closes later has failed the request."""
 
+LARGE = 64 * 1024
+"""Bytes of a request that may take a while to be sent."""
+
+LINGER_S = 1.0
+"""So long after the end of the stream the end of its framing is waited for."""
+
 ABORTED = ("abort", "aborted", "error", "cancelled")
 """Finish reasons with which servers end a reply that they gave up."""
 
@@ -53,6 +59,7 @@ class Stream:
         "texts",
         "together",
         "touched",
+        "unsent",
     )
 
     def __init__(self, connection: Optional[Connection], record: Record, body: bytes, endpoint: str, keep_text: bool) -> None:
@@ -81,6 +88,8 @@ class Stream:
         """Whether any byte of the response came."""
         self.heard = 0.0
         """When its last byte came, or when it was sent."""
+        self.unsent = 0
+        """Bytes of a large request that the server had not taken at the last look."""
         self.events = 0
 
     def feed(self, data: bytes, stamp: float) -> bool:
@@ -225,6 +234,11 @@ class Stream:
 
     def overdue(self, now: float, stall_s: float, timeout_s: float) -> Optional[Failure]:
         """Why it is given up: nothing came for too long, or it takes too long; None where it is in time."""
+        if not self.touched and len(self.body) > LARGE and self.connection is not None:
+            unsent = self.connection.unsent()
+            if unsent != self.unsent:  # the prompt is still on its way
+                self.unsent = unsent
+                self.heard = now
         if now - self.heard > stall_s:
             return Failure("stalled", "no byte for %g s" % stall_s)
         if now - self.record.start > timeout_s:
@@ -241,14 +255,30 @@ class Stream:
 
     def eof(self, stamp: float) -> None:
         """The connection ended. Raises Failure when the response was not complete."""
-        if self.done and self.record.chunks:
-            return  # all was said; only the end of the framing is missing
-        for payload in self.decoder.close():
-            self._event(payload, stamp)
+        if self.all_said or self.response.refuses:
+            return  # only the end of the framing is missing, or that of an error's words
+        kind = "cut" if self.record.chunks else "closed"
         try:
             self.response.eof()
         except ValueError as error:
-            raise Failure("cut" if self.record.chunks else "closed", str(error)) from None
+            raise Failure(kind, str(error)) from None
+        try:  # a body that ends with the connection: nothing but its last event tells whether that was its end
+            for payload in self.decoder.close():
+                self._event(payload, stamp)
+        except Failure as failure:
+            if failure.kind != "bad_event":
+                raise
+            raise Failure(kind, "the connection ended in the middle of an event") from None
+
+    def broke(self, kind: str, words: str) -> None:
+        """The connection broke. Raises Failure when the response was not complete; an error that the server told before counts."""
+        if not self.all_said and not self.response.refuses:
+            raise Failure("cut" if kind == "reset" and self.record.chunks else kind, words)
+
+    @property
+    def all_said(self) -> bool:
+        """Whether the end of the stream has come, though perhaps not that of its framing."""
+        return self.done and bool(self.record.chunks)
 
     @property
     def complete(self) -> bool:

@@ -13,6 +13,9 @@ stamped them, and a turn for each would double the CPU that a token costs. How l
 RATE_LOOKS = 5
 """The rate of tokens is that of so many last looks: about a second."""
 
+LEAST_S = 0.0002
+"""A shorter pause is not worth its system call."""
+
 SHORT_S = 0.0005
 LONG_S = 0.002
 OF_A_GAP = 8
@@ -59,13 +62,15 @@ class Tally:
         self.together += stream.together
 
     def moment(self, streams: int) -> float:
-        """Seconds for which a loop with many streams may let arrivals gather, by what came so far; to be asked after `progress`."""
+        """Seconds for which a loop with many streams may let arrivals gather, by what came so far; to be asked after `progress`.
+        0 until a request has ended, since nothing else tells how long they last, and where they are too short for a pause."""
         (then, before), (now, chunks) = self._looks[0], self._looks[-1]
         self._often = self._often or self.together > OFTEN * max(1, self._chunks)
-        if self._often or not self.done or chunks <= before:
-            return SHORT_S
+        if not self.done or chunks <= before:
+            return 0.0
         gap = streams * (now - then) / (chunks - before)
-        return max(SHORT_S, min(LONG_S, gap / OF_A_GAP, self._lasted / self.done / OF_A_REQUEST))
+        longest = min(SHORT_S if self._often else LONG_S, gap / OF_A_GAP, self._lasted / self.done / OF_A_REQUEST)
+        return longest if longest >= LEAST_S else 0.0
 
     def pause(self, streams: int) -> float:
         """Seconds that a stream waits after a failure: a dead server must not be asked ten thousand times a second."""

@@ -290,6 +290,7 @@ def benchmark_of(run: Run) -> "Result":
     try:
         plan = dict(document["plan"])
         plan["concurrency"] = tuple(plan["concurrency"])
+        plan["prompts_notes"] = tuple(plan.get("prompts_notes", ()))
         plan["vantage"] = Vantage(plan["vantage"]) if plan.get("vantage") else None
         points = tuple(Point(point["concurrency"], point["figures"]) for point in document["points"])
         known = {name: value for name, value in plan.items() if name in Plan.__dataclass_fields__}

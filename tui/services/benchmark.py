@@ -23,7 +23,7 @@ import platformdirs
 from tui.core.address import secrets_of
 from tui.core.benchmark import STOPPED_BY_USER, Plan, Point, Progress, Result, Vantage
 from tui.core.benchmark_plan import LONGEST, LONGEST_MARGIN, LONGEST_OUTPUT, Step, past_the_knee, steps_of
-from tui.core.benchmark_report import BASE_DEVIATIONS, against, notes_of
+from tui.core.benchmark_report import against, base_deviations, notes_of
 from tui.core.benchmark_server import series
 from tui.core.benchmark_soak import engine_gpus
 from tui.core.counted import counted
@@ -64,13 +64,15 @@ class Benchmarks:
         gpus: Callable[[], GpuSample | None] = lambda: None,
         wanted_gpus: str = "all",
         expected_tokens_s: float | None = None,
+        batched_tokens: Callable[[], int | None] = lambda: None,
         state: Path | None = None,
         version: str = "",
     ) -> None:
         """`server.url` is as seen from `host`; with `direct`, or without a host, as seen from here. `open_local` makes this machine
         as a host, disconnected. `gpus` gives a sample of the engine's GPUs where the host's can't be sampled for the benchmark
         itself; `wanted_gpus` are the engine's, as configured. A single stream below `expected_tokens_s` is warned
-        of. Results are kept below `state`, by default the state directory of XDG."""
+        of; `batched_tokens` gives the most tokens that the engine takes into one step, where that is known. Results are kept below
+        `state`, by default the state directory of XDG."""
         self._name = name
         self._server = server
         self._host = host
@@ -79,6 +81,7 @@ class Benchmarks:
         self._gpus = gpus
         self._wanted_gpus = wanted_gpus
         self._expected_tokens_s = expected_tokens_s
+        self._batched_tokens = batched_tokens
         self._watch: GpuWatch | None = None
         self._state = state if state is not None else platformdirs.user_state_path("readyroom") / "benchmarks"
         self._version = version
@@ -101,6 +104,7 @@ class Benchmarks:
             gpus=lambda: _of_engine(session),
             wanted_gpus=deployment.engines[0].gpus,
             expected_tokens_s=deployment.expect.tokens_per_s,
+            batched_tokens=lambda: session.batched_tokens,
             version=version,
         )
 
@@ -205,7 +209,8 @@ class Benchmarks:
                     limits=plan.goodput,
                     detailed=plan.save_detailed,
                     workers=plan.workers,
-                    warmup=plan.kind != "soak" or len(run.points) < 2,
+                    # slices of a sustained load follow one another
+                    warmup=plan.kind != "soak" or not run.points or run.points[-1].figures["repeat"] == LONGEST,
                     input_tokens=longest,
                 )
             ) as news:
@@ -221,6 +226,8 @@ class Benchmarks:
                 run.stopped = STOPPED_BY_USER
                 return
             point = point_of(plan, generator.model, step, measured, drawn.end(), self._secrets(plan))
+            if step.label == LONGEST:
+                point.figures["max_num_batched_tokens"] = self._batched_tokens()
             if measured.stopped:
                 point.figures["cut"] = True  # whole-run figures of a point that was cut hold time without its tokens
             elif self._expected_tokens_s is not None and (step.concurrency, step.rate) == (1, None) and step.label != LONGEST:
@@ -230,7 +237,8 @@ class Benchmarks:
             if measured.stopped:
                 run.stopped = STOPPED_BY_USER if measured.stopped == "stopped" else measured.stopped
                 return
-            if plan.stop_at_knee and not skip and past_the_knee(run.points):
+            repeated = any(later.concurrency == step.concurrency for later in run.steps[number + 1 : number + 2])
+            if plan.stop_at_knee and not skip and not repeated and past_the_knee(run.points):
                 skip = True
                 run.notes.append(f"the sweep ended at its knee: more than {step.concurrency} streams gain nothing but waiting")
 
@@ -344,7 +352,7 @@ class _Run:
             # the values of headers may be secret: a result is shown and kept
             plan=replace(self.plan, headers=dict.fromkeys(self.plan.headers, "…")),
             points=tuple(self.points),
-            deviations=(*BASE_DEVIATIONS, *self.notes),
+            deviations=(*base_deviations(self._vantage), *self.notes),
             stopped=self.stopped,
             started_at=self.at,
         )

@@ -4,9 +4,10 @@ import time
 from typing import Any
 
 from tui.core.benchmark import Plan, Point, Progress
+from tui.core.benchmark_open import late_words, never_sent
 from tui.core.benchmark_plan import Step
 from tui.core.benchmark_report import heading
-from tui.core.benchmark_server import server_figures
+from tui.core.benchmark_server import foreign_running, sequences_of, server_figures
 from tui.core.counted import counted
 from tui.core.text import clean, hide
 from tui.services.benchmark_probe import Measured
@@ -26,23 +27,41 @@ def point_of(
     others = int(found["failed"]) + int(found["incomplete"])
     figures.update(server_figures(measured.before, measured.after, measured.peaks, completed, others))
     figures.update(measured.client)
+    if step.rate is not None:
+        # what a stop cut off was not due
+        figures["unsent_requests"] = None if measured.stopped else never_sent(step.order["schedule"], figures)
+        late = late_words(figures, step.order.get("gate"))
+        if late is not None:
+            figures["warnings"] = [*figures["warnings"], late]
     if figures["foreign_requests"]:
         whose = counted(figures["foreign_requests"], "request of others was", "requests of others were")
         figures["warnings"] = [*figures["warnings"], f"{whose} served meanwhile"]
+    figures["foreign_running"] = foreign_running(figures, sequences_of(plan.extra_body))
+    if figures["foreign_running"] and not figures["foreign_requests"]:
+        whose = counted(figures["foreign_running"], "request of others was", "requests of others were")
+        figures["warnings"] = [*figures["warnings"], f"{whose} running beside ours, and not at an end"]
     if figures.get("client_limited"):
         figures["warnings"] = [*figures["warnings"], "the client itself was the bottleneck: the server may do more"]
     if abs(figures.get("clock_step_ms") or 0.0) > 5.0:
         figures["warnings"] = [*figures["warnings"], "the machine's clock was stepped meanwhile: latencies around it are wrong"]
+    if measured.lost:
+        figures["warnings"] = [*figures["warnings"], f"the arrays of its requests are lost: {measured.lost}"]
     throughput = found.get("steady_output_throughput") or found.get("output_throughput")
     if gpu is not None:
         gpu["tokens_per_s_per_gpu"] = throughput / gpu["count"] if throughput and gpu["count"] else None
-        gpu["tokens_per_joule"] = throughput / gpu["mean_power_w"] if throughput and gpu["mean_power_w"] else None
+        gpu["tokens_per_joule"] = _per_joule(found, gpu["mean_power_w"])
     figures["gpu"] = gpu
     figures["repeat"] = step.label or None
     detail = measured.detail
     if detail is not None and "errors" in detail:
         detail = {**detail, "errors": [hide(clean(str(one)), secrets) for one in detail["errors"]]}
     return Point(step.concurrency, figures, detail)
+
+
+def _per_joule(found: dict[str, Any], mean_power_w: float | None) -> float | None:
+    """Tokens that arrived in the whole run for each joule of it: the power is that of the whole run, ramp and drain included."""
+    tokens, seconds = found.get("arrived_output_tokens"), found["duration"]
+    return tokens / (mean_power_w * seconds) if tokens and mean_power_w and seconds else None
 
 
 def progress_of(frame: dict[str, Any], number: int, points: int, step: Step) -> Progress:

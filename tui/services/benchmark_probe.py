@@ -12,14 +12,14 @@ from tui.core.address import shown_url
 from tui.core.benchmark import Plan, Vantage
 from tui.core.benchmark_plan import Step
 from tui.core.text import clean
-from tui.host.base import Host, ProbeFailed, ProbeStream
+from tui.host.base import Host, HostError, ProbeFailed, ProbeStream
 from tui.wire.headers import authorized, merged
 
 UNREACHED = ("connect", "connection_refused", "connect_timeout", "name_unknown", "tls", "closed", "reset")
 """Kinds of refusal that mean that no server answered at all."""
 
 RECORDS_LIMIT = 64 << 20
-"""Bytes of unpacked records in one frame: 512 requests, a 20-byte gap between tokens for each of 6,000 tokens."""
+"""Bytes of unpacked records in one frame: far more than one holds, unless a single request has millions of tokens."""
 
 
 class BenchmarkRefused(Exception):
@@ -60,6 +60,8 @@ class Measured:
     stopped: str
     begin: float
     detail: dict[str, list[Any]] | None
+    lost: str = ""
+    """Why there are no per-request arrays although they were asked for."""
 
 
 class LoadSource(Protocol):
@@ -178,7 +180,6 @@ class Generator:
             "output_tokens": step.output_tokens,
         }
         await self._probe.send(request)
-        detail: dict[str, list[Any]] | None = {} if detailed else None
         async for frame in self._frames:
             if frame.get("f") == "end":
                 raise ProbeFailed(f"the load generator ended: {clean(str(frame.get('why')))}")
@@ -187,10 +188,13 @@ class Generator:
             match frame["f"]:
                 case "progress":
                     yield frame
-                case "records" if detail is not None:
-                    for name, values in _arrays(str(frame["z"])).items():
-                        detail.setdefault(name, []).extend(values)
                 case "point":
+                    detail: dict[str, list[Any]] | None = None
+                    lost = ""
+                    try:
+                        detail = await self._arrays(number, int(frame.get("pieces") or 0))
+                    except HostError as error:  # the figures are here: they don't go with the arrays
+                        lost = error.cause
                     yield Measured(
                         frame["figures"],
                         dict(frame["client"]),
@@ -199,10 +203,26 @@ class Generator:
                         dict(frame["peaks"]),
                         clean(str(frame["stopped"])),
                         float(frame.get("begin") or 0.0),
-                        detail or None,
+                        detail,
+                        lost,
                     )
                     return
         raise ProbeFailed("the load generator ended in the middle of a point")
+
+    async def _arrays(self, number: int, pieces: int) -> dict[str, list[Any]] | None:
+        """The arrays of point `number`; None where none were asked for. Raises HostError when they don't come whole."""
+        whole: dict[str, list[Any]] = {}
+        for _ in range(pieces):
+            async for frame in self._frames:
+                if frame.get("f") == "end":
+                    raise ProbeFailed(f"the load generator ended: {clean(str(frame.get('why')))}")
+                if frame.get("f") == "records" and frame.get("id") == number:
+                    break
+            else:
+                raise ProbeFailed("the load generator ended before all of its records were here")
+            for name, values in _arrays(str(frame.get("z"))).items():
+                whole.setdefault(name, []).extend(values)
+        return whole or None
 
     async def stop(self) -> None:
         """Closes every request; the point in progress comes with what there is."""

@@ -7,7 +7,7 @@ for tokens, failures and figures are the load generator's own.
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing
 from typing import Any
 
@@ -22,7 +22,7 @@ from tui.host.together import ended
 from tui.probe.load_ask import MAX_REPLY_BYTES, Caller
 from tui.probe.load_http import target_of
 from tui.probe.load_prompts import PATHS, Prompts, Refused, settle_fields, settle_lengths, settle_model
-from tui.probe.load_server import metrics_lines
+from tui.probe.load_server import longest_of, metrics_lines, note_peaks
 from tui.probe.load_stream import Failure, Stream
 from tui.services.benchmark_probe import BenchmarkRefused, LoadSource, Measured, Server
 from tui.wire.headers import authorized, merged
@@ -32,10 +32,12 @@ from tui.wire.record import INCOMPLETE, Record
 MOST_STREAMS = 32
 PROGRESS_S = 0.25
 WARM_UP_TOKENS = 32
+GAUGES_S = 1.0
 CAVEAT = (
-    f"measured through the connection from the client's own process (no python3 on the host): at most {MOST_STREAMS} streams, "
+    "measured through the connection from the client's own process{why}: at most {most} streams, "
     "and TTFT and ITL include the link and the client's event loop"
 )
+NO_GENERATOR = " (the load generator can't run on the host)"
 
 
 async def open_tunnel(
@@ -110,6 +112,9 @@ class _Tunnel:
         self.server: tuple[str, ...] = ()
         self.longest: int | None = None
         self._prompts: Prompts
+        """Those of the point in progress."""
+        self._make: Callable[[dict[str, Any]], Prompts]
+        """Prompts with some fields of the plan replaced."""
         self._number = 0
         self._stopping = asyncio.Event()
 
@@ -127,9 +132,12 @@ class _Tunnel:
         settle_model(self._bridge, self._fields)
         fields, notes, _ = settle_fields(self._bridge, self._fields)
         lengths, more = settle_lengths(self._bridge, self._fields, fields)
-        self._prompts = Prompts(self._fields, lengths, fields)
+        self._make = lambda instead: Prompts({**self._fields, **instead}, lengths, fields)
+        self._prompts = self._make({})
+        self.longest = longest_of(self._bridge, str(self._fields["model"]))
         self.model = clean(str(self._fields["model"]))
-        self.notes = (CAVEAT, *(clean(note) for note in (*notes, *more)))
+        caveat = CAVEAT.format(why="" if self._plan.vantage is Vantage.TUNNEL else NO_GENERATOR, most=MOST_STREAMS)
+        self.notes = (caveat, *(clean(note) for note in (*notes, *more)))
         self.server = tuple(metrics_lines(self._bridge)[1])
 
     async def measure(
@@ -145,6 +153,8 @@ class _Tunnel:
     ) -> AsyncGenerator[dict[str, Any] | Measured]:
         """Measures one point: progress, and the point last."""
         self._stopping.clear()
+        instead = {"input_tokens": input_tokens, "output_tokens": step.output_tokens}
+        self._prompts = self._make({name: value for name, value in instead.items() if value})
         order = dict(step.order)
         asked = int(order.get("concurrency") or order.get("gate") or MOST_STREAMS)
         order["concurrency" if order.get("concurrency") else "gate"] = min(asked, MOST_STREAMS)
@@ -160,9 +170,14 @@ class _Tunnel:
             return
         run = _Run(self, order, None)
         cpu = time.process_time()
-        async with aclosing(run.carry()) as news:
-            async for progress in news:
-                yield progress
+        peaks: dict[str, float] = {}
+        looking = asyncio.create_task(self._look(peaks))
+        try:
+            async with aclosing(run.carry()) as news:
+                async for progress in news:
+                    yield progress
+        finally:
+            await ended(looking)
         cpu = time.process_time() - cpu
         after = tuple((await asyncio.to_thread(metrics_lines, self._bridge))[1])
         figures = await asyncio.to_thread(
@@ -177,13 +192,22 @@ class _Tunnel:
         busy = cpu / (run.end - run.begin) if run.end > run.begin else 0.0
         client = {
             "client_limited": busy > 0.5 or asked > MOST_STREAMS,
+            "client_most_streams": MOST_STREAMS,
             "client_workers": 0,
             "client_cpu": busy,
             "client_cpu_s": cpu,
             "client_stamps": "process",
         }
         arrays = detail(run.records) if detailed else None
-        yield Measured(figures, client, before, after, {}, run.stopped, run.begin, arrays)
+        yield Measured(figures, client, before, after, peaks, run.stopped, run.begin, arrays)
+
+    async def _look(self, peaks: dict[str, float]) -> None:
+        """Keeps the peaks of the server's gauges, once a second, until it is cancelled."""
+        while True:
+            await asyncio.sleep(GAUGES_S)
+            there, lines = await asyncio.to_thread(metrics_lines, self._bridge)
+            if there:
+                note_peaks(peaks, lines)
 
     async def stop(self) -> None:
         self._stopping.set()
@@ -211,6 +235,8 @@ class _Run:
         self.dispatch_end: float | None = None
         self.stopped = ""
         self._sent = 0
+        self._in_a_row = 0
+        """Requests that failed one after the other, over all streams."""
         self._streams: set[Record] = set()
 
     async def carry(self) -> AsyncGenerator[dict[str, Any]]:
@@ -220,7 +246,7 @@ class _Run:
         if order.get("schedule"):
             work = [asyncio.create_task(self._open_loop(order["schedule"], order.get("gate")))]
         else:
-            work = [asyncio.create_task(self._stream()) for _ in range(int(order["concurrency"]))]
+            work = [asyncio.create_task(self._stream(delay)) for delay in self._delays()]
         deadline = self.begin + order["duration_s"] if order.get("duration_s") else None
         try:
             while True:
@@ -233,6 +259,11 @@ class _Run:
                     break
                 if self._tunnel._stopping.is_set():
                     self.stopped = "stopped"
+                    self.dispatch_end = now
+                    break
+                most = order.get("max_failures")
+                if most is not None and self._in_a_row > most:
+                    self.stopped = f"{self._in_a_row} requests failed one after the other"
                     self.dispatch_end = now
                     break
                 if deadline is not None and now >= deadline:
@@ -257,7 +288,13 @@ class _Run:
             return False
         return self._sent < int(order["at_least"]) or elapsed < float(order["at_least_s"])
 
-    async def _stream(self) -> None:
+    def _delays(self) -> list[float]:
+        """Seconds after the beginning at which each stream sends its first request."""
+        streams = int(self._order["concurrency"])
+        return [float(self._order.get("stagger_s") or 0.0) * i / streams for i in range(streams)]
+
+    async def _stream(self, delay: float) -> None:
+        await asyncio.sleep(delay)
         while self._wants_more():
             ok = await self._request(None)
             if not ok:
@@ -309,6 +346,7 @@ class _Run:
             stream.fail(kind, words)
         record.end = time.time()
         self._streams.discard(record)
+        self._in_a_row = self._in_a_row + 1 if record.kind else 0
         return not record.kind
 
     def _progress(self, now: float) -> dict[str, Any]:

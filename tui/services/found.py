@@ -1,15 +1,18 @@
 """Servers found on a host by the probe's role "find", as typed values."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tui.core.address import of_socket
 from tui.core.text import clean
+from tui.probe.servers import options_of
 
 SERVERS_LIMIT = 500
 """More servers than that run on no host."""
+_TOKENS = re.compile(r"([0-9]{1,9})([kK]?)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,13 @@ class Server:
     def where(self) -> str | int | None:
         """What it listens on: its port, or its Unix socket."""
         return self.uds or self.port
+
+    @property
+    def batched_tokens(self) -> int | None:
+        """The most tokens of prompts that the engine takes into one step, where its arguments say it (`16k` as vLLM reads it)."""
+        given = options_of(self.argv)
+        match = _TOKENS.fullmatch(given.get("--max-num-batched-tokens") or given.get("--chunked-prefill-size") or "")
+        return int(match[1]) * {"": 1, "k": 1000, "K": 1024}[match[2]] if match else None
 
     @property
     def words(self) -> str:

@@ -173,6 +173,14 @@ class Session:
         """The servers that run on the host, youngest last."""
         return self._watch.servers
 
+    @property
+    def batched_tokens(self) -> int | None:
+        """The most tokens that the engine takes into one step: by its log, or by the arguments of its process. None: not known."""
+        load, server = self.state.load, self._watch.server or self._asked
+        if load is not None and load.batched_tokens is not None:
+            return load.batched_tokens
+        return server.batched_tokens if server is not None else None
+
     def choose(self, pid: int) -> None:
         """Watches this one of `servers`: its log, its API, its process."""
         self._chosen = pid

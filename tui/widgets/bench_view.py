@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from textual.content import Content
 
 from tui.core.benchmark import Plan, Point, Progress, Result, Vantage
+from tui.core.benchmark_open import asked_rate
 from tui.core.benchmark_report import drift
 from tui.core.comparison import NOISE
 from tui.core.counted import counted
@@ -23,6 +24,7 @@ SPREAD = (
     ("TPOT ms", "tpot_ms"),
     ("ITL ms", "itl_ms"),
     ("E2EL ms", "e2el_ms"),
+    ("answer ms", "first_answer_ms"),
 )
 
 
@@ -139,7 +141,8 @@ def one_point(point: Point, width: int, height: int) -> list[Content]:
     heads = ("mean", "p50", "p90", "p99", "std")
     shown = [name for name in heads if 14 + cell * (heads.index(name) + 1) <= width]
     out = [line(label(fit("", 14)), *((f"{name:>{cell}}", B) for name in shown))]
-    for title, key in SPREAD:
+    known = [one for one in SPREAD if one[1] != "first_answer_ms" or point.get("median_first_answer_ms") is not None]
+    for title, key in known:
         names = {"mean": f"mean_{key}", "p50": f"median_{key}", "p90": f"p90_{key}", "p99": f"p99_{key}", "std": f"std_{key}"}
         values = [point.get(names[name]) for name in shown]
         out.append(line(label(fit(title, 14)), *(f"{three(value):>{cell}}" for value in values)))
@@ -153,6 +156,7 @@ def one_point(point: Point, width: int, height: int) -> list[Content]:
             (f", ✗ {whole(failed)} failed", BE) if failed else label(", 0 failed" if failed is not None else ""),
             label("  in "),
             clock(point.get("duration")),
+            label(f", {three(good)} good/s" if (good := point.get("request_goodput")) is not None else ""),
         ),
         line(
             label(fit("tokens", 14)),
@@ -180,25 +184,32 @@ def remarks(result: Result | None, points: Sequence[Point], problem: str | None)
         examples = point.figures.get("error_examples")
         if point.get("failed") and isinstance(examples, list) and examples and isinstance(examples[0], dict):
             out.append(
-                line(("✗ ", BE), (f"{point.concurrency}: ", B), clean(str(examples[0].get("message") or examples[0].get("kind"))))
+                line(("✗ ", BE), (f"{_name(point)}: ", B), clean(str(examples[0].get("message") or examples[0].get("kind"))))
             )
     return [*out, *_warnings(points)]
 
 
+def _name(point: Point) -> str:
+    """What stands above its column."""
+    rate = asked_rate(point)
+    return str(point.concurrency) if rate is None else f"{rate:g}/s"
+
+
 def _warnings(points: Sequence[Point]) -> list[Content]:
     """The points' warnings, those of one kind in one line: `▲ 1, 2, 4: too short for its p99`."""
-    at: dict[str, list[int]] = {}
+    at: dict[str, list[Point]] = {}
     first: dict[str, str] = {}
     for point in points:
         warnings = point.figures.get("warnings")
         for one in warnings if isinstance(warnings, list) else ():
             words = clean(str(one))
             kind = re.sub(r"\b\d[\d,.]*\s+", "", words.partition(":")[0]).strip() or words
-            at.setdefault(kind, []).append(point.concurrency)
+            at.setdefault(kind, []).append(point)
             first.setdefault(kind, words)
     out = []
     for kind, where in at.items():
-        ordered = sorted(set(where))  # the first point comes again at the end, for drift
-        shown = ", ".join(map(str, ordered)) if len(ordered) < 4 else f"{ordered[0]} to {ordered[-1]}"
+        # the first point comes again at the end, for drift
+        ordered = list(dict.fromkeys(_name(point) for point in sorted(where, key=lambda one: one.concurrency)))
+        shown = ", ".join(ordered) if len(ordered) < 4 else f"{ordered[0]} to {ordered[-1]}"
         out.append(line(("▲ ", W), (f"{shown}: ", B), first[kind] if len(where) == 1 else kind))
     return out

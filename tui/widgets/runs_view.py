@@ -151,14 +151,16 @@ def compared_view(compared: Compared, width: int) -> Content:
     ]
     points = compare(compared.before_result, compared.after_result)
     if not points:
-        return rows(*out, line(("▲ ", W), "no concurrency was measured by both"))
+        return rows(*out, line(("▲ ", W), "no load was measured by both"))
     cell = 20
-    fits = max(1, min(len(COMPARED), (width - 9) // cell))
+    side = max(7, *(len(point.name) for point in points)) + 2
+    head = "streams" if all(point.rate is None for point in points) else "load"
+    fits = max(1, min(len(COMPARED), (width - side) // cell))
     for start in range(0, len(COMPARED), fits):
         chosen = COMPARED[start : start + fits]
-        out.append(line(label(fit("streams", 9)), *((f"{name:>{cell}}", B) for name, _ in chosen)))
+        out.append(line(label(fit(head, side)), *((f"{name:>{cell}}", B) for name, _ in chosen)))
         for point in points:
-            parts: list[Part] = [(f"{point.concurrency:>7}  ", B)]
+            parts: list[Part] = [(f"{point.name:>{side - 2}}  ", B)]
             for _, key in chosen:
                 parts += _change(point.change(key), cell)
             out.append(line(*parts))

@@ -7,6 +7,7 @@ from math import log
 from textual.content import Content
 
 from tui.core.benchmark import Plan, Point, Progress
+from tui.core.benchmark_open import asked_rate
 from tui.widgets.figures import BE, BP, QUIET, RULE, B, P, Part, S, W, curve, fit, label, line
 from tui.widgets.numbers import three
 
@@ -20,7 +21,11 @@ CELL_MOST = 13
 
 def _per_stream(point: Point) -> float | None:
     total = point.get("output_throughput")
-    return None if total is None else total / point.concurrency
+    return None if total is None or asked_rate(point) is not None or point.concurrency < 1 else total / point.concurrency
+
+
+def _sent_rate(point: Point) -> float | None:
+    return None if asked_rate(point) is None else point.get("request_throughput")
 
 
 def _tokens_per_joule(point: Point) -> float | None:
@@ -53,10 +58,15 @@ class Row:
     get: Callable[[Point], float | None]
     style: str = ""
     rank: int = 0
+    open_loop: bool = False
+    """Only where requests came at a rate."""
 
 
 ROWS = (
     Row("tok/s", _key("output_throughput"), BP),
+    Row("req/s done", _sent_rate, open_loop=True),
+    Row("late p50 ms", _key("median_schedule_slip_ms"), rank=1, open_loop=True),
+    Row("late p99 ms", _key("p99_schedule_slip_ms"), open_loop=True),
     Row("tok/s each", _per_stream, rank=3),
     Row("steady tok/s", _key("steady_output_throughput"), rank=4),
     Row("TTFT p50 ms", _key("median_ttft_ms"), rank=1),
@@ -65,6 +75,10 @@ ROWS = (
     Row("TPOT p99 ms", _key("p99_tpot_ms"), rank=1),
     Row("ITL p99 ms", _key("p99_itl_ms"), rank=3),
     Row("E2EL p99 s", _key("p99_e2el_ms", 0.001), rank=3),
+    Row("good req/s", _key("request_goodput"), rank=4),
+    Row("answer p50", _key("median_first_answer_ms"), rank=4),
+    Row("peak tok/s", _key("peak_tokens_per_s"), rank=5),
+    Row("idle cores", _key("host_idle_cores"), rank=5),
     Row("tokens/J", _tokens_per_joule, rank=5),
     Row("failed", _whole("failed")),
 )
@@ -111,16 +125,22 @@ def sweep(
     low = spare * 2 // 5 if spare >= 11 else 0
     out = _curves(seen, side, cell, spare - low, low)
     heads: list[Part] = [
-        (f"{concurrency:>{cell}}", BP if running and point is None and _in_hand(progress, concurrency) else B)
+        (f"{_head(concurrency, point):>{cell}}", BP if running and point is None and _in_hand(progress, concurrency) else B)
         for concurrency, point in seen
     ]
     rest = len(columns) - begin - len(seen)
-    name = f"‹{begin}  streams" if begin else "concurrency"
+    what = "req/s asked" if any(point is not None and asked_rate(point) is not None for _, point in columns) else "concurrency"
+    name = f"‹{begin}  streams" if begin else what
     out.append(line(label(fit(name, side)), *heads, label(f" {rest}›" if rest else "")))
     if ruled:
         out.append(line(("─" * (side + cell * len(seen)), RULE)))
     out += [_row(row, seen, side, cell, progress) for row in chosen]
     return out
+
+
+def _head(concurrency: int, point: Point | None) -> str:
+    rate = asked_rate(point) if point is not None else None
+    return str(concurrency) if rate is None else f"{rate:g}"
 
 
 def _in_hand(progress: Progress | None, concurrency: int) -> bool:
@@ -129,7 +149,11 @@ def _in_hand(progress: Progress | None, concurrency: int) -> bool:
 
 def _rows(height: int, seen: Sequence[tuple[int, Point | None]]) -> list[Row]:
     """The rows that fit: the six that matter beside one curve, more of them only beside two; what no point has is left out."""
-    known = [row for row in ROWS if row.rank < 4 or any(point is not None and row.get(point) is not None for _, point in seen)]
+    known = [
+        row
+        for row in ROWS
+        if (row.rank < 4 and not row.open_loop) or any(point is not None and row.get(point) is not None for _, point in seen)
+    ]
     for most in (5, 4, 3, 2, 1):
         chosen = [row for row in known if row.rank <= most]
         if len(chosen) + 1 + (16 if most >= 3 else 5) <= height:

@@ -126,6 +126,8 @@ def _peaks(done: Sequence[Record], pairs: Sequence[Tuple[Record, float]]) -> Dic
         return {"max_output_tokens_per_s": None, "max_concurrent_requests": None, "peak_tokens_per_s": None}
     first = min(r.start for r in done)
     seconds = math.ceil(max(r.chunks[-1] for r in done) - first) + 1
+    if seconds < 1:  # the clock was set back meanwhile, by more than all took
+        return _peaks((), ())
     chunks = [0] * seconds
     active = [0] * seconds
     tokens = [0.0] * seconds
@@ -232,6 +234,7 @@ def summary(
     for name, values in (("ttft", ttfts), ("tpot", tpots), ("itl", itls), ("e2el", e2els)):
         figures.update(spread(name, values, percentiles))
     figures.update(_own(records, done, mean_weight))
+    figures["arrived_output_tokens"] = tokens_between(pairs, begin, end)  # those of requests that were cut by the end, too
     answers = [r.answer - r.start for r in done if r.answer is not None]
     if any(r.reasoning or (r.answer is not None and r.answer > r.chunks[0]) for r in done):
         figures.update(spread("first_answer", answers, percentiles))

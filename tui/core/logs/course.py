@@ -35,6 +35,7 @@ class Course:
         self.capture_expected: float | None = None
         self.checkpoint_gib: float | None = None
         self.max_model_len: int | None = None
+        self.batched_tokens: int | None = None
         self.tensor: int | None = None
         self.pipeline: int | None = None
         self.data: int | None = None

@@ -45,6 +45,7 @@ def picture(course: Course, counts: Counts, failure: Failure | None, last_line_a
         pipeline_parallel=course.pipeline,
         data_parallel=course.data,
         max_model_len=course.max_model_len,
+        batched_tokens=course.batched_tokens,
         quantization=course.quantization,
         attention_backend=course.attention_backend,
         init_engine_s=course.figure("init_engine_s"),

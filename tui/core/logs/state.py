@@ -115,6 +115,8 @@ class LoadState(Struct, frozen=True):
     pipeline_parallel: int | None = None
     data_parallel: int | None = None
     max_model_len: int | None = None
+    batched_tokens: int | None = None
+    """The most tokens that the engine takes into one step (max_num_batched_tokens)."""
     quantization: str | None = None
     attention_backend: str | None = None
     init_engine_s: float | None = None

@@ -53,6 +53,9 @@ def _arguments(course: Course, match: re.Match[str], line: Line) -> None:
     count = _argument(text, "api_server_count")
     if count and count.isdigit():
         course.api_servers = max(course.api_servers, int(count))
+    batched = _argument(text, "max_num_batched_tokens")
+    if batched and batched.isdigit():
+        course.batched_tokens = int(batched)
     local = _argument(text, "data_parallel_size_local")
     if local and local.isdigit():
         course.data_local = int(local)
@@ -101,6 +104,11 @@ def _namespace(course: Course, match: re.Match[str], line: Line) -> None:
 def _max_model_len(course: Course, match: re.Match[str], line: Line) -> None:
     course.start_seen = True
     course.max_model_len = int(match[1])
+
+
+@says(r"Chunked prefill is enabled with max_num_batched_tokens=(\d+)")
+def _batched_tokens(course: Course, match: re.Match[str], line: Line) -> None:
+    course.batched_tokens = int(match[1])
 
 
 @says(r"Auto-fit max_model_len: reduced from (\d+) to (\d+)")

@@ -1,0 +1,92 @@
+"""The load through the connection: what it measures, what it says of itself, and that it does what the load generator does."""
+
+import asyncio
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scripted_server import Exchange, scripted
+
+from tui.core.benchmark import Plan, Result, Vantage
+from tui.core.benchmark_soak import soak_words
+from tui.host.base import ProbeFailed
+from tui.host.local import LocalHost
+from tui.host.probe import ShippedProbe
+from tui.services.benchmark import Benchmarks, Server, collect
+
+TUNNEL: dict[str, Any] = {"input_tokens": 16, "output_tokens": 3, "vantage": Vantage.TUNNEL}
+
+
+def good(exchange: Exchange) -> None:
+    exchange.reply()
+
+
+async def through(url: str, state: Path, plan: Plan, host: LocalHost | None = None) -> Result:
+    async with host or LocalHost() as there:
+        await there.connect()
+        return await collect(Benchmarks("box", Server(url), host=there, open_local=LocalHost, state=state), plan)
+
+
+async def test_a_soak_has_its_longest_prompts_and_the_peak_of_the_cache(tmp_path: Path) -> None:
+    sizes: list[int] = []
+
+    def script(exchange: Exchange) -> None:
+        sizes.append(len(str(exchange.body)))
+        exchange.reply()
+
+    with scripted(script) as server:
+        server.metrics = b'vllm:kv_cache_usage_perc{engine="0"} 0.25\nvllm:num_requests_running{engine="0"} 1.0\n'
+        result = await through(server.url, tmp_path, Plan(kind="soak", concurrency=(2,), duration_s=2.5, **TUNNEL))
+    assert [point.figures["repeat"] for point in result.points] == ["longest prompt", None]
+    assert max(sizes) > 10 * 1024  # of the 4,096 tokens that the server allows; those of the load itself have 16
+    assert sizes[-1] < 1024
+    assert result.points[1].figures["server_peak_kv_cache"] == 0.25
+    assert "KV cache up to 25 %" in soak_words(result)
+    assert not any("doesn't say its longest length" in note for note in result.deviations)
+
+
+async def test_it_says_why_it_was_used_and_what_its_times_are(tmp_path: Path) -> None:
+    class Without(LocalHost):
+        async def start_probe(self, role: str, arguments: Mapping[str, Any]) -> ShippedProbe:
+            raise ProbeFailed("no Python")
+
+    plan = Plan(concurrency=(1,), requests=1, **TUNNEL)
+    with scripted(good) as server:
+        asked = await through(server.url, tmp_path, plan)
+        unasked = await through(
+            server.url, tmp_path, Plan(concurrency=(1,), requests=1, input_tokens=16, output_tokens=3), Without()
+        )
+    reason = "the load generator can't run on the host"
+    assert [reason in " ".join(result.deviations) for result in (asked, unasked)] == [False, True]
+    for result in (asked, unasked):
+        assert result.vantage is Vantage.TUNNEL
+        assert any("at most 32 streams" in note for note in result.deviations)
+        assert not any("kernel's stamps" in note for note in result.deviations)
+        assert any("client's own process read them" in note for note in result.deviations)
+
+
+async def test_the_first_requests_are_spread(tmp_path: Path) -> None:
+    def slow(exchange: Exchange) -> None:
+        threading.Event().wait(1.2)  # so long that no stream sends a second one
+        exchange.reply()
+
+    plan = Plan(concurrency=(4,), requests=4, stagger_s=1.0, save_detailed=True, **TUNNEL)
+    with scripted(slow) as server:
+        result = await through(server.url, tmp_path, plan)
+    assert result.points[0].detail is not None
+    starts = result.points[0].detail["start_times"]
+    assert max(starts) - min(starts) == pytest.approx(0.75, abs=0.25)
+
+
+async def test_it_gives_up_after_too_many_failures_in_a_row(tmp_path: Path) -> None:
+    def broken(exchange: Exchange) -> None:
+        exchange.plain("503 Service Unavailable", b'{"error":{"message":"overloaded"}}')
+
+    with scripted(broken) as server:
+        async with asyncio.timeout(30):
+            result = await through(server.url, tmp_path, Plan(concurrency=(2,), requests=1000, **TUNNEL))
+    assert result.stopped is not None
+    assert result.stopped.endswith("requests failed one after the other")
+    assert 20 < result.points[0].figures["failed"] < 40

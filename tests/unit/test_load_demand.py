@@ -1,0 +1,85 @@
+"""How many cores a load will need, and how long its loop may rest: from what was seen so far."""
+
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from tui.probe.load import demand_of
+from tui.probe.load_stream import Stream
+from tui.probe.load_tally import LEAST_S, Tally
+from tui.wire.record import Record
+
+
+def warm_up(streams: int, gap: float, chunks: int = 32, n_out: int | None = None) -> list[Record]:
+    records = []
+    for index in range(streams):
+        record = Record(index, chunks)
+        record.chunks = array("d", (1e9 + i * gap for i in range(chunks)))
+        record.n_out = n_out
+        records.append(record)
+    return records
+
+
+def at_rate(rate: float, seconds: float = 10.0) -> list[float]:
+    return [i / rate for i in range(1, int(rate * seconds) + 1)]
+
+
+@pytest.mark.parametrize(
+    ("order", "records", "output", "cores"),
+    [
+        ({"concurrency": 1024}, warm_up(1024, 0.020), 256, 0.768),
+        ({"concurrency": 16}, warm_up(16, 0.020), 256, 0.012),
+        ({"schedule": at_rate(200)}, warm_up(16, 0.020), 256, 200 * (256 * 15e-6 + 150e-6)),
+        ({"schedule": at_rate(2000)}, warm_up(16, 0.020), 1, 2000 * 165e-6),
+        ({"schedule": at_rate(200)}, warm_up(16, 0.020, n_out=128), 256, 200 * (64 * 15e-6 + 150e-6)),  # four tokens a chunk
+        ({"schedule": at_rate(200), "gate": 64}, warm_up(16, 0.020), 256, 0.048),  # no more than its gate lets through
+        ({"schedule": [0.0] * 64}, warm_up(16, 0.020), 256, 0.048),
+        ({"schedule": at_rate(200)}, [], 256, 200 * (256 * 15e-6 + 150e-6)),  # a warm-up that told nothing
+        ({"concurrency": 64}, [], 256, 0.0),
+    ],
+)
+def test_the_cores_that_a_load_needs(order: dict[str, Any], records: Sequence[Record], output: int, cores: float) -> None:
+    assert demand_of(order, list(records), output) == pytest.approx(cores)
+
+
+def ended(tally: Tally, start: float, end: float, chunks: int) -> None:
+    record = Record(0, chunks)
+    record.start, record.end = start, end
+    record.chunks = array("d", [end] * chunks)
+    tally.completed(Stream(None, record, b"", "chat", False))
+
+
+@pytest.mark.parametrize(
+    ("lasted", "chunks", "wanted"),
+    [
+        (None, 0, 0.0),  # none has ended: nobody knows how short they are
+        (0.034, 8, 0.0),
+        (0.150, 8, 0.0),
+        (0.4, 8, 0.0004),
+        (1.5, 80, 0.0015),
+        (60.0, 80, 0.002),
+        (60.0, 90_000, 0.0),  # 1.4 ms between two tokens of a stream: an 8th is too short for a pause
+        (60.0, 20_000, 0.0008),
+    ],
+)
+def test_the_rest_of_a_turn_keeps_its_bound(lasted: float | None, chunks: int, wanted: float) -> None:
+    """64 streams, over 2 seconds."""
+    tally = Tally()
+    tally.progress(1000.0, ())
+    if lasted is not None:
+        ended(tally, 1002.0 - lasted, 1002.0, chunks)
+    tally.progress(1002.0, ())
+    moment = tally.moment(64)
+    assert moment == 0.0 or moment >= LEAST_S
+    assert moment == pytest.approx(wanted, abs=1e-5)
+
+
+def test_tokens_read_together_shorten_the_rest() -> None:
+    tally = Tally()
+    tally.progress(1000.0, ())
+    ended(tally, 942.0, 1002.0, 80)
+    tally.together = 40
+    tally.progress(1002.0, ())
+    assert tally.moment(64) == 0.0005
