@@ -43,8 +43,11 @@ class Panel(PaneHost):
 
 
 def served(count: int, used: float = 96733.0, **more: int) -> DeploymentState:
+    """A server over as many GPUs, as its log says, too."""
     mono = time.monotonic()
-    return scenes.ready(mono, gpus=scenes.gpus(count, used, busy=61.0, mono=mono, **more), trends=scenes.trends(count))
+    state = scenes.ready(mono, gpus=scenes.gpus(count, used, busy=61.0, mono=mono, **more), trends=scenes.trends(count))
+    assert state.load is not None
+    return replace(state, load=replace(state.load, tensor_parallel=count))
 
 
 def divided(count: int, each: int) -> DeploymentState:

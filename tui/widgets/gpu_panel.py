@@ -253,6 +253,7 @@ def _hosts(groups: list[Group], width: int, height: int, selected: int | None) -
                 each = gpu_rows(group.state, sample, width, 1, here, group.odd, group.host)[1:] if across == 1 else []
                 body = each or gpu_grid(sample, width, ceil(count / across), across, here, group.odd, group.host)
                 block += body if group.fresh else as_last_seen(body)
+        blocks.append(block)
         before += count
     words = in_words(groups, width, height - sum(map(len, blocks)), int(across is None))
     return [one for block, said in zip(blocks, words, strict=True) for one in (*block, *of_none(said))]

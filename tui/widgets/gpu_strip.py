@@ -71,7 +71,7 @@ def strip(state: DeploymentState, width: int, moment: Moment) -> Content:
         rights = [_together(held, room), _together(briefly, room), _together(briefly, share)] if fullest else []
         return _widest(width, lefts, rights, [held, briefly])
     if alarm := alarm_words(state, sample):
-        told = (_together(room, free), free, room)
+        told = (_together(room, free), room, free)
         return _widest(width, lefts, [line(one, "  ", alarm) for one in told], [line(alarm)])
     heat = max((gpu.temperature_c for gpu in sample.gpus if gpu.temperature_c is not None), default=None)
     busy = [gpu.utilisation for gpu in sample.gpus if gpu.utilisation is not None]
