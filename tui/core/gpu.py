@@ -27,6 +27,14 @@ class GpuProcess(Struct, frozen=True):
     """The parent's pid: workers of one engine share it."""
 
 
+def _free(used: float | None, total: float | None) -> float | None:
+    return None if used is None or total is None else total - used
+
+
+def _share(used: float | None, total: float | None) -> float | None:
+    return None if used is None or not total else used / total
+
+
 class MigInstance(Struct, frozen=True):
     name: str
     uuid: str
@@ -40,16 +48,12 @@ class MigInstance(Struct, frozen=True):
 
     @property
     def free_mib(self) -> float | None:
-        if self.memory_used_mib is None or self.memory_total_mib is None:
-            return None
-        return self.memory_total_mib - self.memory_used_mib
+        return _free(self.memory_used_mib, self.memory_total_mib)
 
     @property
     def memory_share(self) -> float | None:
         """Used memory as a share of its own total, 0 to 1."""
-        if self.memory_used_mib is None or not self.memory_total_mib:
-            return None
-        return self.memory_used_mib / self.memory_total_mib
+        return _share(self.memory_used_mib, self.memory_total_mib)
 
 
 class Gpu(Struct, frozen=True):
@@ -105,16 +109,12 @@ class Gpu(Struct, frozen=True):
 
     @property
     def free_mib(self) -> float | None:
-        if self.memory_used_mib is None or self.memory_total_mib is None:
-            return None
-        return self.memory_total_mib - self.memory_used_mib
+        return _free(self.memory_used_mib, self.memory_total_mib)
 
     @property
     def memory_share(self) -> float | None:
         """Used memory as a share of the total, 0 to 1."""
-        if self.memory_used_mib is None or not self.memory_total_mib:
-            return None
-        return self.memory_used_mib / self.memory_total_mib
+        return _share(self.memory_used_mib, self.memory_total_mib)
 
 
 class Xid(Struct, frozen=True):

@@ -11,7 +11,7 @@ from tui.core.gpu_even import uniformity
 from tui.core.gpu_health import headroom
 from tui.core.memory_course import Outgrowth, outgrowth, peak_mib
 from tui.widgets.figure import Moment
-from tui.widgets.figures import BW, B, G, Part, big, label, line, short, spread, warning
+from tui.widgets.figures import BW, B, G, Part, big, label, line, spread, warning
 from tui.widgets.gpu_old import greyed, old_mark
 from tui.widgets.numbers import percent, whole
 
@@ -74,8 +74,9 @@ def over_all_hosts(state: DeploymentState, width: int) -> list[Content]:
     if (found := tightest(state)) is not None:
         host, room = found
         left = line(label("headroom  "), (percent(room.free_share), B), label("  "), (whole(room.free_mib), B), label(" MiB free"))
-        where = f" on {room.where} of {host.host}"
-        out.append(line(left, label(short(where, max(0, width - left.cell_length)))))
+        left_over = max(0, width - left.cell_length)
+        where = next((one for one in (f" on {room.where} of {host.host}", f" on {host.host}") if len(one) <= left_over), "")
+        out.append(line(left, label(where)))
     return out
 
 
