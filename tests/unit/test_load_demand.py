@@ -54,7 +54,8 @@ def ended(tally: Tally, start: float, end: float, chunks: int) -> None:
 @pytest.mark.parametrize(
     ("lasted", "chunks", "wanted"),
     [
-        (None, 0, 0.0),  # none has ended: nobody knows how short they are
+        (None, 0, 0.0),  # nothing has come
+        (None, 16, 0.002),  # none has ended in those 2 seconds
         (0.034, 8, 0.0),
         (0.150, 8, 0.0),
         (0.4, 8, 0.0004),
@@ -70,8 +71,12 @@ def test_the_rest_of_a_turn_keeps_its_bound(lasted: float | None, chunks: int, w
     tally.progress(1000.0, ())
     if lasted is not None:
         ended(tally, 1002.0 - lasted, 1002.0, chunks)
-    tally.progress(1002.0, ())
-    moment = tally.moment(64)
+        tally.progress(1002.0, ())
+    else:
+        record = Record(0, chunks)
+        record.chunks = array("d", [1002.0] * chunks)
+        tally.progress(1002.0, (Stream(None, record, b"", "chat", False),))
+    moment = tally.moment(64, 2.0)
     assert moment == 0.0 or moment >= LEAST_S
     assert moment == pytest.approx(wanted, abs=1e-5)
 
@@ -82,4 +87,14 @@ def test_tokens_read_together_shorten_the_rest() -> None:
     ended(tally, 942.0, 1002.0, 80)
     tally.together = 40
     tally.progress(1002.0, ())
-    assert tally.moment(64) == 0.0005
+    assert tally.moment(64, 2.0) == 0.0005
+
+
+def test_before_a_request_has_ended_the_rest_grows_with_the_run() -> None:
+    """Those in flight will have lasted at least so long."""
+    record = Record(0, 100)
+    record.chunks = array("d", [1000.5] * 20)
+    tally = Tally()
+    tally.progress(1000.0, ())
+    tally.progress(1000.5, (Stream(None, record, b"", "chat", False),))
+    assert [tally.moment(64, elapsed) for elapsed in (0.1, 0.5, 1.0, 60.0)] == [0.0, 0.0005, 0.001, 0.002]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tui.probe.load_stream import Failure, Stream
+from tui.probe.load_stream import SIZES, UPPER_SIZES, Failure, Stream
 from tui.wire.record import COMPLETED, Record
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -65,6 +65,27 @@ def test_whole_chunks_read_as_single_bytes_do(texts: list[str], ascii_only: bool
 def test_pieces_of_other_shapes(pieces: list[bytes], text: str) -> None:
     ending = [framed(event("!", "stop")), END]
     assert read([HEAD, framed(event("a")), framed(event(" b")), *pieces, *ending]).record.text == f"a b{text}!"
+
+
+@pytest.mark.parametrize("form", [b"%x", b"%X", b"%08x", b"%x ;a=b"], ids=["lower", "upper", "padded", "extension"])
+def test_tokens_of_every_length(form: bytes) -> None:
+    """The size of a chunk gains a digit at 256 and at 4096 bytes; above that a piece is longer than one that is read at once."""
+    around = len(event(""))
+    lengths = [1, 2, *range(256 - around - 9, 256 - around + 3), *range(4096 - around - 12, 4096 - around + 12), 5000]
+    texts = ["a", *("x" * length for length in lengths)]
+    pieces = [(form + b"\r\n%b\r\n") % (len(data), data) for data in map(event, texts)]
+    stream = read([HEAD, *pieces, framed(event("!", "stop")), END])
+    assert stream.record.text == "".join(texts) + "!"
+    assert len(stream.record.chunks) == len(texts) + 1
+
+
+@pytest.mark.parametrize(("form", "sizes"), [(b"%x", SIZES), (b"%X", UPPER_SIZES)])
+def test_both_ways_of_writing_sizes_are_quick(form: bytes, sizes: list[bytes]) -> None:
+    data = event("x" * (0xFA - len(event(""))))
+    stream = read([HEAD, (form + b"\r\n%b\r\n") % (len(data), data)])
+    assert stream.sizes is sizes
+    for line in (form % size + b"\r\n" for size in (1, 9, 15, 16, 0xAB, 255, 256, 0xFA0, 4000)):
+        assert sizes[len(line) + int(line, 16) + 2] == line
 
 
 @pytest.mark.parametrize("size", [b"4", b"-5", b"x", b""])

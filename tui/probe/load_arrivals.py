@@ -51,14 +51,10 @@ class Arrivals:
                 incidents.append((stream, None))
                 if not event & ~OUT:
                     continue
-            connection = stream.connection
-            assert connection is not None
+            recvmsg = stream.recvmsg
             try:
-                if connection.recvmsg is None:
-                    data, stamp = connection.receive()
-                    now = now_of()
-                else:  # the same by hand
-                    data, ancillary, _, _ = connection.recvmsg(PIECE, ANCILLARY)
+                if recvmsg is not None:  # what `Connection.receive` does
+                    data, ancillary, _, _ = recvmsg(PIECE, ANCILLARY)
                     now = now_of()
                     if ancillary:
                         seconds, nanoseconds = unpack(ancillary[0][2])
@@ -66,6 +62,13 @@ class Arrivals:
                     else:
                         stamp = now
                         self.unstamped += bool(data)
+                else:
+                    connection = stream.connection
+                    assert connection is not None
+                    data, stamp = connection.receive()
+                    now = now_of()
+                    if data and connection.ended:
+                        incidents.append((stream, stamp))
             except BlockingIOError:
                 continue
             except OSError as error:
@@ -74,8 +77,6 @@ class Arrivals:
             if data:
                 lag(now - stamp)
                 arrived.append((stream, data, stamp))
-                if connection.recvmsg is None and connection.ended:
-                    incidents.append((stream, stamp))
             elif data is not None:
                 incidents.append((stream, stamp))
         return others, arrived, incidents

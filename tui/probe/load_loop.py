@@ -128,7 +128,7 @@ class Load:
                     self._stopped = "stopped"
                 self._timeouts(now)
                 self._report(now)
-                moment = self._tally.moment(len(streams)) if self._kernel else 0.0
+                moment = self._tally.moment(len(streams), agenda.elapsed(now)) if self._kernel else 0.0
                 next_tick = now + TICK_S
             if self._stopped:
                 agenda.dispatch_end = now
@@ -145,13 +145,13 @@ class Load:
                 agenda.close(now)
             if agenda.closed and not streams and not self._pool.waiting:
                 break
-            until = min(next_tick, deadline)
+            until = next_tick if next_tick < deadline else deadline
             if agenda.due or agenda.later:
                 until = min(until, agenda.next_at())
             if self._pool.turned_away:
                 self._pool.ask_again()
                 until = min(until, now + ASK_AGAIN_S)
-            events = poll(max(0.0, until - now), 256)
+            events = poll(until - now if until > now else 0.0, 256)
             woke = now_of()
             others, arrived, incidents = self._arrivals.read(events)
             for fd in others:  # first: what follows may close connections, and give their numbers to new ones
@@ -220,6 +220,7 @@ class Load:
             record.connect_s = connection.connect_s
         connection.uses += 1
         self._streams[connection.fd] = stream
+        stream.recvmsg = connection.recvmsg
         record.start = stream.heard = time.time()
         try:
             connection.send(stream.body)

@@ -61,15 +61,18 @@ class Tally:
         self.records.append(stream.record)
         self.together += stream.together
 
-    def moment(self, streams: int) -> float:
+    def moment(self, streams: int, elapsed: float) -> float:
         """Seconds for which a loop with many streams may let arrivals gather, by what came so far; to be asked after `progress`.
-        0 until a request has ended, since nothing else tells how long they last, and where they are too short for a pause."""
+
+        0 where requests are too short for a pause. Until one has ended they last at least as long as the run has, `elapsed`.
+        """
         (then, before), (now, chunks) = self._looks[0], self._looks[-1]
         self._often = self._often or self.together > OFTEN * max(1, self._chunks)
-        if not self.done or chunks <= before:
+        if chunks <= before:
             return 0.0
         gap = streams * (now - then) / (chunks - before)
-        longest = min(SHORT_S if self._often else LONG_S, gap / OF_A_GAP, self._lasted / self.done / OF_A_REQUEST)
+        lasts = self._lasted / self.done if self.done else elapsed
+        longest = min(SHORT_S if self._often else LONG_S, gap / OF_A_GAP, lasts / OF_A_REQUEST)
         return longest if longest >= LEAST_S else 0.0
 
     def pause(self, streams: int) -> float:
