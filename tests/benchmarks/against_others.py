@@ -13,15 +13,26 @@ import argparse
 import sys
 from typing import Any
 
+import httpx
 from fidelity import ScheduleServer, truth
 from other_clients import KEYS, Run, clients
 
+from tui.core.benchmark_server import server_figures
+
+SERVER = ("server_mean_ttft_ms", "server_mean_queue_ms")
+"""What the server itself says of the time of a run."""
 SHORT = 8
 """Tokens of the runs that tell what a client's start costs."""
 
 
 def shown(value: float | None, digits: int = 2) -> str:
     return "—" if value is None else f"{value:,.{digits}f}"
+
+
+def counters(url: str) -> list[str]:
+    """The lines of the server's metrics; none where it has none."""
+    answer = httpx.get(url + "/metrics", timeout=30.0, trust_env=False)
+    return answer.text.splitlines() if answer.status_code == 200 else []
 
 
 def rounds(url: str, options: argparse.Namespace) -> None:
@@ -33,12 +44,18 @@ def rounds(url: str, options: argparse.Namespace) -> None:
         requests = max(4, round(options.seconds / each)) * concurrency
         table: dict[str, list[dict[str, Any]]] = {name: [] for name in runs}
         print(f"\n{concurrency} streams, {requests} requests of {options.tokens} tokens\n")
-        print("| | " + " | ".join(KEYS) + " | failed |\n| --- |" + " ---: |" * (len(KEYS) + 1), flush=True)
+        print(
+            "| | " + " | ".join((*KEYS, *SERVER)) + " | failed |\n| --- |" + " ---: |" * (len(KEYS) + len(SERVER) + 1), flush=True
+        )
         for _ in range(options.rounds):
             for name, run in runs.items():
+                before = counters(url)
                 row = run(url, options.model, concurrency, requests, options.tokens)
+                row.update(server_figures(before, counters(url), {}, 0, 0))
                 table[name].append(row)
-                print(f"| {name} | " + " | ".join(shown(row[key]) for key in KEYS) + f" | {row['failed']} |", flush=True)
+                print(
+                    f"| {name} | " + " | ".join(shown(row[key]) for key in (*KEYS, *SERVER)) + f" | {row['failed']} |", flush=True
+                )
         for name in list(runs)[1:]:
             for key in ("output_throughput", "median_tpot_ms"):
                 ours, others = (sum(row[key] for row in table[who]) / options.rounds for who in ("readyroom", name))
