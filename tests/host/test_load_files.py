@@ -74,3 +74,24 @@ def test_running_out_of_files_is_the_clients_own_failure() -> None:
     failed = [(kind, error) for state, kind, error in records if state == FAILED]
     assert {kind for kind, _ in failed} == {OPEN_FILES}
     assert "too many open files on this side" in failed[0][1]
+
+
+def test_a_benchmark_that_runs_out_of_files_says_so_and_what_to_do(tmp_path: Path) -> None:
+    def slow(exchange: Exchange) -> None:
+        exchange.wait_closed(1.0)
+        exchange.reply()
+
+    with scripted(slow) as server:
+        words = [sys.executable, "-m", "tui", "bench", "--base-url", server.url, "--json", "--workers", "1"]
+        words += ["--request-rate", "200", "--requests", "160", "--input-tokens", "8", "--output-tokens", "3"]
+        there = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
+        limited = ["sh", "-c", 'ulimit -n 64 && exec "$@"', "sh", *words]
+        done = subprocess.run(limited, env=there, capture_output=True, text=True, timeout=60)
+    (figures,) = json.loads(done.stdout)["points"]
+    assert figures["completed"] > 0
+    assert figures["failed"] == figures["errors_by_kind"][OPEN_FILES] > 0
+    assert figures["client_limited"] is True
+    assert figures["client_open_files"] == 64
+    (told,) = [one for one in figures["warnings"] if "open files" in one]
+    assert told.startswith("the load generator ran out of open files (a process may have 64): ")
+    assert "ulimit -Hn" in told

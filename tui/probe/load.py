@@ -24,6 +24,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from tui.probe.leash import Link
 from tui.probe.load_ask import Caller
+from tui.probe.load_files import most_files
 from tui.probe.load_http import target_of
 from tui.probe.load_longest import fitted
 from tui.probe.load_machine import MachineUse
@@ -285,6 +286,7 @@ class _Point:
         return {
             "client_limited": limited,
             "client_workers": len(busy),
+            "client_open_files": most_files(),
             "client_cpu": max(busy),
             "client_cpu_s": health.cpu_s,
             "client_us_per_event": health.cpu_s / health.events * 1e6 if health.events else None,

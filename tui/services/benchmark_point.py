@@ -4,6 +4,7 @@ import time
 from typing import Any
 
 from tui.core.benchmark import Plan, Point, Progress
+from tui.core.benchmark_client import client_words
 from tui.core.benchmark_open import late_words, never_sent
 from tui.core.benchmark_plan import Step
 from tui.core.benchmark_report import heading
@@ -40,8 +41,7 @@ def point_of(
     if figures["foreign_running"] and not figures["foreign_requests"]:
         whose = counted(figures["foreign_running"], "request of others was", "requests of others were")
         figures["warnings"] = [*figures["warnings"], f"{whose} running beside ours, and not at an end"]
-    if figures.get("client_limited"):
-        figures["warnings"] = [*figures["warnings"], "the client itself was the bottleneck: the server may do more"]
+    figures["warnings"] = [*figures["warnings"], *client_words(figures)]
     if abs(figures.get("clock_step_ms") or 0.0) > 5.0:
         figures["warnings"] = [*figures["warnings"], "the machine's clock was stepped meanwhile: latencies around it are wrong"]
     if measured.lost:
