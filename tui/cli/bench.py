@@ -31,6 +31,7 @@ from tui.cli.duration import Duration
 from tui.cli.interrupts import first_signal
 from tui.core.bench_limits import MOST_TOKENS
 from tui.core.benchmark import STOPPED_BY_USER, Plan, Point, Progress, Result, Vantage
+from tui.core.benchmark_json import is_much, recorded
 from tui.core.benchmark_plan import estimate, steps_of
 from tui.core.benchmark_report import document, too_few
 from tui.core.counted import counted
@@ -131,6 +132,8 @@ async def _bench(
             raise _refusal(name, error, base_url is not None) from None
         except ValueError as error:
             raise Fail(Exit.USAGE, str(error)) from None
+    if options["save_detailed"] and is_much(result):
+        click.echo(f"readyroom: writing the records of {counted(recorded(result), 'request')} to {options['save']} …", err=True)
     saved = save(result, options["save"], options["csv_file"])
     # The record first: whoever reads the table may close the pipe.
     keep(lambda record: record.save_benchmark(name, result))

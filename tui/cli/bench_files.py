@@ -1,16 +1,17 @@
 """The files that `readyroom bench --save` and `--csv` write: their places are tried before the first request, since what can't be
 written at the end was measured for nothing."""
 
-import json
 import os
 import stat
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from msgspec import Struct
 
 from tui.cli.exits import Exit, Fail
 from tui.core.benchmark import Result
+from tui.core.benchmark_json import json_pieces
 from tui.core.benchmark_report import csv_of, saved_document, saved_name
 
 
@@ -60,9 +61,10 @@ def save(result: Result, directory: str | None, csv_file: str | None) -> Saved:
     paths: list[str] = []
     problems: list[str] = []
 
-    def write(path: Path, text: str) -> None:
+    def write(path: Path, text: Iterable[str]) -> None:
         try:
-            path.write_text(text, encoding="utf-8")
+            with path.open("w", encoding="utf-8") as file:
+                file.writelines(text)
         except OSError as error:
             problems.append(_problem(error, path))
         else:
@@ -70,10 +72,10 @@ def save(result: Result, directory: str | None, csv_file: str | None) -> Saved:
 
     if directory is not None:
         for point in result.points:
-            text = json.dumps(saved_document(point, result.plan.save_detailed))
+            text = json_pieces(saved_document(point, result.plan.save_detailed))
             write(_free(Path(directory) / saved_name(point)), text)
     if csv_file is not None:
-        write(Path(csv_file), csv_of(result))
+        write(Path(csv_file), [csv_of(result)])
     return Saved(tuple(paths), tuple(problems))
 
 

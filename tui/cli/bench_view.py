@@ -42,6 +42,10 @@ WAITING_FIRST_S = 10.0
 WAITING_EVERY_S = 30.0
 """Without a terminal, a server that does not answer is told of after the first time, and then so often."""
 
+WORK_FIRST_S = 2.0
+WORK_EVERY_S = 10.0
+"""The same for what is done before and after the measuring."""
+
 
 class LiveView:
     """Progress on stderr: redrawn in place on a terminal, a line a point otherwise, nothing when quiet."""
@@ -52,6 +56,7 @@ class LiveView:
         self._quiet = quiet and not live
         self._points: list[Point] = []
         self._told_at = WAITING_FIRST_S
+        self._work_told_at = WORK_FIRST_S
         self._live = Live(console=self._console, auto_refresh=False, transient=True) if live else None
 
     def __enter__(self) -> Self:
@@ -65,6 +70,11 @@ class LiveView:
 
     def progress(self, progress: Progress) -> None:
         if self._live is None:
+            if not progress.work:
+                self._work_told_at = WORK_FIRST_S
+            elif not self._quiet and progress.elapsed_s >= self._work_told_at:
+                self._work_told_at = progress.elapsed_s + WORK_EVERY_S
+                print(status(progress), file=sys.stderr, flush=True)
             if not self._quiet and progress.waiting_s is not None and progress.waiting_s >= self._told_at:
                 self._told_at = progress.waiting_s + WAITING_EVERY_S
                 print(status(progress), file=sys.stderr, flush=True)
@@ -102,6 +112,8 @@ def status(progress: Progress) -> str:
     words = [f"point {progress.point + 1}/{progress.points}"]
     if progress.concurrency:
         words.append(streams(progress.concurrency))
+    if progress.work:
+        return " · ".join([*words, progress.work, duration(progress.elapsed_s)])
     words.append(progress.stage)
     if progress.waiting_s is not None:
         words.append(waiting(progress))

@@ -72,7 +72,7 @@ class Progress:
     points: int
     concurrency: int
     stage: str
-    """"preparing", "warm-up", "measuring", "draining" or "summing up"."""
+    """"preparing", "warm-up", "measuring", "draining", "summing up", "collecting" or "keeping"."""
     in_flight: int = 0
     done: int = 0
     failed: int = 0
@@ -82,6 +82,8 @@ class Progress:
     left_s: float | None = None
     waiting_s: float | None = None
     """For how long nothing of a reply has come, from the beginning of the stage; None once something did."""
+    work: str = ""
+    """What is done instead of measuring, in words, for `elapsed_s` so far; the counts mean nothing then."""
 
 
 RATES = frozenset(

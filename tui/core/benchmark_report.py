@@ -3,7 +3,7 @@
 import csv
 import io
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from tui.core.benchmark import Plan, Point, Result, Vantage
@@ -113,6 +113,15 @@ def document(result: Result, saved: tuple[str, ...] = ()) -> dict[str, Any]:
         if result.started_at is None
         else time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(result.started_at)),
     }
+
+
+def plain(result: Result, *, detailed: bool = True) -> dict[str, Any]:
+    """A result as plain objects, as it is kept. Its per-request arrays are not copied, but the point's own: they may be large.
+
+    `detailed`: with them.
+    """
+    points = [dict(asdict(replace(point, detail=None)), detail=point.detail if detailed else None) for point in result.points]
+    return dict(asdict(replace(result, points=())), points=points)
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:

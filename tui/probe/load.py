@@ -9,6 +9,7 @@ Arguments: `url`, `model` (or None), `endpoint` ("chat" or "completions"), `head
                        "input_tokens": N or None, "output_tokens": N or None}      instead of the plan's;
                                                                            no prompt passes such `input_tokens` (see load_longest)
     probe -> client   {"f": "progress", "id", "stage", ...}               4 a second at most
+                      {"f": "progress", "id", "stage", "work", "elapsed_s"}    what is done before and after the measuring
                       {"f": "point", "id", "figures", "client", "before", "after", "peaks", "stopped", "pieces"}
                       {"f": "records", "id", "z": base64 of zlib of JSON}  then `pieces` of them: per-request arrays, if asked for
     client -> probe   {"do": "stop"}                                      closes every request; the point comes with what there is
@@ -32,6 +33,7 @@ from tui.probe.load_net import OWN_LIMITS, Address, keep_stamping, kind_of, reso
 from tui.probe.load_prompts import Refused, settle_fields, settle_lengths, settle_model
 from tui.probe.load_records import frames, pieces
 from tui.probe.load_server import Gauges, longest_of, metrics_lines
+from tui.probe.load_telling import Telling
 from tui.probe.load_workers import Share, carry
 from tui.wire.metrics import percentile, summary
 from tui.wire.record import COMPLETED
@@ -170,6 +172,10 @@ def demand_of(order: Dict[str, Any], records: List[Any], output: int) -> float:
     return min(demand, asked) if gaps else asked
 
 
+def _requests(count: int) -> str:
+    return "1 request" if count == 1 else "{:,} requests".format(count)
+
+
 class _Point:
     """One point: warm-up, the measured run, its figures."""
 
@@ -218,18 +224,19 @@ class _Point:
         _, after = metrics_lines(self._caller)
         number = max([number] + [number + r.index + 1 for r in outcome.records]) + 64
         begun = time.process_time()
-        figures = summary(
-            outcome.records,
-            outcome.begin,
-            outcome.end,
-            concurrency=order.get("concurrency"),
-            dispatch_end=outcome.dispatch_end,
-            limits=request.get("limits") or {},
-        )
-        client = self._client(outcome, busy, figures)
-        client["summary_cpu_s"] = time.process_time() - begun
-        client.update(machine)
-        arrays = pieces(outcome.records) if request.get("records") else []
+        with Telling(self._link, self._id, "summing up", "summing up %s" % _requests(len(outcome.records))):
+            figures = summary(
+                outcome.records,
+                outcome.begin,
+                outcome.end,
+                concurrency=order.get("concurrency"),
+                dispatch_end=outcome.dispatch_end,
+                limits=request.get("limits") or {},
+            )
+            client = self._client(outcome, busy, figures)
+            client["summary_cpu_s"] = time.process_time() - begun
+            client.update(machine)
+            arrays = pieces(outcome.records) if request.get("records") else []
         # the figures first: what happens to the arrays on their way must not cost them
         self._link.send(
             {
@@ -252,8 +259,10 @@ class _Point:
     def _carry(self, order: Dict[str, Any], workers: int, base: int, output: Optional[int], stage: str) -> Any:
         share = self._share._replace(order=order, base=base, output=output)
         last = [0.0]
+        work = "preparing the first requests" + (" in %d processes" % workers if workers > 1 else "")
 
         def tick(progress: Dict[str, Any]) -> None:
+            telling.end()
             now = time.monotonic()
             if now - last[0] < 0.25 or self._link.outlet_blocked():
                 return
@@ -262,7 +271,8 @@ class _Point:
                 progress = dict(progress, stage=stage)
             self._link.send(dict(progress, f="progress", id=self._id))
 
-        return carry(share, workers, self._link.spawn, stopping=self._desk.look, tick=tick, wake_fd=self._link.wake_fd)
+        with Telling(self._link, self._id, "preparing", work) as telling:
+            return carry(share, workers, self._link.spawn, stopping=self._desk.look, tick=tick, wake_fd=self._link.wake_fd)
 
     def _workers(self, order: Dict[str, Any], records: List[Any]) -> int:
         """How many processes the measured run needs, from what the warm-up showed and what a token costs."""

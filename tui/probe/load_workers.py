@@ -137,6 +137,7 @@ class _Crew:
         paths = [path for path in sys.path if path]
         keep = [int(path.rsplit("/", 1)[1]) for path in paths if path.startswith(("/proc/self/fd/", "/dev/fd/"))]
         code = START % (paths,)
+        plan = json.dumps(parts[0].plan).encode("ascii")  # once: it may hold many prompts
         for part in parts:
             child = spawn(
                 [sys.executable, "-I", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=keep, bufsize=0
@@ -144,7 +145,7 @@ class _Crew:
             self._children.append(child)
             assert child.stdin is not None
             assert child.stdout is not None
-            _write_all(child.stdin.fileno(), json.dumps(list(part)).encode("ascii") + b"\n")
+            _write_all(child.stdin.fileno(), b"[%b,%b\n" % (plan, json.dumps(list(part)[1:]).encode("ascii")[1:]))
             self._buffers[child.stdout.fileno()] = bytearray()
 
     def run(self, stopping: Callable[[], bool], tick: Callable[[Dict[str, Any]], None], wake_fd: Optional[int]) -> List[Outcome]:

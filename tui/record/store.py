@@ -155,8 +155,10 @@ class Record:
             title = f"{what}: no request was completed" if whole else f"{what}: no whole point"
         if result.stopped:
             title += f" ({result.stopped})"
-        document = asdict(result)
-        return self._insert("benchmark", deployment, result.started_at, title, document)
+        from tui.core.benchmark_report import plain
+
+        # without the arrays of its requests: they are in the file beside, and may be a hundred megabytes
+        return self._insert("benchmark", deployment, result.started_at, title, plain(result, detailed=False))
 
     def save_smoke(self, deployment: str, smoke: "SmokeRun") -> int | None:
         from tui.core.smoke import Outcome

@@ -9,11 +9,10 @@ import asyncio
 import contextlib
 import fcntl
 import hashlib
-import json
 import os
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,9 @@ import platformdirs
 
 from tui.core.address import secrets_of
 from tui.core.benchmark import STOPPED_BY_USER, Plan, Point, Progress, Result, Vantage
+from tui.core.benchmark_json import json_pieces, recorded
 from tui.core.benchmark_plan import LONGEST, LONGEST_MARGIN, LONGEST_OUTPUT, Step, past_the_knee, steps_of
-from tui.core.benchmark_report import against, base_deviations, notes_of
+from tui.core.benchmark_report import against, base_deviations, notes_of, plain
 from tui.core.benchmark_server import series
 from tui.core.benchmark_soak import engine_gpus
 from tui.core.counted import counted
@@ -168,9 +168,15 @@ class Benchmarks:
                                 yield news
                     except HostError as error:
                         run.stopped = error.cause
-            result = self._keep(run.result())
-            run.kept = True
-            yield result
+            result = run.result()
+            run.kept = True  # also where this is left meanwhile: the thread goes on
+            keeping = asyncio.create_task(asyncio.to_thread(self._keep, result))
+            began = time.monotonic()
+            while not (await asyncio.wait([keeping], timeout=WAITING_S))[0]:
+                work = f"writing the records of {counted(recorded(result), 'request')}"
+                took = time.monotonic() - began
+                yield Progress(len(steps) - 1, len(steps), steps[-1].concurrency, "keeping", elapsed_s=took, work=work)
+            yield keeping.result()
         finally:
             self._generator = None
             self._watch = None
@@ -301,13 +307,13 @@ class Benchmarks:
         name = "".join(c if c.isalnum() or c in "._-" else "_" for c in self._name)[:60] or "server"
         path = self._state / f"{stamp}-{name}.json"
         kept = replace(result, path=str(path))
-        fields = asdict(kept)
+        fields = plain(kept)
         fields["schema"] = 1
         try:
             self._state.mkdir(parents=True, exist_ok=True, mode=0o700)
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(fields, file)
+                file.writelines(json_pieces(fields))
         except OSError:
             return result
         return kept

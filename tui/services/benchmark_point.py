@@ -89,5 +89,6 @@ def progress_of(frame: dict[str, Any], number: int, points: int, step: Step) -> 
         tokens_s=frame.get("chunks_s"),
         elapsed_s=elapsed,
         left_s=left,
+        work=clean(str(frame.get("work") or "")),
         waiting_s=elapsed if frame.get("chunks") == 0 and not done else None,
     )

@@ -1,6 +1,8 @@
 """A load generator in a probe's process, as the benchmark sees it: prepared once, then point after point."""
 
+import asyncio
 import base64
+import contextlib
 import json
 import time
 import zlib
@@ -11,8 +13,10 @@ from typing import Any, Protocol
 from tui.core.address import shown_url
 from tui.core.benchmark import Plan, Vantage
 from tui.core.benchmark_plan import Step
+from tui.core.counted import counted
 from tui.core.text import clean
 from tui.host.base import Host, HostError, ProbeFailed, ProbeStream
+from tui.host.together import ended
 from tui.wire.headers import authorized, merged
 
 UNREACHED = ("connect", "connection_refused", "connect_timeout", "name_unknown", "tls", "closed", "reset")
@@ -20,6 +24,9 @@ UNREACHED = ("connect", "connection_refused", "connect_timeout", "name_unknown",
 
 RECORDS_LIMIT = 64 << 20
 """Bytes of unpacked records in one frame: far more than one holds, unless a single request has millions of tokens."""
+
+COLLECTING_S = 1.0
+"""How often it is said that records still come; what takes less is not told of."""
 
 
 class BenchmarkRefused(Exception):
@@ -189,12 +196,14 @@ class Generator:
                 case "progress":
                     yield frame
                 case "point":
-                    detail: dict[str, list[Any]] | None = None
+                    detail: dict[str, list[Any]] = {}
                     lost = ""
                     try:
-                        detail = await self._arrays(number, int(frame.get("pieces") or 0))
+                        async with contextlib.aclosing(self._collect(frame, detail)) as news:
+                            async for progress in news:
+                                yield progress
                     except HostError as error:  # the figures are here: they don't go with the arrays
-                        lost = error.cause
+                        detail, lost = {}, error.cause
                     yield Measured(
                         frame["figures"],
                         dict(frame["client"]),
@@ -203,26 +212,42 @@ class Generator:
                         dict(frame["peaks"]),
                         clean(str(frame["stopped"])),
                         float(frame.get("begin") or 0.0),
-                        detail,
+                        detail or None,
                         lost,
                     )
                     return
         raise ProbeFailed("the load generator ended in the middle of a point")
 
-    async def _arrays(self, number: int, pieces: int) -> dict[str, list[Any]] | None:
-        """The arrays of point `number`; None where none were asked for. Raises HostError when they don't come whole."""
-        whole: dict[str, list[Any]] = {}
-        for _ in range(pieces):
-            async for frame in self._frames:
-                if frame.get("f") == "end":
-                    raise ProbeFailed(f"the load generator ended: {clean(str(frame.get('why')))}")
-                if frame.get("f") == "records" and frame.get("id") == number:
-                    break
-            else:
-                raise ProbeFailed("the load generator ended before all of its records were here")
-            for name, values in _arrays(str(frame.get("z"))).items():
+    async def _collect(self, point: dict[str, Any], whole: dict[str, list[Any]]) -> AsyncGenerator[dict[str, Any]]:
+        """Adds the arrays that follow a point to `whole`, none where none were asked for; yields frames of progress where that
+        takes time. Raises HostError when they don't come whole."""
+        began = told = time.monotonic()
+        count = (point["figures"] or {}).get("num_prompts") or 0
+        work = f"collecting the records of {counted(count, 'request')}"
+        pieces = int(point.get("pieces") or 0)
+        for piece in range(pieces):
+            coming = asyncio.ensure_future(self._records(point["id"]))
+            try:
+                while not coming.done():
+                    await asyncio.wait([coming], timeout=COLLECTING_S)
+                    if (now := time.monotonic()) - told >= COLLECTING_S:
+                        told = now
+                        so_far = f"{work}, {100 * piece // pieces} %"
+                        yield {"stage": "collecting", "work": so_far, "elapsed_s": now - began}
+                arrays = coming.result()
+            finally:
+                await ended(coming)
+            for name, values in arrays.items():
                 whole.setdefault(name, []).extend(values)
-        return whole or None
+
+    async def _records(self, number: int) -> dict[str, list[Any]]:
+        """The arrays of the next piece of point `number`. Raises HostError."""
+        async for frame in self._frames:
+            if frame.get("f") == "end":
+                raise ProbeFailed(f"the load generator ended: {clean(str(frame.get('why')))}")
+            if frame.get("f") == "records" and frame.get("id") == number:
+                return _arrays(str(frame.get("z")))
+        raise ProbeFailed("the load generator ended before all of its records were here")
 
     async def stop(self) -> None:
         """Closes every request; the point in progress comes with what there is."""

@@ -100,6 +100,10 @@ def _single_foot(single: Point | None, previous: Result | None, room: int) -> Co
 def progress_line(progress: Progress, width: int) -> Content:
     """`◐ 128 streams  312 of 512 requests  3,598 tok/s   ▊▊▊▌▏▏  1:10 left`."""
     left: list[Part] = [("◐ ", BP), (counted(progress.concurrency, "stream"), B)]
+    if progress.work:
+        since = line(label(clock(progress.elapsed_s)))
+        told = line(*left, label(f"  {progress.work}"))
+        return spread(width, told.truncate(max(1, width - since.cell_length - 2), ellipsis=True), since)
     if progress.stage and progress.stage != "measuring":
         left.append(label(f"  {progress.stage}"))
     if progress.waiting_s is not None and progress.waiting_s >= WAITING_S:
