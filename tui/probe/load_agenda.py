@@ -1,4 +1,4 @@
-"""When the next requests of a run are to be sent, and when it is enough. Times are of the wall clock. Python 3.8."""
+"""When the next requests of a run are to be sent, and when it is enough. Times are of one clock, the monotonic one. Python 3.8."""
 
 import heapq
 from collections import deque

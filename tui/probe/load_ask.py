@@ -39,7 +39,7 @@ class Caller:
 
     def ask(self, method: str, path: str, body: Optional[Dict[str, Any]] = None) -> Tuple[int, bytes]:
         """Status and body of the reply. Raises OSError (TimeoutError) or ValueError when there was none."""
-        fresh = self._connection is None or time.time() - self._connection.idle_since > 3.0
+        fresh = self._connection is None or time.monotonic() - self._connection.idle_since > 3.0
         try:
             return self._ask(method, path, body, fresh)
         except (OSError, ValueError):
@@ -84,7 +84,7 @@ class Caller:
             if size > MAX_REPLY_BYTES:
                 raise ValueError("the reply is larger than %d bytes" % MAX_REPLY_BYTES)
             pieces.append(body_piece)
-        connection.idle_since = time.time()
+        connection.idle_since = time.monotonic()
         if not response.keep:
             self.close()
         return response.status, b"".join(pieces)

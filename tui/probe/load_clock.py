@@ -1,4 +1,7 @@
-"""The wall clock, which the kernel's stamps are of, held against one that can't be set. Python 3.8."""
+"""The wall clock, which the kernel's stamps are of, held against one that can't be set. Python 3.8.
+
+Stamps are of the wall clock; what is waited for (ticks, the end of a run, what is due, timeouts) is counted by the monotonic one.
+"""
 
 import time
 
@@ -12,11 +15,14 @@ class WallClock:
     def __init__(self) -> None:
         self.stepped = 0.0
         """By how much it was set so far, in seconds."""
-        self._ahead = time.time() - time.monotonic()
+        self.ahead = time.time() - time.monotonic()
+        """What it shows more than the monotonic clock, at the last look."""
 
-    def look(self, now: float) -> None:
-        """To be called now and then with the time that it tells."""
-        drift = now - time.monotonic() - self._ahead
-        if abs(drift) > STEP_S:
-            self.stepped += drift
-        self._ahead += drift
+    def look(self, now: float, steady: float) -> bool:
+        """To be called now and then with what it tells, and the monotonic clock; whether it was set since the last look."""
+        drift = now - steady - self.ahead
+        self.ahead += drift
+        if abs(drift) <= STEP_S:
+            return False
+        self.stepped += drift
+        return True

@@ -54,6 +54,7 @@ class Load:
         self._stopped = ""
         self._kernel = False
         self._wake_fd = wake_fd
+        self._clock = WallClock()
 
     # -- the run -------------------------------------------------------------------------------------------------------------------
 
@@ -79,8 +80,8 @@ class Load:
         if self._stopping():
             self._stopped = "stopped"
         cpu = time.process_time()
-        clock = WallClock()
-        begin = time.time()
+        self._clock = clock = WallClock()
+        wall, begin = time.time(), time.monotonic()
         self._agenda.start(begin)
         if order.schedule is not None or self._stopped:
             for opening in parked:
@@ -92,8 +93,9 @@ class Load:
                     self._agenda.postpone(begin + order.stagger_s * i / len(parked), opening.slot)
                 else:
                     self._dispatch(opening.connection)
-        self._turn(begin, clock)
-        end = time.time()
+        self._turn(begin)
+        end, lasted = time.time(), time.monotonic() - begin
+        clock.look(end, begin + lasted)
         for stream in list(self._streams.values()) + self._pool.waiting:
             stream.record.end = end
             self._tally.ended(stream)
@@ -101,8 +103,10 @@ class Load:
         records = sorted(self._tally.records, key=lambda r: r.index)
         cpu = time.process_time() - cpu
         lags, unstamped = self._arrivals.lags, self._arrivals.unstamped
-        health = Health(lags, cpu, end - begin, len(lags), self._kernel, clock.stepped, unstamped, self._tally.together)
-        return Outcome(records, begin, end, self._agenda.dispatch_end, self._stopped, health)
+        health = Health(lags, cpu, lasted, len(lags), self._kernel, clock.stepped, unstamped, self._tally.together)
+        ended = self._agenda.dispatch_end
+        # both of the clock as it is at the end: what lies between them is how long it was, also where the clock was set meanwhile
+        return Outcome(records, wall + clock.stepped, end, None if ended is None else ended + clock.ahead, self._stopped, health)
 
     def _refused(self, why: str) -> Outcome:
         """An order that this machine can't carry out: nothing was sent."""
@@ -110,20 +114,20 @@ class Load:
         self._close()
         return Outcome([], now, now, now, why, Health(self._arrivals.lags, 0.0, 0.0, 0, False, 0.0))
 
-    def _turn(self, begin: float, clock: WallClock) -> None:
-        """The loop itself."""
+    def _turn(self, begin: float) -> None:
+        """The loop itself. Its times are of the monotonic clock: ticks, the end and what is due stay where they are when the wall
+        clock is set."""
         order = self._order
         poll = self._poll.poll
         streams = self._streams
         agenda = self._agenda
-        now_of = time.time
+        now_of = time.monotonic
         next_tick = begin
         moment = 0.0
         deadline = begin + order.duration_s if order.duration_s is not None else float("inf")
         while True:
             now = now_of()
             if now >= next_tick:
-                clock.look(now)
                 if self._stopping():
                     self._stopped = "stopped"
                 self._timeouts(now)
@@ -186,7 +190,7 @@ class Load:
     def _next(self, connection: Optional[Connection] = None, due: Optional[float] = None) -> Stream:
         """The next request, to be sent on that connection."""
         self._agenda.sent += 1
-        record, request = self._bodies.take(due)
+        record, request = self._bodies.take(None if due is None else due + self._clock.ahead)
         return Stream(connection, record, request, self._to.endpoint, self._order.keep_text)
 
     def _in_flight(self) -> int:
@@ -222,6 +226,7 @@ class Load:
         self._streams[connection.fd] = stream
         stream.recvmsg = connection.recvmsg
         record.start = stream.heard = time.time()
+        stream.sent = time.monotonic()
         try:
             connection.send(stream.body)
             if connection.writing:
@@ -280,14 +285,14 @@ class Load:
         del self._streams[connection.fd]
         self._tally.completed(stream)
         if stream.response.keep and not connection.writing and not connection.ended:
-            connection.idle_since = time.time()
+            connection.idle_since = time.monotonic()
             if self._agenda.wants_another(connection.idle_since):
                 self._dispatch(connection)
             else:
                 self._pool.keep(connection)
         else:
             self._pool.drop(connection)
-            if self._agenda.wants_another(time.time()):
+            if self._agenda.wants_another(time.monotonic()):
                 self._dispatch(None)
 
     def _ended(self, stream: Stream, what: Union[float, OSError]) -> None:
@@ -325,7 +330,7 @@ class Load:
     def _try_again(self, stream: Stream) -> bool:
         """Sends a request again, once, whose reused connection closed before any byte came: the server had closed it while idle."""
         connection = stream.connection
-        if connection is None or not stream.may_go_again(time.time()):
+        if connection is None or not stream.may_go_again(time.monotonic()):
             return False
         self._streams.pop(connection.fd, None)
         self._pool.drop(connection)
@@ -348,14 +353,18 @@ class Load:
             record.start = now
         self._tally.failure(stream)
         if self._order.concurrency is not None and not self._agenda.closed:
-            self._agenda.postpone(now + self._tally.pause(self._order.concurrency), slot)
+            self._agenda.postpone(time.monotonic() + self._tally.pause(self._order.concurrency), slot)
 
     def _timeouts(self, now: float) -> None:
+        wall = time.time()
+        if self._clock.look(wall, now):
+            for stream in self._streams.values():
+                stream.heard = wall  # a stamp from before can't be held against this clock: silence counts from here
         for stream in list(self._streams.values()):
-            if stream.all_said and now - stream.heard > LINGER_S:
+            if stream.all_said and wall - stream.heard > LINGER_S:
                 self._ended(stream, stream.heard)
                 continue
-            late = stream.overdue(now, self._order.stall_s, self._order.timeout_s)
+            late = stream.overdue(wall, now, self._order.stall_s, self._order.timeout_s)
             if late is not None:
                 self._fail(stream, late.kind, str(late))
         self._pool.drop_late(now)

@@ -89,8 +89,9 @@ class Connection:
         """Whether TLS has said that nothing follows: a server may then wait for our goodbye before it closes."""
         self.uses = 0
         self.idle_since = 0.0
+        """By the monotonic clock, as `begun` is."""
         self.connect_s = 0.0
-        self.begun = time.time()
+        self.begun = time.monotonic()
         self.sock = socket.socket(address[0], socket.SOCK_STREAM)
         try:
             self.sock.setblocking(False)
@@ -142,7 +143,7 @@ class Connection:
 
     def _opened(self) -> None:
         self.open = True
-        self.idle_since = time.time()
+        self.idle_since = time.monotonic()
         self.connect_s = self.idle_since - self.begun
 
     @property

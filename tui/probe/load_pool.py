@@ -34,6 +34,7 @@ class Opening(NamedTuple):
     slot: int
     stream: Optional[Stream]
     until: float
+    """By the monotonic clock."""
 
 
 Failed = Callable[[int, Optional[Stream], str, str], None]
@@ -41,7 +42,8 @@ Failed = Callable[[int, Optional[Stream], str, str], None]
 
 
 class Pool:
-    """Registers every connection with the loop's epoll; the loop tells it what happens on them."""
+    """Registers every connection with the loop's epoll; the loop tells it what happens on them. Its times are of the monotonic
+    clock."""
 
     def __init__(self, poll: "select.epoll", to: Endpoint, timeout_s: float, failed: Failed) -> None:
         self._poll = poll
@@ -102,7 +104,7 @@ class Pool:
                     self._failed(opening.slot, opening.stream, "closed", "the connection ended before a request was sent")
             if self.turned_away:
                 self.ask_again()
-            self.drop_late(time.time())
+            self.drop_late(time.monotonic())
         return list(opened.values())
 
     def ask_again(self) -> None:
@@ -155,7 +157,7 @@ class Pool:
 
     def take(self) -> Optional[Connection]:
         """One that waits and is fresh enough; None when there is none."""
-        now = time.time()
+        now = time.monotonic()
         while self._idle:
             _, connection = self._idle.popitem(last=False)
             if now - connection.idle_since <= IDLE_LIMIT_S:

@@ -74,6 +74,7 @@ class Stream:
         "record",
         "recvmsg",
         "response",
+        "sent",
         "sizes",
         "template",
         "texts",
@@ -112,6 +113,8 @@ class Stream:
         """Whether any byte of the response came."""
         self.heard = 0.0
         """When its last byte came, or when it was sent."""
+        self.sent = 0.0
+        """When it was sent, by the monotonic clock."""
         self.unsent = 0
         """Bytes of a large request that the server had not taken at the last look."""
         self.events = 0
@@ -257,26 +260,27 @@ class Stream:
         record.cached = _count(prompt.get("cached_tokens") if isinstance(prompt, dict) else None, record.cached)
         record.reasoning = _count(completion.get("reasoning_tokens") if isinstance(completion, dict) else None, record.reasoning)
 
-    def overdue(self, now: float, stall_s: float, timeout_s: float) -> Optional[Failure]:
-        """Why it is given up: nothing came for too long, or it takes too long; None where it is in time."""
+    def overdue(self, wall: float, now: float, stall_s: float, timeout_s: float) -> Optional[Failure]:
+        """Why it is given up: nothing came for too long, or it takes too long; None where it is in time. `wall` is the wall
+        clock's time, as that of stamps is, `now` the monotonic clock's."""
         if not self.touched and len(self.body) > LARGE and self.connection is not None:
             unsent = self.connection.unsent()
             if unsent != self.unsent:  # the prompt is still on its way
                 self.unsent = unsent
-                self.heard = now
-        if now - self.heard > stall_s:
+                self.heard = wall
+        if wall - self.heard > stall_s:
             return Failure("stalled", "no byte for %g s" % stall_s)
-        if now - self.record.start > timeout_s:
+        if now - self.sent > timeout_s:
             return Failure("timeout", "not finished after %g s" % timeout_s)
         return None
 
     def may_go_again(self, now: float) -> bool:
         """Whether its connection, which broke, is one that the server had closed while it was idle: the request may be sent again,
-        once."""
+        once. `now` is the monotonic clock's time."""
         connection = self.connection
         if connection is None or connection.uses < 2 or self.record.retried or self.touched:
             return False
-        return now - self.record.start <= STALE_S
+        return now - self.sent <= STALE_S
 
     def eof(self, stamp: float) -> None:
         """The connection ended. Raises Failure when the response was not complete."""

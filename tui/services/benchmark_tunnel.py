@@ -20,6 +20,7 @@ from tui.core.text import clean
 from tui.host.base import Host, HostError
 from tui.host.together import ended
 from tui.probe.load_ask import MAX_REPLY_BYTES, Caller
+from tui.probe.load_clock import WallClock
 from tui.probe.load_http import target_of
 from tui.probe.load_prompts import PATHS, Prompts, Refused, settle_fields, settle_lengths, settle_model
 from tui.probe.load_server import longest_of, metrics_lines, note_peaks
@@ -197,6 +198,7 @@ class _Tunnel:
             "client_cpu": busy,
             "client_cpu_s": cpu,
             "client_stamps": "process",
+            "clock_step_ms": run.clock_step_s * 1000.0,
         }
         arrays = detail(run.records) if detailed else None
         yield Measured(figures, client, before, after, peaks, run.stopped, run.begin, arrays)
@@ -232,6 +234,9 @@ class _Run:
         self._output = output
         self.records: list[Record] = []
         self.begin = self.end = time.time()
+        self._began = time.monotonic()
+        """The beginning by a clock that can't be set: what is waited for is counted by it, stamps are of the wall clock."""
+        self._clock = WallClock()
         self.dispatch_end: float | None = None
         self.stopped = ""
         self._sent = 0
@@ -242,18 +247,21 @@ class _Run:
     async def carry(self) -> AsyncGenerator[dict[str, Any]]:
         """Runs to its end, yielding progress."""
         order = self._order
-        self.begin = time.time()
+        wall, self._began = time.time(), time.monotonic()
+        self._clock = WallClock()
+        self.begin = wall
         if order.get("schedule"):
             work = [asyncio.create_task(self._open_loop(order["schedule"], order.get("gate")))]
         else:
             work = [asyncio.create_task(self._stream(delay)) for delay in self._delays()]
-        deadline = self.begin + order["duration_s"] if order.get("duration_s") else None
+        deadline = self._began + order["duration_s"] if order.get("duration_s") else None
         try:
             while True:
                 done, waiting = await asyncio.wait(work, timeout=PROGRESS_S)
                 for task in done:
                     task.result()
-                now = time.time()
+                now = time.monotonic()
+                self._clock.look(time.time(), now)
                 yield self._progress(now)
                 if not waiting:
                     break
@@ -271,15 +279,25 @@ class _Run:
                     break
         finally:
             await ended(*work)
-            self.end = time.time()
+            self.end, now = time.time(), time.monotonic()
+            self._clock.look(self.end, now)
+            # all of the clock as it is at the end: see `tui.probe.load_loop`
+            self.begin = wall + self._clock.stepped
+            if self.dispatch_end is not None:
+                self.dispatch_end += self._clock.ahead
             for record in self._streams:
                 record.end = self.end
                 record.state = INCOMPLETE
             self.records.sort(key=lambda record: record.index)
 
+    @property
+    def clock_step_s(self) -> float:
+        """By how much the wall clock was set meanwhile."""
+        return self._clock.stepped
+
     def _wants_more(self) -> bool:
         order = self._order
-        elapsed = time.time() - self.begin
+        elapsed = time.monotonic() - self._began
         if order.get("requests") is not None:
             return self._sent < int(order["requests"])
         if order.get("duration_s"):
@@ -311,10 +329,10 @@ class _Run:
 
         async with asyncio.TaskGroup() as tasks:
             for offset in schedule:
-                due = self.begin + offset
-                await asyncio.sleep(max(0.0, due - time.time()))
+                due = self._began + offset
+                await asyncio.sleep(max(0.0, due - time.monotonic()))
                 await limit.acquire()
-                tasks.create_task(one(due))
+                tasks.create_task(one(due + self._clock.ahead))
 
     async def _request(self, due: float | None) -> bool:
         """One request from its sending to its end; whether it succeeded."""
@@ -351,7 +369,7 @@ class _Run:
 
     def _progress(self, now: float) -> dict[str, Any]:
         chunks = sum(len(record.chunks) for record in self.records)
-        elapsed = now - self.begin
+        elapsed = now - self._began
         return {
             "stage": "measuring" if self._order.get("schedule") or self._wants_more() else "draining",
             "in_flight": len(self._streams),
