@@ -76,17 +76,23 @@ def test_running_out_of_files_is_the_clients_own_failure() -> None:
     assert "too many open files on this side" in failed[0][1]
 
 
+def bench(url: str, state: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """`readyroom bench` where no more than 64 files may be open."""
+    whole = [sys.executable, "-m", "tui", "bench", "--base-url", url, "--input-tokens", "8", "--output-tokens", "3", *words]
+    there = {**os.environ, "XDG_STATE_HOME": str(state), "XDG_CONFIG_HOME": str(state), "XDG_CACHE_HOME": str(state)}
+    return subprocess.run(
+        ["sh", "-c", 'ulimit -n 64 && exec "$@"', "sh", *whole], env=there, capture_output=True, text=True, timeout=60
+    )
+
+
 def test_a_benchmark_that_runs_out_of_files_says_so_and_what_to_do(tmp_path: Path) -> None:
     def slow(exchange: Exchange) -> None:
         exchange.wait_closed(1.0)
         exchange.reply()
 
     with scripted(slow) as server:
-        words = [sys.executable, "-m", "tui", "bench", "--base-url", server.url, "--json", "--workers", "1"]
-        words += ["--request-rate", "200", "--requests", "160", "--input-tokens", "8", "--output-tokens", "3"]
-        there = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
-        limited = ["sh", "-c", 'ulimit -n 64 && exec "$@"', "sh", *words]
-        done = subprocess.run(limited, env=there, capture_output=True, text=True, timeout=60)
+        words = ("--workers", "1", "--request-rate", "200", "--requests", "160", "--json")
+        done = bench(server.url, tmp_path, *words)
     (figures,) = json.loads(done.stdout)["points"]
     assert figures["completed"] > 0
     assert figures["failed"] == figures["errors_by_kind"][OPEN_FILES] > 0
@@ -95,3 +101,27 @@ def test_a_benchmark_that_runs_out_of_files_says_so_and_what_to_do(tmp_path: Pat
     (told,) = [one for one in figures["warnings"] if "open files" in one]
     assert told.startswith("the load generator ran out of open files (a process may have 64): ")
     assert "ulimit -Hn" in told
+
+
+def test_a_point_that_is_refused_is_told_in_words_and_is_no_row_of_dashes(tmp_path: Path) -> None:
+    with scripted(good) as server:
+        done = bench(server.url, tmp_path, "--concurrency", "2,90", "--requests", "90")
+    said = " ".join(done.stdout.split())
+    assert "▲ partial: refused, nothing was sent: 90 streams need " in said
+    assert "ulimit -Hn" in said
+    assert "90 streams had 0" not in said
+    assert not any(line.split()[:2] == ["90", "—"] for line in done.stdout.splitlines())
+    assert "90 streams:" not in done.stderr
+    assert done.returncode == 1  # the server was reached
+
+
+def test_a_benchmark_of_nothing_but_a_refused_point(tmp_path: Path) -> None:
+    with scripted(good) as server:
+        done = bench(server.url, tmp_path, "--concurrency", "90", "--requests", "90")
+        as_json = bench(server.url, tmp_path, "--concurrency", "90", "--requests", "90", "--json")
+    assert "✗ nothing was measured: refused, nothing was sent: 90 streams need " in " ".join(done.stdout.split())
+    assert "p99" not in done.stdout.partition("TTFT: first")[0]
+    document = json.loads(as_json.stdout)
+    assert document["points"] == []
+    assert document["stopped"].startswith("refused, nothing was sent: 90 streams need ")
+    assert (done.returncode, as_json.returncode) == (1, 1)

@@ -30,7 +30,7 @@ from tui.cli.context import (
 from tui.cli.duration import Duration
 from tui.cli.interrupts import first_signal
 from tui.core.bench_limits import MOST_TOKENS
-from tui.core.benchmark import STOPPED_BY_USER, Plan, Point, Progress, Result, Vantage
+from tui.core.benchmark import REFUSED, STOPPED_BY_USER, Plan, Point, Progress, Result, Vantage
 from tui.core.benchmark_json import is_much, recorded
 from tui.core.benchmark_plan import estimate, steps_of
 from tui.core.benchmark_report import document, too_few
@@ -150,11 +150,14 @@ async def _bench(
 
 
 def exit_code(result: Result) -> int:
-    """1 when more failed than allowed or nothing completed; 130 when it was interrupted; 5 when the link was lost."""
+    """1 when more failed than allowed, nothing completed, or a point was refused; 130 when it was interrupted; 5 when the link was
+    lost."""
     failed = sum(int(point.figures.get("failed") or 0) for point in result.points)
     if result.stopped == STOPPED_BY_USER:
         return Exit.INTERRUPTED
     if failed > result.plan.max_failures or not any(point.figures.get("completed") for point in result.points):
+        return Exit.NEGATIVE
+    if result.stopped is not None and result.stopped.startswith(REFUSED):
         return Exit.NEGATIVE
     return Exit.UNREACHABLE if result.stopped else Exit.OK
 

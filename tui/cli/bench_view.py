@@ -218,7 +218,9 @@ def report(result: Result, saved: tuple[str, ...]) -> None:
             if not warning.startswith("too short"):
                 line(console, f"▲ {who(point)}: {warning}", "yellow")
     short = [
-        f"{who(point)} had {point.figures['completed']:,}" for point in result.points if not point.figures.get("p99_supported")
+        f"{who(point)} had {point.figures['completed']:,}"
+        for point in result.points
+        if point.figures["completed"] and not point.figures.get("p99_supported")
     ]
     if short:
         line(console, f"▲ too short for a p99, which needs {P99_SAMPLES} requests: " + ", ".join(short), "yellow")
@@ -229,8 +231,10 @@ def report(result: Result, saved: tuple[str, ...]) -> None:
         )
     if plan.kind == "soak":
         line(console, soak_words(result))
-    if result.stopped:
+    if result.stopped and result.points:
         line(console, f"▲ partial: {result.stopped}", "yellow")
+    elif result.stopped:
+        line(console, f"✗ nothing was measured: {result.stopped}", "red")
     line(console, "; ".join(f"{name}: {meaning}" for name, meaning in MEANINGS) + " (definitions of vLLM 0.33)", "dim")
     for deviation in result.deviations:
         line(console, f"· {deviation}", "dim")

@@ -5,6 +5,8 @@ from enum import StrEnum
 from typing import Any
 
 STOPPED_BY_USER = "stopped by the user"
+REFUSED = "refused, nothing was sent: "
+"""How the reason begins where a point could not be carried out by the machine that the load comes from: it is no point then."""
 
 
 class Vantage(StrEnum):
@@ -119,7 +121,7 @@ class Result:
     points: tuple[Point, ...] = ()
     deviations: tuple[str, ...] = ()
     stopped: str | None = None
-    """Why it ended before its plan: STOPPED_BY_USER, "link lost" …; None when complete."""
+    """Why it ended before its plan: STOPPED_BY_USER, REFUSED and why, "link lost" …; None when complete."""
     started_at: float | None = None
     path: str | None = None
     """Where the result was kept as JSON."""

@@ -20,7 +20,7 @@ import msgspec
 import platformdirs
 
 from tui.core.address import secrets_of
-from tui.core.benchmark import STOPPED_BY_USER, Plan, Point, Progress, Result, Vantage
+from tui.core.benchmark import REFUSED, STOPPED_BY_USER, Plan, Point, Progress, Result, Vantage
 from tui.core.benchmark_json import json_pieces, recorded
 from tui.core.benchmark_plan import LONGEST, LONGEST_MARGIN, LONGEST_OUTPUT, Step, past_the_knee, steps_of
 from tui.core.benchmark_report import against, base_deviations, notes_of, plain
@@ -230,6 +230,9 @@ class Benchmarks:
             assert measured is not None
             if measured.figures is None:
                 run.stopped = STOPPED_BY_USER
+                return
+            if measured.stopped not in ("", "stopped") and not measured.figures["num_prompts"]:
+                run.stopped = REFUSED + measured.stopped
                 return
             point = point_of(plan, generator.model, step, measured, drawn.end(), self._secrets(plan))
             if step.label == LONGEST:
