@@ -7,7 +7,7 @@ from rich.console import Console
 
 from tui.cli.bench_view import table
 from tui.core.benchmark import Plan, Point
-from tui.core.benchmark_open import late_words, never_sent
+from tui.core.benchmark_open import late_words, load_name, never_sent
 from tui.widgets.bench_view import remarks
 from tui.widgets.sweep import sweep
 
@@ -53,6 +53,20 @@ def test_what_was_due_and_never_sent(duration: float, sent: int, unsent: int) ->
     schedule = [0.02 * (i + 1) for i in range(150)]
     figures = {"duration": duration, "num_prompts": sent}
     assert never_sent(schedule, figures) == pytest.approx(unsent, abs=1)  # the last moments count for nothing
+
+
+@pytest.mark.parametrize(
+    ("streams", "figures", "name"),
+    [
+        (8, {"request_rate": "inf", "burstiness": 1.0, "repeat": None}, "8"),
+        (1, {"request_rate": "inf", "burstiness": 1.0, "repeat": "again"}, "1 (again)"),
+        (0, {"request_rate": 8.0, "burstiness": 1.0}, "8 req/s, Poisson"),
+        (0, {"request_rate": 8.0}, "8 req/s"),
+        (1024, {"request_rate": 0.5, "burstiness": 0.2}, "0.5 req/s, burstiness 0.2, at most 1,024 at once"),
+    ],
+)
+def test_a_load_is_named_by_what_drives_it(streams: int, figures: dict[str, Any], name: str) -> None:
+    assert load_name(Point(streams, figures)) == name
 
 
 def open_point(concurrency: int = 2, **more: Any) -> Point:

@@ -78,6 +78,19 @@ def test_benchmarks_come_back_as_they_were(tmp_path: Path) -> None:
     assert "—" in text  # what was not measured is not 0
 
 
+def test_the_report_names_an_open_loop_by_its_rate(tmp_path: Path) -> None:
+    record = Record(tmp_path / "record.sqlite")
+    figures = {"output_throughput": 40.0, "request_rate": 8.0, "burstiness": 1.0}
+    open_loop = replace(result(1.0, 1.0), plan=Plan(kind="rate", request_rate=8.0), points=(Point(0, figures, {"errors": [""]}),))
+    number = record.save_benchmark("kimi", open_loop)
+    assert number is not None
+    run = record.run(number)
+    assert run is not None
+    assert "| load | output tok/s |" in markdown(run)
+    assert "| 8 req/s, Poisson | 40.0 |" in markdown(run)
+    assert run.document["points"][0]["detail"] is None  # the arrays are in the file of the benchmark alone
+
+
 def test_files_are_private(tmp_path: Path) -> None:
     path = tmp_path / "state" / "record.sqlite"
     Record(path).runs()

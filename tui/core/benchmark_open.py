@@ -19,6 +19,21 @@ def asked_rate(point: Point) -> float | None:
     return float(rate) if isinstance(rate, int | float) else None
 
 
+def load_name(point: Point) -> str:
+    """`8`, `1 (again)`; of an open loop `8 req/s, Poisson`, `0.5 req/s, burstiness 0.2, at most 16 at once`."""
+    rate = asked_rate(point)
+    if rate is None:
+        name = str(point.concurrency)
+    else:
+        burstiness = point.get("burstiness")
+        name = f"{rate:g} req/s"
+        if burstiness is not None:
+            name += ", Poisson" if burstiness == 1.0 else f", burstiness {burstiness:g}"
+        if point.concurrency:
+            name += f", at most {point.concurrency:,} at once"
+    return f"{name} ({point.figures['repeat']})" if point.figures.get("repeat") else name
+
+
 def never_sent(schedule: Sequence[float], figures: Mapping[str, Any]) -> int:
     """How many requests were due before the end and were not sent. `schedule` is in seconds after the beginning."""
     end = float(figures["duration"]) - LAST_S

@@ -7,6 +7,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from tui.core.benchmark_open import asked_rate, load_name
 from tui.core.durations import clock
 from tui.core.logs.phase_names import name_of
 from tui.core.text import clean
@@ -67,11 +68,14 @@ def _benchmark(run: Run) -> Iterator[str]:
     if result.stopped:
         yield f"**Incomplete:** {_escaped(result.stopped)}."
     yield from ("", *(f"- {_escaped(one)}" for one in result.deviations), "")
-    yield "| concurrency | " + " | ".join(name for name, _, _ in FIGURES) + " |"
+    if not result.points:
+        return
+    rated = any(asked_rate(point) is not None for point in result.points)
+    yield f"| {'load' if rated else 'concurrency'} | " + " | ".join(name for name, _, _ in FIGURES) + " |"
     yield "| --: |" + " --: |" * len(FIGURES)
     for point in result.points:
         cells = (_number(point.get(key), form) for _, key, form in FIGURES)
-        yield f"| {point.concurrency} | " + " | ".join(cells) + " |"
+        yield f"| {_escaped(load_name(point))} | " + " | ".join(cells) + " |"
 
 
 _VANTAGE = {
