@@ -15,7 +15,7 @@ from tui.cli.bench_more import more
 from tui.core.benchmark import Plan, Point, Progress, Result
 from tui.core.benchmark_open import asked_rate, is_late
 from tui.core.benchmark_report import MEANINGS, drift
-from tui.core.benchmark_soak import soak_words
+from tui.core.benchmark_soak import course_of, rates_of, soak_words
 from tui.core.counted import counted
 from tui.core.text import clean
 from tui.wire.metrics import P99_SAMPLES
@@ -230,7 +230,9 @@ def report(result: Result, saved: tuple[str, ...]) -> None:
             console, f"one stream at the end against the beginning: {changed * 100:+.1f} %", "yellow" if abs(changed) > 0.05 else ""
         )
     if plan.kind == "soak":
-        line(console, soak_words(result))
+        course = course_of(rates_of(result.points))
+        decays = course is not None and course.moved and course.share < 0
+        line(console, ("▲ " if decays else "") + soak_words(result), "yellow" if decays else "")
     if result.stopped and result.points:
         line(console, f"▲ partial: {result.stopped}", "yellow")
     elif result.stopped:

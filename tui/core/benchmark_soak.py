@@ -1,6 +1,10 @@
 """A soak: a sustained load for a chosen time, and a verdict that says what was observed, for how long, and no more."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import sqrt
+from statistics import fmean, median
 
 from tui.core.benchmark import Point, Result
 from tui.core.counted import counted
@@ -9,6 +13,13 @@ from tui.core.gpu import Gpu, GpuSample
 SLICE_S = 120.0
 """A soak is measured in slices, so that its memory stays bounded however long it lasts."""
 IN_USE_MIB = 1024.0
+END_SLICES = 3
+"""Slices at either end whose median is compared, or a third of them: one that was slow, or fast, moves it little."""
+LEAST_SHARE = 0.03
+"""A smaller change of throughput is none."""
+NOISE_FACTOR = 7.0
+"""Of the mean difference of neighbouring slices: chance alone makes a change that looks like a decay in one of forty soaks of six
+slices, in one of two thousand of fifteen."""
 
 
 def slices(seconds: float) -> list[float]:
@@ -62,6 +73,57 @@ def _longest_words(point: Point) -> str:
     return f"{words} ({'more than' if each > batch else 'within'} one batch of prefill, {batch:,.0f} tokens)"
 
 
+@dataclass(frozen=True, slots=True)
+class Course:
+    """Throughput at the beginning and at the end of a soak, tokens a second."""
+
+    first: float
+    last: float
+    noise: float
+    """As much as the two differ by chance, by how neighbouring slices differ."""
+
+    @property
+    def share(self) -> float:
+        return (self.last - self.first) / self.first
+
+    @property
+    def moved(self) -> bool:
+        """Whether it changed by more than its slices do anyway."""
+        return abs(self.last - self.first) > max(self.noise, LEAST_SHARE * self.first)
+
+
+def rates_of(points: Sequence[Point]) -> list[float]:
+    """Throughput of each whole slice: while all streams were busy, where that is known."""
+    whole = [point for point in points if not point.figures.get("repeat") and not point.figures.get("cut")]
+    return [rate for point in whole if (rate := point.get("steady_output_throughput") or point.get("output_throughput"))]
+
+
+def course_of(rates: Sequence[float]) -> Course | None:
+    """How throughput went from slice to slice; None where there are too few to tell a course from chance.
+
+    Neighbours tell the noise, less their common drift, since a decay is none; the largest difference is left out, since a first
+    slice with cold caches is none either.
+    """
+    size = max(END_SLICES, len(rates) // 3)
+    if len(rates) < 2 * size:
+        return None
+    steps = [b - a for a, b in pairwise(rates)]
+    drift = median(steps)
+    apart = sorted(abs(step - drift) for step in steps)[:-1]
+    return Course(median(rates[:size]), median(rates[-size:]), NOISE_FACTOR * fmean(apart) / sqrt(size))
+
+
+def _ends(values: Sequence[float]) -> tuple[float, float]:
+    """What it was at first and at the end: medians where there are enough."""
+    size = max(END_SLICES, len(values) // 3)
+    return (values[0], values[-1]) if len(values) < 2 * size else (median(values[:size]), median(values[-size:]))
+
+
+def _course_words(course: Course) -> str:
+    how = ("it decays" if course.share < 0 else "it grows") if course.moved else "no more than its slices differ"
+    return f": {course.first:,.0f} at first and {course.last:,.0f} at the end ({course.share * 100:+.0f} %, {how})"
+
+
 def soak_words(result: Result) -> str:
     """What the soak saw."""
     points = result.points
@@ -89,9 +151,11 @@ def soak_words(result: Result) -> str:
     ]
     seen = [x for x in memory if x is not None]
     if seen:
-        change = seen[-1] - seen[0]
-        words.append(f"fullest GPU {seen[0]:,.0f} MiB at first and {seen[-1]:,.0f} at the end ({change:+,.0f})")
-    rates = [rate for point in points if (rate := point.get("output_throughput")) and not point.figures.get("repeat")]
+        first, last = _ends(seen)
+        words.append(f"fullest GPU {first:,.0f} MiB at first and {last:,.0f} at the end ({last - first:+,.0f})")
+    rates = rates_of(points)
     if len(rates) > 1:
-        words.append(f"throughput between {min(rates):,.0f} and {max(rates):,.0f} tok/s")
+        course = course_of(rates)
+        told = _course_words(course) if course is not None else ""
+        words.append(f"throughput between {min(rates):,.0f} and {max(rates):,.0f} tok/s{told}")
     return ", ".join(words)
