@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -90,3 +91,30 @@ async def test_it_gives_up_after_too_many_failures_in_a_row(tmp_path: Path) -> N
     assert result.stopped is not None
     assert result.stopped.endswith("requests failed one after the other")
     assert 20 < result.points[0].figures["failed"] < 40
+
+
+@pytest.mark.parametrize("step", [-86_400.0, 86_400.0])
+@pytest.mark.parametrize("asked", [{"concurrency": (2,)}, {"kind": "rate", "request_rate": 20.0}], ids=["closed", "open"])
+async def test_a_clock_that_is_set_meanwhile_moves_no_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: float, asked: dict[str, Any]
+) -> None:
+    real = time.time
+    off = 0.0
+
+    def script(exchange: Exchange) -> None:
+        nonlocal off
+        exchange.reply()
+        if exchange.number == 40:  # the warm-up has 32 at most
+            off = step
+
+    monkeypatch.setattr(time, "time", lambda: real() + off)
+    began = time.monotonic()
+    with scripted(script) as server:
+        result = await through(server.url, tmp_path, Plan(duration_s=2.0, **asked, **TUNNEL))
+    assert time.monotonic() - began < 20
+    (point,) = result.points
+    assert result.stopped is None
+    assert point.figures["failed"] == 0
+    assert point.figures["clock_step_ms"] == pytest.approx(step * 1000, abs=50)
+    assert point.figures["duration"] == pytest.approx(2.0, abs=1.0)
+    assert any("clock was stepped" in one for one in point.figures["warnings"])

@@ -6,7 +6,7 @@ import json
 import pytest
 from pane_host import HOSTILE, PaneHost, text, until
 
-from tui.core.benchmark import Plan, Point, Progress, Result, Vantage
+from tui.core.benchmark import REFUSED, Plan, Point, Progress, Result, Vantage
 from tui.core.smoke import Outcome, SmokeResult, SmokeRun
 from tui.core.text import clean
 from tui.messages import CompareRequested, ReportRequested, RunOpened
@@ -255,6 +255,17 @@ async def test_the_result_gives_way_last() -> None:
     assert columns(runs, 200)["deployment"] == 40
     assert columns(runs, 40)["deployment"] == 8
     assert columns((), 20) == {"run": 5, "when": 11, "kind": 4, "what": 8}
+
+
+@pytest.mark.parametrize("size", [(80, 20), (44, 16)])
+async def test_a_run_of_nothing_but_a_refused_point_says_why(size: tuple[int, int]) -> None:
+    why = f"{REFUSED}90 streams need 117 open files, and a process may have 48: raise the hard limit (ulimit -Hn)"
+    pane = BenchPane()
+    async with PaneHost(pane).run_test(size=size) as pilot:
+        pane.plan, pane.result = PLAN, dataclasses.replace(RESULT, points=(), stopped=why)
+        await until(pilot, lambda: "Nothing was measured." in text(pilot.app))
+        assert why in " ".join(text(pilot.app).split())
+        assert "—" not in text(pilot.app)
 
 
 async def test_a_rate_without_a_completed_request_is_not_known() -> None:

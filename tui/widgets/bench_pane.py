@@ -89,7 +89,7 @@ class BenchPane(Figure, can_focus=True):
 
     def draw(self, width: int, height: int) -> Content:
         points = self.shown_points
-        if not points and not self.running and self.result is None:
+        if not points and not self.running:
             return self._nothing(width)
         airy = height >= TALL
         below: list[Content] = []
@@ -121,11 +121,12 @@ class BenchPane(Figure, can_focus=True):
         return rows(*filled, *[Content("")] * max(0, height - len(filled) - len(below)), *below)
 
     def _nothing(self, width: int) -> Content:
-        lines: list[Content | str] = ["", line(label("No benchmark yet."))]
-        if self.problem:
+        lines: list[Content | str] = ["", line(label("No benchmark yet." if self.result is None else "Nothing was measured."))]
+        problem = self.problem or (self.result.stopped if self.result is not None else None)
+        if problem:
             lines += [
                 line(("▲ ", W), one) if i == 0 else line("  ", one)
-                for i, one in enumerate(Content(self.problem).wrap(max(8, width - 2)))
+                for i, one in enumerate(Content(problem).wrap(max(8, width - 2)))
             ]
         single, curve = key_of(self, "bench-single"), key_of(self, "bench-sweep")
         lines += [
