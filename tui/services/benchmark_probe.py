@@ -54,6 +54,22 @@ class Server:
     model: str | None = None
 
 
+def what_is_asked(server: Server, plan: Plan, prompts: list[dict[str, Any]] | None) -> dict[str, Any]:
+    """What the load generator's prompts are made from."""
+    return {
+        "model": plan.model or server.model,
+        "endpoint": plan.endpoint,
+        "extra_body": plan.extra_body,
+        "input_tokens": plan.input_tokens,
+        "output_tokens": plan.output_tokens,
+        "shared_prefix": plan.shared_prefix_tokens,
+        "style": "tokens" if plan.token_ids else "text",
+        "prompts": prompts,
+        "ignore_eos": plan.ignore_eos,
+        "seed": str(plan.seed) if plan.seed is not None else f"{time.time_ns():x}",
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Measured:
     """A point as the load generator sent it."""
@@ -123,20 +139,11 @@ class Generator:
         Raises ProbeFailed or Unreachable where it can't run, BenchmarkRefused where the server doesn't take it.
         """
         arguments = {
+            **what_is_asked(server, plan, prompts),
             "url": shown_url(server.url),
-            "model": plan.model or server.model,
-            "endpoint": plan.endpoint,
             "headers": authorized(server.url, None, merged(server.headers, plan.headers)),
             "verify": plan.verify_tls,
             "ca": _read_ca(server.ca_file),
-            "extra_body": plan.extra_body,
-            "input_tokens": plan.input_tokens,
-            "output_tokens": plan.output_tokens,
-            "shared_prefix": plan.shared_prefix_tokens,
-            "style": "tokens" if plan.token_ids else "text",
-            "prompts": prompts,
-            "ignore_eos": plan.ignore_eos,
-            "seed": str(plan.seed) if plan.seed is not None else f"{time.time_ns():x}",
             "version": version,
         }
         made = cls(await host.start_probe("load", arguments), vantage)

@@ -25,7 +25,7 @@ from tui.probe.load_http import target_of
 from tui.probe.load_prompts import PATHS, Prompts, Refused, settle_fields, settle_lengths, settle_model
 from tui.probe.load_server import longest_of, metrics_lines, note_peaks
 from tui.probe.load_stream import Failure, Stream
-from tui.services.benchmark_probe import BenchmarkRefused, LoadSource, Measured, Server
+from tui.services.benchmark_probe import BenchmarkRefused, LoadSource, Measured, Server, what_is_asked
 from tui.wire.headers import authorized, merged
 from tui.wire.metrics import detail, summary
 from tui.wire.record import INCOMPLETE, Record
@@ -95,18 +95,7 @@ class _Tunnel:
         self._client = client
         self._bridge = _Bridge(client, self._base)
         self._plan = plan
-        self._fields: dict[str, Any] = {
-            "model": plan.model or server.model,
-            "endpoint": plan.endpoint,
-            "extra_body": plan.extra_body,
-            "input_tokens": plan.input_tokens,
-            "output_tokens": plan.output_tokens,
-            "shared_prefix": plan.shared_prefix_tokens,
-            "style": "tokens" if plan.token_ids else "text",
-            "prompts": prompts,
-            "ignore_eos": plan.ignore_eos,
-            "seed": str(plan.seed) if plan.seed is not None else f"{time.time_ns():x}",
-        }
+        self._fields = what_is_asked(server, plan, prompts)
         self.vantage = Vantage.TUNNEL
         self.model = ""
         self.notes: tuple[str, ...] = ()
