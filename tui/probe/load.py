@@ -25,11 +25,11 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from tui.probe.leash import Link
 from tui.probe.load_ask import Caller
-from tui.probe.load_files import most_files
+from tui.probe.load_client import client_figures
 from tui.probe.load_http import target_of
 from tui.probe.load_longest import fitted
 from tui.probe.load_machine import MachineUse
-from tui.probe.load_net import OWN_LIMITS, Address, keep_stamping, kind_of, resolve, tls_context, words_of
+from tui.probe.load_net import Address, keep_stamping, kind_of, resolve, tls_context, words_of
 from tui.probe.load_prompts import Refused, settle_fields, settle_lengths, settle_model
 from tui.probe.load_records import frames, pieces
 from tui.probe.load_server import Gauges, longest_of, metrics_lines
@@ -39,12 +39,6 @@ from tui.wire.metrics import percentile, summary
 from tui.wire.record import COMPLETED
 
 WARM_UP_TOKENS = 32
-BUSY = 0.85
-"""A process that uses so much of its core is the bottleneck."""
-
-LATE_S = 0.02
-"""A client that reads so late at its 99th percentile can't keep up: kernel stamps stay right, but its requests start late."""
-
 EVENT_S = 15e-6
 """CPU seconds of a token event, the kernel's share included."""
 
@@ -233,7 +227,7 @@ class _Point:
                 dispatch_end=outcome.dispatch_end,
                 limits=request.get("limits") or {},
             )
-            client = self._client(outcome, busy, figures)
+            client = client_figures(outcome, busy, figures)
             client["summary_cpu_s"] = time.process_time() - begun
             client.update(machine)
             arrays = pieces(outcome.records) if request.get("records") else []
@@ -279,36 +273,6 @@ class _Point:
         most = int(self._share.plan.get("max_workers") or max(1, min(8, _cpus() - 1)))
         demand = demand_of(order, records, int(self._share.plan["output_tokens"]))
         return 1 if demand < ONE_CARRIES else min(most, 1 + int(demand / HALF))
-
-    @staticmethod
-    def _client(outcome: Any, busy: List[float], figures: Dict[str, Any]) -> Dict[str, Any]:
-        health = outcome.health
-        lags = sorted(health.lags)
-        late = percentile(lags, 99.0) if lags else None
-        # every process is compared with its own core; the lag tells a client that had no core to itself
-        own = any(figures["errors_by_kind"].get(kind) for kind in OWN_LIMITS)
-        limited = (
-            own
-            or max(busy) > BUSY
-            or (late is not None and late > LATE_S and late * 1000.0 > 0.5 * (figures["median_itl_ms"] or 0.0))
-        )
-        stamped = health.kernel_stamps and health.unstamped < health.events
-        return {
-            "client_limited": limited,
-            "client_workers": len(busy),
-            "client_open_files": most_files(),
-            "client_cpu": max(busy),
-            "client_cpu_s": health.cpu_s,
-            "client_us_per_event": health.cpu_s / health.events * 1e6 if health.events else None,
-            "client_events": health.events,
-            "client_lag_p50_ms": percentile(lags, 50.0) * 1000.0 if lags else None,
-            "client_lag_p99_ms": late * 1000.0 if late is not None else None,
-            "client_lag_max_ms": lags[-1] * 1000.0 if lags else None,
-            "client_stamps": "kernel" if stamped else "process",
-            "client_unstamped": health.unstamped,
-            "client_chunks_read_together": health.together,
-            "clock_step_ms": health.clock_step_s * 1000.0,
-        }
 
     def _send_nothing(self, before: List[str]) -> None:
         self._link.send(

@@ -53,6 +53,7 @@ class Load:
         self._arrivals = Arrivals(self._streams)
         self._stopped = ""
         self._kernel = False
+        self._rest = 0.0
         self._wake_fd = wake_fd
         self._clock = WallClock()
 
@@ -103,7 +104,7 @@ class Load:
         records = sorted(self._tally.records, key=lambda r: r.index)
         cpu = time.process_time() - cpu
         lags, unstamped = self._arrivals.lags, self._arrivals.unstamped
-        health = Health(lags, cpu, lasted, len(lags), self._kernel, clock.stepped, unstamped, self._tally.together)
+        health = Health(lags, cpu, lasted, len(lags), self._kernel, clock.stepped, unstamped, self._tally.together, self._rest)
         ended = self._agenda.dispatch_end
         # both of the clock as it is at the end: what lies between them is how long it was, also where the clock was set meanwhile
         return Outcome(records, wall + clock.stepped, end, None if ended is None else ended + clock.ahead, self._stopped, health)
@@ -133,6 +134,8 @@ class Load:
                 self._timeouts(now)
                 self._report(now)
                 moment = self._tally.moment(len(streams), agenda.elapsed(now)) if self._kernel else 0.0
+                if len(streams) >= MANY:
+                    self._rest = max(self._rest, moment)
                 next_tick = now + TICK_S
             if self._stopped:
                 agenda.dispatch_end = now

@@ -73,6 +73,8 @@ class Health(NamedTuple):
     """Reads that the kernel had not stamped: now was taken instead."""
     together: int = 0
     """Token-bearing chunks that were read together with a later one of their stream, and have its stamp."""
+    rest_s: float = 0.0
+    """For how long at most the loop let arrivals gather after a turn (`Tally.moment`): so late it read by design."""
 
 
 class Outcome(NamedTuple):

@@ -119,6 +119,7 @@ def pool(outcomes: Sequence[Outcome]) -> Outcome:
         max((outcome.health.clock_step_s for outcome in outcomes), key=abs),
         sum(outcome.health.unstamped for outcome in outcomes),
         sum(outcome.health.together for outcome in outcomes),
+        max(outcome.health.rest_s for outcome in outcomes),
     )
     stopped = next((outcome.stopped for outcome in outcomes if outcome.stopped), "")
     return Outcome(records, begin, end, min(ends) if ends else None, stopped, health)
