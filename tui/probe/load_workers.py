@@ -60,18 +60,19 @@ class Share(NamedTuple):
 
 
 def split(share: Share, count: int) -> List[Share]:
-    """The same work in `count` parts that differ by one stream at most."""
+    """The same work in `count` parts that differ by one stream at most; in fewer where one would have no stream or request."""
     parts = []
     order = share.order
+    schedule = order.get("schedule")
+    most = [order.get("concurrency"), order.get("gate"), order.get("requests"), None if schedule is None else len(schedule)]
+    count = max(1, min([count] + [limit for limit in most if limit is not None]))
     for i in range(count):
         part = dict(order)
         for name in ("concurrency", "requests", "at_least", "gate"):
             if order.get(name):
                 part[name] = order[name] // count + (i < order[name] % count)
-        if order.get("schedule") is not None:
-            part["schedule"] = order["schedule"][i::count]
-        if part.get("concurrency") == 0 or part.get("requests") == 0:
-            continue
+        if schedule is not None:
+            part["schedule"] = schedule[i::count]
         parts.append(share._replace(order=part, first=i, step=count))
     return parts
 
