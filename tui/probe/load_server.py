@@ -1,5 +1,6 @@
 """The server's own counters beside the load: lines of /metrics that matter, and the peaks of its gauges meanwhile. Python 3.8."""
 
+import math
 import threading
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -71,32 +72,35 @@ def longest_of(caller: Caller, model: str) -> Optional[int]:
     return None
 
 
-def gauge(lines: List[str], *names: str) -> Optional[float]:
-    """The sum over engines of the first of these families that is there; None when none is."""
+def values_of(lines: List[str], *names: str) -> List[float]:
+    """What each engine says of the first of these families that is there: a value that is no number is not known."""
     for name in names:
         values = []
         for line in lines:
-            family, _, value = line.rpartition(" ")
+            family, _, word = line.rpartition(" ")
             if family.split("{", 1)[0].split(":", 1)[1] == name:
                 try:
-                    values.append(float(value))
+                    value = float(word)
                 except ValueError:
                     continue
+                if math.isfinite(value):
+                    values.append(value)
         if values:
-            return sum(values)
-    return None
+            return values
+    return []
 
 
 def note_peaks(peaks: Dict[str, float], lines: List[str]) -> None:
-    """Raises the peaks to what these lines say: requests that run and that wait, and the share of the KV cache (0 to 1)."""
-    for key, names in (
-        ("running", ("num_requests_running", "num_running_reqs")),
-        ("waiting", ("num_requests_waiting", "num_queue_reqs")),
-        ("kv_cache", ("kv_cache_usage_perc", "gpu_cache_usage_perc", "token_usage")),
+    """Raises the peaks to what these lines say: requests that run and that wait, of all engines together, and the share of the KV
+    cache (0 to 1) of the engine where it is the largest, since each has a cache of its own."""
+    for key, over, names in (
+        ("running", sum, ("num_requests_running", "num_running_reqs")),
+        ("waiting", sum, ("num_requests_waiting", "num_queue_reqs")),
+        ("kv_cache", max, ("kv_cache_usage_perc", "gpu_cache_usage_perc", "token_usage")),
     ):
-        value = gauge(lines, *names)
-        if value is not None:
-            peaks[key] = max(peaks.get(key, 0.0), value)
+        values = values_of(lines, *names)
+        if values:
+            peaks[key] = max(peaks.get(key, 0.0), over(values))
 
 
 class Gauges:
