@@ -266,7 +266,8 @@ class _Point:
             self._link.send(dict(progress, f="progress", id=self._id))
 
         with Telling(self._link, self._id, "preparing", work) as telling:
-            return carry(share, workers, self._link.spawn, stopping=self._desk.look, tick=tick, wake_fd=self._link.wake_fd)
+            link = self._link
+            return carry(share, workers, link.spawn, stopping=self._desk.look, tick=tick, wake_fd=link.wake_fd, reaped=link.reaped)
 
     def _workers(self, order: Dict[str, Any], records: List[Any]) -> int:
         """How many processes the measured run needs, from what the warm-up showed and what a token costs."""

@@ -23,6 +23,9 @@ from tui.probe.load_order import Endpoint, Health, Order, Outcome
 from tui.probe.load_prompts import PATHS, Lengths, Prompts
 from tui.wire.record import Record
 
+Spawn = Callable[..., "subprocess.Popen[bytes]"]
+Reaped = Callable[["subprocess.Popen[bytes]"], None]
+
 START = "import sys;sys.path[:0]=%r;from tui.probe.load_workers import work;work()"
 
 
@@ -80,21 +83,23 @@ def split(share: Share, count: int) -> List[Share]:
 def carry(
     share: Share,
     workers: int,
-    spawn: Callable[..., "subprocess.Popen[bytes]"],
+    spawn: Spawn,
     *,
     stopping: Callable[[], bool],
     tick: Callable[[Dict[str, Any]], None],
     wake_fd: Optional[int] = None,
+    reaped: Reaped = lambda child: None,
 ) -> Tuple[Outcome, List[float]]:
     """Carries a share, here or in several processes; the pooled outcome, and how busy each process was (CPU seconds a second).
 
-    Raises RuntimeError when a worker died.
+    What `spawn` started is handed to `reaped` when it has ended: its number may be another's from then on. Raises RuntimeError when
+    a worker died, OSError when one could not be started.
     """
     parts = split(share, workers) if workers > 1 else [share]
     if len(parts) == 1:
         outcome = share.load(stopping=stopping, tick=tick, wake_fd=wake_fd).run()
         return outcome, [_busy(outcome.health)]
-    crew = _Crew(parts, spawn)
+    crew = _Crew(parts, spawn, reaped)
     try:
         outcomes = crew.run(stopping, tick, wake_fd)
     finally:
@@ -133,9 +138,17 @@ def _busy(health: Health) -> float:
 class _Crew:
     """The processes of one point."""
 
-    def __init__(self, parts: Sequence[Share], spawn: Callable[..., "subprocess.Popen[bytes]"]) -> None:
+    def __init__(self, parts: Sequence[Share], spawn: Spawn, reaped: Reaped) -> None:
         self._children: List["subprocess.Popen[bytes]"] = []
+        self._reaped = reaped
         self._buffers: Dict[int, bytearray] = {}
+        try:
+            self._start(parts, spawn)
+        except BaseException:
+            self.end()
+            raise
+
+    def _start(self, parts: Sequence[Share], spawn: Spawn) -> None:
         paths = [path for path in sys.path if path]
         keep = [int(path.rsplit("/", 1)[1]) for path in paths if path.startswith(("/proc/self/fd/", "/dev/fd/"))]
         code = START % (paths,)
@@ -203,6 +216,7 @@ class _Crew:
             except subprocess.TimeoutExpired:
                 child.kill()
                 child.wait()
+            self._reaped(child)
 
 
 def _sum(states: Sequence[Dict[str, Any]]) -> Dict[str, Any]:
