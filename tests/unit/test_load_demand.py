@@ -6,17 +6,23 @@ from typing import Any
 
 import pytest
 
-from tui.probe.load import demand_of
+from tui.probe.load_demand import demand_of, processes_of
 from tui.probe.load_stream import Stream
 from tui.probe.load_tally import LEAST_S, Tally
 from tui.wire.record import Record
 
 
-def warm_up(streams: int, gap: float, chunks: int = 32, n_out: int | None = None) -> list[Record]:
+def warm_up(
+    streams: int, gap: float, chunks: int = 32, n_out: int | None = None, *, ttft: float | None = None, together: int = 1
+) -> list[Record]:
+    """Replies with so many seconds to their first token (else a gap); `together` chunks each have the last one's stamp."""
     records = []
     for index in range(streams):
         record = Record(index, chunks)
-        record.chunks = array("d", (1e9 + i * gap for i in range(chunks)))
+        record.start = 1e9
+        first = 1e9 + (gap if ttft is None else ttft)
+        record.chunks = array("d", (first + min(i // together * together + together - 1, chunks - 1) * gap for i in range(chunks)))
+        record.end = record.chunks[-1]
         record.n_out = n_out
         records.append(record)
     return records
@@ -26,22 +32,47 @@ def at_rate(rate: float, seconds: float = 10.0) -> list[float]:
     return [i / rate for i in range(1, int(rate * seconds) + 1)]
 
 
+A_LONG = 256 * 15e-6 + 200e-6
+"""CPU seconds of a request of 256 chunks."""
+
+
 @pytest.mark.parametrize(
     ("order", "records", "output", "cores"),
     [
-        ({"concurrency": 1024}, warm_up(1024, 0.020), 256, 0.768),
-        ({"concurrency": 16}, warm_up(16, 0.020), 256, 0.012),
-        ({"schedule": at_rate(200)}, warm_up(16, 0.020), 256, 200 * (256 * 15e-6 + 150e-6)),
-        ({"schedule": at_rate(2000)}, warm_up(16, 0.020), 1, 2000 * 165e-6),
-        ({"schedule": at_rate(200)}, warm_up(16, 0.020, n_out=128), 256, 200 * (64 * 15e-6 + 150e-6)),  # four tokens a chunk
-        ({"schedule": at_rate(200), "gate": 64}, warm_up(16, 0.020), 256, 0.048),  # no more than its gate lets through
-        ({"schedule": [0.0] * 64}, warm_up(16, 0.020), 256, 0.048),
-        ({"schedule": at_rate(200)}, [], 256, 200 * (256 * 15e-6 + 150e-6)),  # a warm-up that told nothing
+        ({"concurrency": 1024}, warm_up(1024, 0.020), 256, 1024 / 5.12 * A_LONG),
+        ({"concurrency": 16}, warm_up(16, 0.020), 256, 16 / 5.12 * A_LONG),
+        ({"concurrency": 16}, warm_up(16, 0.020, ttft=10.0), 256, 16 / 15.1 * A_LONG),
+        # of the replies that had to wait for the prompts of others, the quick ones tell what is to come
+        ({"concurrency": 16}, warm_up(12, 0.2, ttft=5.0) + warm_up(4, 0.020), 256, 16 / 5.12 * A_LONG),
+        # one token: no gap, and a request for each
+        ({"concurrency": 512}, warm_up(512, 0.0, 1, ttft=0.050), 1, 512 / 0.05 * 215e-6),
+        ({"concurrency": 16}, warm_up(16, 0.0, ttft=0.640), 32, 16 / 0.64 * (32 * 15e-6 + 200e-6)),  # all at once
+        ({"schedule": at_rate(200)}, warm_up(16, 0.020), 256, 200 * A_LONG),
+        ({"schedule": at_rate(2000)}, warm_up(16, 0.020), 1, 2000 * 215e-6),
+        ({"schedule": at_rate(200)}, warm_up(16, 0.020, n_out=128), 256, 200 * (64 * 15e-6 + 200e-6)),  # four tokens a chunk
+        ({"schedule": at_rate(200), "gate": 64}, warm_up(16, 0.020), 256, 64 / 5.12 * A_LONG),  # no more than its gate lets through
+        ({"schedule": [0.0] * 64}, warm_up(16, 0.020), 256, 64 / 5.12 * A_LONG),
+        ({"schedule": at_rate(200)}, [], 256, 200 * A_LONG),  # a warm-up that told nothing
         ({"concurrency": 64}, [], 256, 0.0),
     ],
 )
 def test_the_cores_that_a_load_needs(order: dict[str, Any], records: Sequence[Record], output: int, cores: float) -> None:
-    assert demand_of(order, list(records), output) == pytest.approx(cores)
+    assert demand_of(order, list(records), output) == pytest.approx(cores, rel=1e-4)
+
+
+@pytest.mark.parametrize("together", [2, 3, 4])
+def test_chunks_read_together_change_no_demand(together: int) -> None:
+    """The median of the gaps would be 0, and the demand thousands of times what it is."""
+    order = {"concurrency": 64}
+    single = demand_of(order, warm_up(64, 0.020), 256)
+    assert demand_of(order, warm_up(64, 0.020, together=together), 256) == pytest.approx(single, rel=0.12)
+
+
+@pytest.mark.parametrize(
+    ("demand", "most", "processes"), [(0.0, 8, 1), (0.59, 8, 1), (0.6, 8, 2), (1.1, 8, 3), (2.2, 8, 5), (96.0, 8, 8), (2.2, 1, 1)]
+)
+def test_the_processes_that_carry_it(demand: float, most: int, processes: int) -> None:
+    assert processes_of(demand, most) == processes
 
 
 def ended(tally: Tally, start: float, end: float, chunks: int) -> None:

@@ -26,6 +26,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from tui.probe.leash import Link
 from tui.probe.load_ask import Caller
 from tui.probe.load_client import client_figures
+from tui.probe.load_demand import demand_of, processes_of
 from tui.probe.load_http import target_of
 from tui.probe.load_longest import fitted
 from tui.probe.load_machine import MachineUse
@@ -35,21 +36,10 @@ from tui.probe.load_records import frames, pieces
 from tui.probe.load_server import Gauges, longest_of, metrics_lines
 from tui.probe.load_telling import Telling
 from tui.probe.load_workers import Share, carry
-from tui.wire.metrics import percentile, summary
+from tui.wire.metrics import summary
 from tui.wire.record import COMPLETED
 
 WARM_UP_TOKENS = 32
-EVENT_S = 15e-6
-"""CPU seconds of a token event, the kernel's share included."""
-
-REQUEST_S = 150e-6
-"""CPU seconds of a request beyond its tokens: its body, its sending, its record."""
-
-ONE_CARRIES = 0.6
-"""A process that needs less of its core carries a load alone."""
-
-HALF = 0.5
-"""How busy each of several processes should be at most."""
 
 
 class Stop(Exception):
@@ -148,22 +138,6 @@ def _cpus() -> int:
         return len(os.sched_getaffinity(0))
     except AttributeError:
         return os.cpu_count() or 1
-
-
-def demand_of(order: Dict[str, Any], records: List[Any], output: int) -> float:
-    """Cores that an order needs, from the records of its warm-up: the streams of a closed loop by the gaps between their tokens, an
-    open loop by its rate and the `output` tokens of each reply, since its warm-up says nothing of how many will be in flight."""
-    schedule = order.get("schedule") or ()
-    gaps = sorted(b - a for r in records for a, b in zip(r.chunks, r.chunks[1:]))
-    streams = order.get("concurrency") or order.get("gate") or len(schedule)
-    demand: float = streams / max(percentile(gaps, 50.0), 1e-5) * EVENT_S if gaps else 0.0
-    if not schedule or schedule[-1] <= 0.0:
-        return demand
-    chunks = sum(len(r.chunks) for r in records)
-    tokens = sum(r.n_out or len(r.chunks) for r in records if r.chunks)
-    a_token = chunks / tokens if tokens else 1.0
-    asked: float = len(schedule) / schedule[-1] * (output * a_token * EVENT_S + REQUEST_S)
-    return min(demand, asked) if gaps else asked
 
 
 def _requests(count: int) -> str:
@@ -272,8 +246,7 @@ class _Point:
     def _workers(self, order: Dict[str, Any], records: List[Any]) -> int:
         """How many processes the measured run needs, from what the warm-up showed and what a token costs."""
         most = int(self._share.plan.get("max_workers") or max(1, min(8, _cpus() - 1)))
-        demand = demand_of(order, records, int(self._share.plan["output_tokens"]))
-        return 1 if demand < ONE_CARRIES else min(most, 1 + int(demand / HALF))
+        return processes_of(demand_of(order, records, int(self._share.plan["output_tokens"])), most)
 
     def _send_nothing(self, before: List[str]) -> None:
         self._link.send(
