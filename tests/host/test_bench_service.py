@@ -7,6 +7,7 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from pathlib import Path
@@ -130,6 +131,37 @@ async def test_stop_ends_every_request_and_keeps_the_rest(tmp_path: Path) -> Non
         assert result.points[0].figures["incomplete"] == 3
         assert result.points[0].figures["failed"] == 0
         await eventually(lambda: server.open <= 0, what="connections closed")
+
+
+@pytest.mark.parametrize("vantage", [Vantage.DIRECT, Vantage.TUNNEL])
+async def test_stopping_at_a_server_that_hangs_waits_for_its_metrics_for_a_moment_only(tmp_path: Path, vantage: Vantage) -> None:
+    plan = Plan(concurrency=(3,), duration_s=60.0, input_tokens=16, output_tokens=3, vantage=vantage)
+    hanging: list[str] = []
+
+    def hang(exchange: Exchange) -> None:
+        hanging.append(exchange.path)
+        exchange.wait_closed(90.0)
+
+    with scripted(warm_then_endless(3)) as server:
+        server.metrics = b'vllm:num_requests_running{engine="0"} 1.0\n'
+        async with LocalHost() as host:
+            await host.connect()
+            benchmarks = made(server.url, tmp_path, host)
+            async with aclosing(benchmarks.run(plan)) as news:
+                await until_in_flight(news, 3)
+                server.answer = hang
+                await eventually(lambda: "/metrics" in hanging, what="its gauges looked at")
+                asked = time.monotonic()
+                await benchmarks.stop()
+                rest = [item async for item in news]
+            result = rest[-1]
+            assert isinstance(result, Result)
+            assert result.stopped == "stopped by the user"
+            assert result.points[0].figures["incomplete"] == 3
+            assert result.points[0].figures["server_running_before"] is not None
+            # nor does a thread wait that the end of the program would wait for
+            await asyncio.get_running_loop().shutdown_default_executor()
+            assert time.monotonic() - asked < 8
 
 
 async def test_leaving_ends_every_request_and_keeps_what_was_found(tmp_path: Path) -> None:

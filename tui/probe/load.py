@@ -33,7 +33,7 @@ from tui.probe.load_machine import MachineUse
 from tui.probe.load_net import Address, keep_stamping, kind_of, resolve, tls_context, words_of
 from tui.probe.load_prompts import Refused, settle_fields, settle_lengths, settle_model
 from tui.probe.load_records import frames, pieces
-from tui.probe.load_server import Gauges, longest_of, metrics_lines
+from tui.probe.load_server import LEAVING_S, METRICS_S, Gauges, longest_of, metrics_lines
 from tui.probe.load_telling import Telling
 from tui.probe.load_workers import Share, carry
 from tui.wire.metrics import summary
@@ -179,7 +179,9 @@ class _Point:
             workers = workers or self._workers(order, outcome.records)
             number += 2 * streams
         workers = max(1, workers)
-        _, before = metrics_lines(self._caller)
+        before: List[str] = []
+        if not self._desk.look():
+            _, before = metrics_lines(self._caller)
         if self._desk.look():
             self._send_nothing(before)
             return number
@@ -189,7 +191,7 @@ class _Point:
         outcome, busy = self._carry(order, workers, number, None, "measuring")
         machine = use.figures()
         peaks = gauges.end()
-        _, after = metrics_lines(self._caller)
+        _, after = metrics_lines(self._caller, LEAVING_S if self._desk.look() else METRICS_S)
         number = max([number] + [number + r.index + 1 for r in outcome.records]) + 64
         begun = time.process_time()
         with Telling(self._link, self._id, "summing up", "summing up %s" % _requests(len(outcome.records))):

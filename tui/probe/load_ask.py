@@ -37,16 +37,23 @@ class Caller:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def ask(self, method: str, path: str, body: Optional[Dict[str, Any]] = None) -> Tuple[int, bytes]:
-        """Status and body of the reply. Raises OSError (TimeoutError) or ValueError when there was none."""
+    def ask(
+        self, method: str, path: str, body: Optional[Dict[str, Any]] = None, within_s: Optional[float] = None
+    ) -> Tuple[int, bytes]:
+        """Status and body of the reply, which may take the caller's time limit, or `within_s`. Raises OSError (TimeoutError) or
+        ValueError when there was none."""
+        until = time.monotonic() + (self._timeout_s if within_s is None else within_s)
         fresh = self._connection is None or time.monotonic() - self._connection.idle_since > 3.0
         try:
-            return self._ask(method, path, body, fresh)
+            try:
+                return self._ask(method, path, body, fresh, until)
+            except (OSError, ValueError):
+                if fresh or time.monotonic() >= until:
+                    raise
+            return self._ask(method, path, body, True, until)
         except (OSError, ValueError):
-            if fresh:
-                self.close()
-                raise
-        return self._ask(method, path, body, True)
+            self.close()  # what may still come on it is no answer to the next question
+            raise
 
     def ask_json(self, method: str, path: str, body: Optional[Dict[str, Any]] = None) -> Tuple[int, Any]:
         """As `ask`, with the JSON of the reply (None when it is none)."""
@@ -56,8 +63,7 @@ class Caller:
         except ValueError:
             return status, None
 
-    def _ask(self, method: str, path: str, body: Optional[Dict[str, Any]], fresh: bool) -> Tuple[int, bytes]:
-        until = time.monotonic() + self._timeout_s
+    def _ask(self, method: str, path: str, body: Optional[Dict[str, Any]], fresh: bool, until: float) -> Tuple[int, bytes]:
         if fresh:
             self.close()
             self._connection = self._open(until)

@@ -40,12 +40,17 @@ NAMES = (
 
 PREFIXES = ("vllm:", "sglang:")
 EVERY_S = 1.0
+METRICS_S = 10.0
+"""A server that is at work takes its time; one that hangs takes for ever."""
+
+LEAVING_S = 3.0
+"""For who has asked to stop: then the server's last counters are worth no longer wait."""
 
 
-def metrics_lines(caller: Caller) -> Tuple[bool, List[str]]:
-    """Whether there are metrics, and the lines of them that matter, as the server wrote them."""
+def metrics_lines(caller: Caller, within_s: float = METRICS_S) -> Tuple[bool, List[str]]:
+    """Whether there are metrics, and the lines of them that matter, as the server wrote them within so many seconds."""
     try:
-        status, body = caller.ask("GET", "/metrics")
+        status, body = caller.ask("GET", "/metrics", within_s=within_s)
     except (OSError, ValueError):
         return False, []
     if status != 200:
@@ -109,7 +114,7 @@ class Gauges:
     def __init__(self, plan: Dict[str, Any], address: Address) -> None:
         target = target_of(plan["url"])
         context = tls_context(plan.get("verify", True), plan.get("ca")) if target.tls else None
-        self._caller = Caller(target, [address], context, plan.get("headers") or {}, plan.get("version", ""), timeout_s=10.0)
+        self._caller = Caller(target, [address], context, plan.get("headers") or {}, plan.get("version", ""))
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="gauges", daemon=True)
         self._peaks: Dict[str, float] = {}

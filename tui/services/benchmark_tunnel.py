@@ -8,6 +8,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
+from concurrent.futures import CancelledError, Future
 from contextlib import AsyncExitStack, aclosing
 from typing import Any
 
@@ -23,7 +24,7 @@ from tui.probe.load_ask import MAX_REPLY_BYTES, Caller
 from tui.probe.load_clock import WallClock
 from tui.probe.load_http import target_of
 from tui.probe.load_prompts import PATHS, Prompts, Refused, settle_fields, settle_lengths, settle_model
-from tui.probe.load_server import longest_of, metrics_lines, note_peaks
+from tui.probe.load_server import LEAVING_S, METRICS_S, longest_of, metrics_lines, note_peaks
 from tui.probe.load_stream import Failure, Stream
 from tui.services.benchmark_probe import BenchmarkRefused, LoadSource, Measured, Server, what_is_asked
 from tui.wire.headers import authorized, merged
@@ -64,14 +65,28 @@ class _Bridge(Caller):
         self._client = client
         self._base = base
         self._loop = asyncio.get_running_loop()
+        self._asked: set[Future[tuple[int, bytes]]] = set()
+        """What threads wait for."""
 
-    def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, bytes]:
-        return asyncio.run_coroutine_threadsafe(self._request(method, path, body), self._loop).result()
+    def ask(self, method: str, path: str, body: dict[str, Any] | None = None, within_s: float | None = None) -> tuple[int, bytes]:
+        asked = asyncio.run_coroutine_threadsafe(self._request(method, path, body, within_s), self._loop)
+        self._asked.add(asked)
+        try:
+            return asked.result()
+        except CancelledError:
+            raise OSError("let go") from None
+        finally:
+            self._asked.discard(asked)
 
-    async def _request(self, method: str, path: str, body: dict[str, Any] | None) -> tuple[int, bytes]:
+    def let_go(self) -> None:
+        """Waits for no answer any more: a thread that does would hold up the end of the program."""
+        for asked in tuple(self._asked):
+            asked.cancel()
+
+    async def _request(self, method: str, path: str, body: dict[str, Any] | None, within_s: float | None) -> tuple[int, bytes]:
         try:
             data = None if body is None else json.dumps(body)
-            async with self._client.stream(method, self._base + path, content=data) as reply:
+            async with asyncio.timeout(within_s), self._client.stream(method, self._base + path, content=data) as reply:
                 pieces = bytearray()
                 async for piece in reply.aiter_raw():
                     pieces += piece
@@ -154,7 +169,9 @@ class _Tunnel:
             async with aclosing(warm.carry()) as news:
                 async for progress in news:
                     yield {**progress, "stage": "warm-up"}
-        before = tuple((await asyncio.to_thread(metrics_lines, self._bridge))[1])
+        before: tuple[str, ...] = ()
+        if not self._stopping.is_set():
+            before = tuple((await asyncio.to_thread(metrics_lines, self._bridge))[1])
         if self._stopping.is_set():
             yield Measured(None, {}, before, before, {}, "stopped", time.time(), None)
             return
@@ -168,8 +185,10 @@ class _Tunnel:
                     yield progress
         finally:
             await ended(looking)
+            self._bridge.let_go()
         cpu = time.process_time() - cpu
-        after = tuple((await asyncio.to_thread(metrics_lines, self._bridge))[1])
+        patience = LEAVING_S if self._stopping.is_set() else METRICS_S
+        after = tuple((await asyncio.to_thread(metrics_lines, self._bridge, patience))[1])
         figures = await asyncio.to_thread(
             summary,
             run.records,

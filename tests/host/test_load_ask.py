@@ -1,0 +1,56 @@
+"""Single requests beside a load: how long they wait, and that each gets its own answer."""
+
+import time
+
+import pytest
+from loads import good
+from scripted_server import Exchange, scripted, until
+
+from tui.probe.load_ask import Caller
+from tui.probe.load_http import target_of
+from tui.probe.load_net import resolve
+from tui.probe.load_server import metrics_lines
+
+
+def caller(url: str) -> Caller:
+    target = target_of(url)
+    return Caller(target, resolve(target), None, {}, "0")
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["a new connection", "a kept connection"])
+def test_one_question_waits_once_and_the_next_gets_its_own_answer(kept: bool) -> None:
+    asked: list[str] = []
+
+    def late(exchange: Exchange) -> None:
+        asked.append(exchange.path)
+        if exchange.path == "/late":
+            exchange.wait_closed(20.0)
+        exchange.plain("200 OK", exchange.path.encode())
+
+    with scripted(good) as server, caller(server.url) as client:
+        server.answer = late
+        if kept:
+            client.ask("GET", "/first")
+        began = time.monotonic()
+        with pytest.raises(TimeoutError):
+            client.ask("GET", "/late", within_s=0.3)
+        assert 0.3 <= time.monotonic() - began < 5.0
+        assert client.ask("GET", "/next") == (200, b"/next")
+    assert asked.count("/late") == 1
+
+
+def test_a_connection_that_the_server_closed_meanwhile_is_opened_again() -> None:
+    with scripted(good) as server, caller(server.url) as client:
+        server.idle_limit = 0.05
+        for _ in range(3):
+            assert client.ask("GET", "/v1/models", within_s=20.0)[0] == 200
+            until(lambda: server.open == 0)
+
+
+def test_metrics_that_do_not_come_are_none() -> None:
+    with scripted(good) as server, caller(server.url) as client:
+        server.answer = lambda exchange: exchange.wait_closed(20.0)
+        assert metrics_lines(client, 0.3) == (False, [])
+        server.answer = server.single
+        server.metrics = b"vllm:num_requests_running 1.0\n"
+        assert metrics_lines(client, 20.0) == (True, ["vllm:num_requests_running 1.0"])
