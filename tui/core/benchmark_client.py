@@ -5,7 +5,7 @@ from typing import Any
 
 from tui.core.counted import counted
 
-LIMITED = "the client itself was the bottleneck: the server may do more"
+LIMITED = "the client itself was the bottleneck: the server may do more, and latencies are partly the client's own"
 
 
 def client_words(figures: Mapping[str, Any]) -> list[str]:
