@@ -15,6 +15,10 @@ from tui.probe.load_prompts import TRIAL, TRIAL_IDS
 SSE = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
+IDLE = b'vllm:num_requests_running{engine="0"} 0.0\nvllm:num_requests_waiting{engine="0"} 0.0\n'
+"""Metrics of a server that serves nobody."""
+
+
 class Exchange:
     """One request that was read, and the socket to answer on."""
 
@@ -93,7 +97,7 @@ class Scripted:
         self.served = 0
         self.connections = 0
         self.open = 0
-        self.metrics = b""
+        self.metrics = IDLE
         self.answer: Callable[[Exchange], object] = self.single
         """Answers what is no stream of a benchmark: the one that tries its fields gets a reply that is none, either."""
         self.idle_limit: float | None = None

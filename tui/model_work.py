@@ -12,6 +12,7 @@ from textual.app import App
 from textual.worker import Worker
 
 from tui import __version__
+from tui.core.api import Reach
 from tui.core.counted import counted
 from tui.messages import (
     BenchmarkRequested,
@@ -187,22 +188,28 @@ class ModelWork(App[str | None], inherit_bindings=False):
             self._benchmark_asked = False
 
     async def _may_begin(self, main: MainScreen, session: "Session", plan: "Plan") -> bool:
-        """Asks first where the server works for others. False also where another deployment was gone to meanwhile."""
+        """Asks first where the server works for others, or doesn't say. False also where another deployment was gone to since."""
         status = await session.api.poll()  # the watch's last poll may still count what has just ended
-        running = status.metrics.running if status.metrics is not None else None
-        others = (running or 0) - main.streaming - main.smoking
-        if self.main is not main or others <= 0:
+        counts = (status.metrics.running, status.metrics.waiting) if status.metrics is not None else ()
+        known = [count for count in counts if count is not None]
+        others = round(sum(known)) - main.streaming - main.smoking
+        # of one that isn't reached the benchmark will say what is wrong
+        unsaid = not known and status.reach is Reach.UP
+        if self.main is not main or not (others > 0 or unsaid):
             return self.main is main
         from tui.core.benchmark_plan import estimate
         from tui.screens.dialogs import ConfirmDialog
 
         cost = estimate(plan)
-        whose = f"{counted(others, 'request')} of others"
-        question = (
-            f"The server works on {whose} now. A benchmark slows them down, and they distort it. "
-            f"It takes about {clock(cost.seconds)} and {cost.tokens:,} tokens."
-        )
-        return await self.push_screen_wait(ConfirmDialog("The server is busy", question, "benchmark anyway"))
+        takes = f"It takes about {clock(cost.seconds)} and {cost.tokens:,} tokens."
+        if unsaid:
+            title = "Is the server busy?"
+            question = f"The server does not say whether it works for others now: a benchmark would slow them down. {takes}"
+        else:
+            title = "The server is busy"
+            whose = f"{counted(others, 'request')} of others"
+            question = f"The server works on {whose} now. A benchmark slows them down, and they distort it. {takes}"
+        return await self.push_screen_wait(ConfirmDialog(title, question, "benchmark anyway"))
 
     async def _measure(self, main: MainScreen, session: "Session", plan: "Plan") -> None:
         from tui.core.benchmark import Point, Progress, Result

@@ -8,7 +8,7 @@ from tui.core.benchmark import Plan, Point, Result, Vantage
 from tui.core.benchmark_plan import Step, estimate, past_the_knee, powers, schedule, single_stream, steps_of, sweep
 from tui.core.benchmark_prompts import parse_prompts
 from tui.core.benchmark_report import csv_of, document, drift, heading, notes_of, saved_name
-from tui.core.benchmark_server import foreign_running, sequences_of, server_figures
+from tui.core.benchmark_server import foreign_running, sequences_of, series, server_figures, serving
 from tui.core.benchmark_soak import engine_gpus, slices, soak_words
 from tui.core.gpu import Gpu, GpuSample
 from tui.services.benchmark_point import point_of
@@ -175,6 +175,30 @@ def test_requests_of_others_that_did_not_end(figures: dict[str, float], sequence
 )
 def test_sequences_of_a_request(body: dict[str, object], sequences: int) -> None:
     assert sequences_of(body) == sequences
+
+
+@pytest.mark.parametrize(
+    ("lines", "requests"),
+    [
+        (BEFORE, 3),
+        (AFTER, 0),
+        (['sglang:num_running_reqs{model_name="m"} 2.0', 'sglang:num_queue_reqs{model_name="m"} 5.0'], 7),
+        (['vllm:num_requests_running{engine="0"} 1.0', 'vllm:num_requests_running{engine="1"} 2.0'], 3),
+        (['vllm:num_requests_running{engine="0"} NaN', 'vllm:num_requests_waiting{engine="0"} 2.0'], 2),
+        (["vllm:num_requests_running +Inf", "vllm:num_requests_waiting -1"], None),
+        (["vllm:num_preemptions_total 4.0"], None),
+        ([], None),
+    ],
+)
+def test_what_a_server_is_serving(lines: list[str], requests: int | None) -> None:
+    assert serving(series(lines)) == requests
+
+
+def test_sglang_says_what_it_served_before() -> None:
+    lines = ['sglang:num_running_reqs{model_name="m"} 2.0', 'sglang:num_queue_reqs{model_name="m"} 5.0']
+    figures = server_figures(lines, lines, {}, 1, 0)
+    assert (figures["server_running_before"], figures["server_waiting_before"]) == (2.0, 5.0)
+    assert foreign_running(figures, 1) == 7
 
 
 def test_without_metrics_nothing_is_claimed() -> None:

@@ -29,18 +29,21 @@ from tui.cli.context import (
 )
 from tui.cli.duration import Duration
 from tui.cli.interrupts import first_signal
+from tui.core.address import socket_of
 from tui.core.bench_limits import MOST_TOKENS
 from tui.core.benchmark import REFUSED, STOPPED_BY_USER, Plan, Point, Progress, Result, Vantage
 from tui.core.benchmark_json import is_much, recorded
-from tui.core.benchmark_plan import estimate, steps_of
+from tui.core.benchmark_plan import steps_of
 from tui.core.benchmark_report import document, too_few
 from tui.core.counted import counted
 from tui.core.text import clean
 from tui.settings import Deployment, Settings
 
 if TYPE_CHECKING:
+    from tui.cli.bench_consent import Consent
     from tui.host.api import ApiClient
     from tui.services.benchmark import Benchmarks
+    from tui.services.session import Session
 
 
 @click.command()
@@ -77,7 +80,7 @@ if TYPE_CHECKING:
 @click.option("--save", type=click.Path(file_okay=False), metavar="DIR", help="A file a point, as `vllm bench serve` writes it.")
 @click.option("--save-detailed", is_flag=True, help="With every request's arrays in the saved files.")
 @click.option("--csv", "csv_file", type=click.Path(dir_okay=False), metavar="FILE", help="One row a point.")
-@click.option("--yes", is_flag=True, help="Don't ask when the server is serving others.")
+@click.option("--yes", is_flag=True, help="Don't ask when the server is serving others or does not say.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @port_option
 @accept_new_option
@@ -111,6 +114,7 @@ async def _bench(
     accept_new: bool,
     options: dict[str, Any],
 ) -> int:
+    from tui.cli.bench_consent import Consent
     from tui.services.benchmark import BenchmarkRefused, BenchmarkRunning
 
     try:
@@ -118,14 +122,15 @@ async def _bench(
     except ValueError as error:
         raise Fail(Exit.USAGE, f"readyroom: {error}") from None
     require_writable(options["save"], options["csv_file"])
-    opened = _by_url(base_url) if base_url is not None else _by_target(settings, target, accept_new, options["port"])
+    opened = _by_url(base_url, plan) if base_url is not None else _by_target(settings, target, plan, accept_new, options["port"])
     async with opened as (name, benchmarks, api):
         try:
-            if not options["yes"]:
-                await _ask_first(name, plan, api)
+            consent = None if options["yes"] else Consent(name, plan)
+            if consent is not None:
+                await consent.look(api)
             if (fewer := too_few(plan)) is not None:
                 click.echo(f"readyroom: {fewer}", err=True)
-            result = await _show(benchmarks, plan, prompts, options["as_json"])
+            result = await _show(benchmarks, plan, prompts, options["as_json"], consent)
         except BenchmarkRunning as error:
             raise Fail(Exit.NEGATIVE, str(error)) from None
         except BenchmarkRefused as error:
@@ -163,9 +168,10 @@ def exit_code(result: Result) -> int:
 
 
 @asynccontextmanager
-async def _by_url(url: str) -> AsyncIterator[tuple[str, "Benchmarks", "ApiClient"]]:
+async def _by_url(url: str, plan: Plan) -> AsyncIterator[tuple[str, "Benchmarks", "ApiClient"]]:
     from tui.host.api import ApiClient
     from tui.host.open import open_host
+    from tui.host.tunnel import DirectTransport
     from tui.probe.load_http import target_of
     from tui.services.benchmark import Benchmarks, Server
     from tui.wire.headers import authorized
@@ -178,7 +184,8 @@ async def _by_url(url: str) -> AsyncIterator[tuple[str, "Benchmarks", "ApiClient
     headers = authorized(url, key, {})
     name = target.unix or target.host_header
     benchmarks = Benchmarks(name, Server(url, headers), host=None, open_local=lambda: open_host("local"), version=__version__)
-    api = ApiClient(url, None, api_key=key)
+    transport = DirectTransport(verify=plan.verify_tls, uds=socket_of(url))
+    api = ApiClient(url, transport, api_key=key, headers=plan.headers)
     try:
         yield name, benchmarks, api
     finally:
@@ -187,7 +194,7 @@ async def _by_url(url: str) -> AsyncIterator[tuple[str, "Benchmarks", "ApiClient
 
 @asynccontextmanager
 async def _by_target(
-    settings: Settings, target: str | None, accept_new: bool, port: int | None
+    settings: Settings, target: str | None, plan: Plan, accept_new: bool, port: int | None
 ) -> AsyncIterator[tuple[str, "Benchmarks", "ApiClient"]]:
     from tui.cli.asking import terminal_asker
     from tui.host.open import open_host
@@ -203,37 +210,40 @@ async def _by_target(
         await attached(session)
         benchmarks = Benchmarks.of_session(session, lambda: open_host("local"), __version__)
         try:
-            yield name, benchmarks, session.api
+            async with _looking(session, plan) as api:
+                yield name, benchmarks, api
         finally:
             await session.api.close()
 
 
-async def _ask_first(name: str, plan: Plan, api: "ApiClient") -> None:
-    """Asks before a server that serves others is loaded; refuses where nobody can be asked. Raises Fail or click.Abort."""
-    from tui.cli.asking import confirm
-    from tui.host.api import ApiError
+@asynccontextmanager
+async def _looking(session: "Session", plan: Plan) -> AsyncIterator["ApiClient"]:
+    """The client of a deployment's API that asks as the load will: with the plan's headers, and certificates checked or not."""
+    from tui.host.api import ApiClient
+    from tui.host.tunnel import DirectTransport
+    from tui.wire.headers import merged
 
+    deployment = session.deployment
+    transport = DirectTransport if deployment.direct else session.host.transport
+    made = transport(verify=plan.verify_tls and (deployment.ca_file or True), uds=socket_of(deployment.api))
+    headers = merged(deployment.headers, plan.headers)
+    api = ApiClient(deployment.api, made, api_key=session.api_key, headers=headers)
     try:
-        metrics = (await api.poll()).metrics
-    except ApiError:
-        return  # the benchmark itself will say what is wrong
-    busy = (metrics.running or 0) + (metrics.waiting or 0) if metrics is not None else 0
-    if not busy:
-        return
-    forecast = estimate(plan)
-    words = (
-        f"{name} is serving {counted(busy, 'request')} of others. The benchmark will send about {forecast.requests:,} requests "
-        f"({forecast.tokens:,} tokens) in about {forecast.seconds / 60:.0f} min."
-    )
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise Fail(Exit.USAGE, f"{words} Say --yes to do it anyway")
-    if not await confirm(words + " Go on?"):
-        raise click.Abort
+        yield api
+    finally:
+        await api.close()
 
 
-async def _show(benchmarks: "Benchmarks", plan: Plan, prompts: list[dict[str, Any]] | None, as_json: bool) -> Result:
+async def _show(
+    benchmarks: "Benchmarks", plan: Plan, prompts: list[dict[str, Any]] | None, as_json: bool, consent: "Consent | None"
+) -> Result:
     """Runs it with live progress on stderr's terminal; the first ctrl+c or SIGTERM ends it in order, with what there is."""
     from tui.cli.bench_view import LiveView
+
+    async def ready(busy: int | None) -> None:
+        assert consent is not None
+        with view.aside():
+            await consent.ready(busy)
 
     stops: list[asyncio.Task[None]] = []
     result: Result | None = None
@@ -242,7 +252,7 @@ async def _show(benchmarks: "Benchmarks", plan: Plan, prompts: list[dict[str, An
             first_signal(lambda: stops.append(asyncio.create_task(benchmarks.stop()))),
             LiveView(plan, live=sys.stderr.isatty(), quiet=as_json) as view,
         ):
-            async with aclosing(benchmarks.run(plan, prompts)) as news:
+            async with aclosing(benchmarks.run(plan, prompts, None if consent is None else ready)) as news:
                 async for item in news:
                     match item:
                         case Progress():

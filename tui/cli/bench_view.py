@@ -1,7 +1,8 @@
 """How `readyroom bench` shows itself on a terminal: a live line, a table, and what the figures mean."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -57,7 +58,8 @@ class LiveView:
         self._points: list[Point] = []
         self._told_at = WAITING_FIRST_S
         self._work_told_at = WORK_FIRST_S
-        self._live = Live(console=self._console, auto_refresh=False, transient=True) if live else None
+        self._live = self._line() if live else None
+        self._aside = False
 
     def __enter__(self) -> Self:
         if self._live is not None:
@@ -68,7 +70,27 @@ class LiveView:
         if self._live is not None:
             self._live.stop()
 
+    def _line(self) -> Live:
+        return Live(console=self._console, auto_refresh=False, transient=True)
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Leaves the terminal to a question."""
+        if self._live is None:
+            yield
+            return
+        self._live.stop()
+        self._aside = True
+        try:
+            yield
+        finally:
+            self._aside = False
+            self._live = self._line()  # the one before would begin above the question
+            self._live.start()
+
     def progress(self, progress: Progress) -> None:
+        if self._aside:
+            return
         if self._live is None:
             if not progress.work:
                 self._work_told_at = WORK_FIRST_S

@@ -5,6 +5,12 @@ from typing import Any
 
 Series = Mapping[tuple[str, str], float]
 
+RUNNING = ("num_requests_running", "num_running_reqs")
+WAITING = ("num_requests_waiting", "num_queue_reqs")
+"""Gauges of the requests that a server works on and that wait: vLLM's name, SGLang's."""
+MOST = 1e15
+"""No count of a server is larger; what is, negative or no number at all is not known."""
+
 
 def series(lines: Iterable[str]) -> dict[tuple[str, str], float]:
     """(family without the engine's prefix, labels) -> value; a line that is none is passed over."""
@@ -29,6 +35,21 @@ def _total(values: Series, family: str, only: str = "", without: str = "") -> fl
         if name == family and only in labels and not (without and without in labels)
     ]
     return sum(chosen) if chosen else None
+
+
+def _gauge(values: Series, families: Iterable[str]) -> float | None:
+    """The sum over engines of the first of these families that is there; None when none is."""
+    for family in families:
+        known = [value for (name, _), value in values.items() if name == family and 0.0 <= value <= MOST]
+        if known:
+            return sum(known)
+    return None
+
+
+def serving(values: Series) -> int | None:
+    """Requests that run or wait in the server now; None where it doesn't say."""
+    counts = [count for families in (RUNNING, WAITING) if (count := _gauge(values, families)) is not None]
+    return round(sum(counts)) if counts else None
 
 
 def _delta(before: Series, after: Series, family: str, only: str = "", without: str = "") -> float | None:
@@ -67,8 +88,8 @@ def server_figures(
     queries = _delta(a, b, "prefix_cache_queries_total")
     figures: dict[str, Any] = {
         "foreign_requests": foreign,
-        "server_running_before": _total(a, "num_requests_running") if a else None,
-        "server_waiting_before": _total(a, "num_requests_waiting") if a else None,
+        "server_running_before": _gauge(a, RUNNING),
+        "server_waiting_before": _gauge(a, WAITING),
         "server_mean_queue_ms": _mean_ms(a, b, "request_queue_time_seconds"),
         "server_mean_prefill_ms": _mean_ms(a, b, "request_prefill_time_seconds"),
         "server_mean_ttft_ms": _mean_ms(a, b, "time_to_first_token_seconds"),

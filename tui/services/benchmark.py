@@ -11,7 +11,7 @@ import fcntl
 import hashlib
 import os
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from tui.core.benchmark import REFUSED, STOPPED_BY_USER, Plan, Point, Progress, 
 from tui.core.benchmark_json import json_pieces, recorded
 from tui.core.benchmark_plan import LONGEST, LONGEST_MARGIN, LONGEST_OUTPUT, Step, past_the_knee, steps_of
 from tui.core.benchmark_report import against, base_deviations, notes_of, plain
-from tui.core.benchmark_server import series
+from tui.core.benchmark_server import series, serving
 from tui.core.benchmark_soak import engine_gpus
 from tui.core.counted import counted
 from tui.core.gpu import GpuSample
@@ -122,10 +122,17 @@ class Benchmarks:
                 with contextlib.suppress(HostError):
                     await self._generator.stop()
 
-    async def run(self, plan: Plan, prompts: Sequence[dict[str, Any]] | None = None) -> AsyncGenerator[Progress | Point | Result]:
+    async def run(
+        self,
+        plan: Plan,
+        prompts: Sequence[dict[str, Any]] | None = None,
+        consent: Callable[[int | None], Awaitable[None]] | None = None,
+    ) -> AsyncGenerator[Progress | Point | Result]:
         """Measures: Progress several times a second, a Point after each one, the Result last.
 
-        `prompts` are given ones (`{"prompt"}` or `{"messages"}`, with `output_tokens` perhaps) instead of made ones. A benchmark
+        `prompts` are given ones (`{"prompt"}` or `{"messages"}`, with `output_tokens` perhaps) instead of made ones. `consent` is
+        called before anything is measured, with the requests that run or wait in the server as the source of the load sees it, None
+        where it doesn't say; Progress goes on meanwhile, `stop` cancels it, and what it raises ends the benchmark. A benchmark
         that is stopped or whose link breaks still ends with a Result, which says why in `stopped`. Raises BenchmarkRunning;
         ValueError for a plan that makes no sense; BenchmarkRefused, HostError or OSError when it could not begin.
         """
@@ -142,7 +149,7 @@ class Benchmarks:
                 yield Progress(0, len(steps), steps[0].concurrency, "preparing")
                 if self._host is not None:
                     self._watch = await stack.enter_async_context(GpuWatch(self._host, self._wanted_gpus))
-                starting = asyncio.create_task(self._start(plan, list(prompts) if prompts is not None else None, stack))
+                starting = asyncio.create_task(self._agreed(plan, list(prompts) if prompts is not None else None, consent, stack))
                 self._starting = starting
                 began = time.monotonic()
                 try:
@@ -257,6 +264,19 @@ class Benchmarks:
         """Where the load is to come from; a host that can't run the load generator has it come through the tunnel."""
         return plan.vantage or (Vantage.DIRECT if self._direct else Vantage.HOST)
 
+    async def _agreed(
+        self,
+        plan: Plan,
+        prompts: list[dict[str, Any]] | None,
+        consent: Callable[[int | None], Awaitable[None]] | None,
+        stack: contextlib.AsyncExitStack,
+    ) -> LoadSource:
+        """The source of the load, ready to measure; see `run`."""
+        source = await self._start(plan, prompts, stack)
+        if consent is not None:
+            await consent(serving(series(source.server)))
+        return source
+
     async def _start(self, plan: Plan, prompts: list[dict[str, Any]] | None, stack: contextlib.AsyncExitStack) -> LoadSource:
         vantage = self._vantage(plan)
         if vantage is Vantage.HOST and self._host is None:
@@ -347,9 +367,7 @@ class _Run:
         self._vantage = generator.vantage
         self.notes += generator.notes
         self.notes += notes_of(self.plan)
-        metrics = series(generator.server)
-        busy = sum(value for (family, _), value in metrics.items() if family in ("num_requests_running", "num_requests_waiting"))
-        if busy:
+        if busy := serving(series(generator.server)):
             whose = counted(busy, "request of others was", "requests of others were")
             self.notes.append(f"{whose} running or waiting when it began")
 
