@@ -163,10 +163,10 @@ async def test_the_result_of_a_unit(deploy: Callable[[str], Deployed], api: Repl
     def entries(name: str, text: str) -> Path:
         path = box.folder / name
         rows = [
-            {"__CURSOR": f"c{number}", "__REALTIME_TIMESTAMP": f"{1795946400000000 + number}", "MESSAGE": line}
+            {"__CURSOR": f"c{number}", "__REALTIME_TIMESTAMP": f"{1795946400000000 + number}", "MESSAGE": f"{line}\u2028"}
             for number, line in enumerate(text.splitlines())
         ]
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))  # journalctl escapes no such separator
         return path
 
     box.put("journalctl", JOURNAL.format(before=entries("before", FAILED), now=entries("now", LOADING)))

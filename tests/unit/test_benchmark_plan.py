@@ -262,6 +262,8 @@ PROMPTS = [
         ' {"id": "d", "conversations": [{"from": "gpt", "value": "x"}, {"from": "human", "value": "q"}]}]',
         [{"prompt": "q"}],
     ),
+    # what a string of JSON may hold as it is, though Unicode counts it as the end of a line
+    ('{"prompt": "a\u2028b\u2029c\x85d"}\r\n"\u2028"\r\n', [{"prompt": "a\u2028b\u2029c\x85d"}, {"prompt": "\u2028"}]),
     ('{"prompt": ""}\n{"text": null}\n{"messages": []}\n""\n{"prompt": "a"}', [{"prompt": "a"}]),
 ]
 
@@ -300,6 +302,7 @@ def test_what_is_said_of_a_file_of_prompts(text: str, notes: tuple[str, ...]) ->
         ('[{"prompt": "a"}, {"conversations": [7]}]', "chat", "entry 2 has no prompt"),
         ('{"prompt": "a"}\n{"prompt": 7}', "chat", "line 2 has no prompt"),
         ('{"prompt": "a"}\n{oops', "chat", "line 2 is no JSON"),
+        ('{"prompt": "a\u2028b"}\r\n\r\n{oops', "chat", "line 3 is no JSON"),
         ('{"prompt": "a"}\n{"other": 1}', "chat", "line 2 has no prompt"),
         ('{"messages": [{"role": "user", "content": "x"}]}', "completions", "line 1 has messages"),
         ("[1", "chat", "neither"),

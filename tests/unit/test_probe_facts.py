@@ -59,7 +59,8 @@ MOUNTS = r"""22 1 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p2 rw
 41 40 0:51 / /models/nas rw shared:4 - nfs4 filer:/export/models rw,vers=4.2
 42 22 0:60 / /mnt/with\040space rw - lustre 10.0.0.1@tcp:/lfs rw
 43 22 0:33 /@home /home rw - btrfs /dev/nvme1n1 rw
-"""
+44 22 0:34 / /mnt/a\u2028b rw - xfs /dev/nvme2n1 rw
+""".replace("\\u2028", "\u2028")  # the kernel escapes spaces and line feeds only
 
 
 @pytest.mark.parametrize(
@@ -72,6 +73,7 @@ MOUNTS = r"""22 1 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p2 rw
         ("/models/nas/kimi", ("0:51", "/models/nas", "nfs4", "filer:/export/models")),
         ("/mnt/with space/x", ("0:60", "/mnt/with space", "lustre", "10.0.0.1@tcp:/lfs")),
         ("/home/me", ("0:33", "/home", "btrfs", "/dev/nvme1n1")),
+        ("/mnt/a\u2028b/x", ("0:34", "/mnt/a\u2028b", "xfs", "/dev/nvme2n1")),
     ],
 )
 def test_the_mount_that_holds_a_path(path: str, mount: tuple[str, str, str, str]) -> None:
@@ -79,6 +81,8 @@ def test_the_mount_that_holds_a_path(path: str, mount: tuple[str, str, str, str]
 
 
 MOUNTSTATS = """device tmpfs mounted on /dev/shm with fstype tmpfs
+device filer:/more mounted on /mnt/a\u2028b with fstype nfs4 statvers=1.1
+\tbytes:\t1 2 3 4 9 6 7 8
 device filer:/export/models mounted on /models/nas with fstype nfs4 statvers=1.1
 \topts:\trw,vers=4.2,rsize=1048576
 \tage:\t86400
@@ -92,4 +96,5 @@ device filer:/home mounted on /home with fstype nfs4 statvers=1.1
 def test_bytes_that_an_nfs_server_sent() -> None:
     assert nfs_bytes_read(MOUNTSTATS, ["/models/nas"]) == 5_497_558_138
     assert nfs_bytes_read(MOUNTSTATS, ["/models/nas", "/home"]) == 5_497_558_143
+    assert nfs_bytes_read(MOUNTSTATS, ["/mnt/a\u2028b"]) == 9
     assert nfs_bytes_read(MOUNTSTATS, ["/models"]) is None

@@ -47,7 +47,7 @@ def parse_prompts(text: str, endpoint: str) -> Given:
         word = "entry"
     else:
         entries = []
-        for number, line in enumerate(text.splitlines(), 1):
+        for number, line in enumerate(text.split("\n"), 1):
             if line.strip():
                 try:
                     entries.append((number, json.loads(line)))

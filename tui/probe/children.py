@@ -145,7 +145,7 @@ class ChildFollower:
         argv = self._source.previous()
         text = self._source.output(argv) if argv is not None else None
         lines = []
-        for line in (text or "").splitlines():
+        for line in text.rstrip("\n").split("\n") if text else ():
             try:
                 lines += self._pieces(self._source.record(line.encode("utf-8", "replace")).text)
             except Problem:

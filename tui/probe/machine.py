@@ -28,7 +28,7 @@ def _octal(word: str) -> str:
 def mount_of(path: str, mountinfo: str) -> Optional[Tuple[str, str, str, str]]:
     """Device number (`259:2`), mount point, type and source of the mount that a path lies on, by /proc/self/mountinfo's text."""
     best: Optional[Tuple[str, str, str, str]] = None
-    for line in mountinfo.splitlines():
+    for line in mountinfo.split("\n"):
         left, found, right = line.partition(" - ")
         words, kinds = left.split(" "), right.split(" ")
         if not found or len(words) < 5 or len(kinds) < 2:
@@ -45,7 +45,7 @@ def nfs_bytes_read(mountstats: str, points: Sequence[str]) -> Optional[int]:
     """Bytes that the NFS servers of these mount points sent for reads (fifth number of "bytes:", nfs_iostat's serverReadBytes)."""
     total: Optional[int] = None
     wanted = False
-    for line in mountstats.splitlines():
+    for line in mountstats.split("\n"):
         if line.startswith("device "):
             words = line.split(" ")
             wanted = len(words) > 4 and _octal(words[4]) in points

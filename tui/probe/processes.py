@@ -96,7 +96,7 @@ class Processes:
     def _user(self, uid: int) -> str:
         # /etc/passwd is read as a file: the C library's look-up may ask a directory server, and wait for it
         if not self._users:
-            for line in (read("/etc/passwd", 1 << 20) or b"").decode("utf-8", "replace").splitlines():
+            for line in (read("/etc/passwd", 1 << 20) or b"").decode("utf-8", "replace").split("\n"):
                 words = line.split(":")
                 if len(words) > 2 and words[2].isdigit():
                     self._users.setdefault(int(words[2]), words[0])
