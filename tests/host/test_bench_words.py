@@ -48,6 +48,35 @@ def test_prompts_that_can_not_be_taken(tmp_path: Path, make: object, why: str) -
     assert why in " ".join(done.stderr.split())
 
 
+@pytest.mark.parametrize(
+    ("status", "words", "other"),
+    [
+        ("503 Service Unavailable", "not ready, or full (http_503): the engine is loading", "no such request"),
+        ("429 Too Many Requests", "not ready, or full (http_429): the engine is loading", "no such request"),
+        ("422 Unprocessable", "takes no such request (http_422): the engine is loading", "not ready"),
+    ],
+)
+@pytest.mark.parametrize("target", [False, True])
+def test_a_refusal_says_whether_another_time_would_help(tmp_path: Path, target: bool, status: str, words: str, other: str) -> None:
+    with scripted(good) as server:
+
+        def answer(exchange: Exchange) -> None:
+            if exchange.path.endswith("completions"):
+                exchange.plain(status, b'{"error": {"message": "the engine is loading"}}')
+            else:
+                server.single(exchange)
+
+        server.answer = answer
+        (tmp_path / "config" / "readyroom").mkdir(parents=True)
+        config = f'[deployments.box]\napi = "{server.url}"\n[[deployments.box.engines]]\nhost = "local"\nlog = "none"\n'
+        (tmp_path / "config" / "readyroom" / "config.toml").write_text(config)
+        done = bench(tmp_path, *(("box",) if target else ("--base-url", server.url)), *SHORT)
+    assert done.returncode == 1
+    assert words in done.stderr
+    assert other not in done.stderr
+    assert ("`readyroom status box` tells" in done.stderr) is (target and other != "not ready")
+
+
 def test_prompts_of_standard_input(tmp_path: Path) -> None:
     seen: set[str] = set()
 

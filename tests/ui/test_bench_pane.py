@@ -7,6 +7,7 @@ import pytest
 from pane_host import HOSTILE, PaneHost, text, until
 
 from tui.core.benchmark import REFUSED, Plan, Point, Progress, Result, Vantage
+from tui.core.benchmark_report import notes_of
 from tui.core.smoke import Outcome, SmokeResult, SmokeRun
 from tui.core.text import clean
 from tui.messages import CompareRequested, ReportRequested, RunOpened
@@ -138,6 +139,24 @@ def test_warnings_of_one_kind_share_a_line() -> None:
 def test_how_it_was_measured() -> None:
     assert how(None, RESULT).plain == "on the host · 512 in, 256 out · unique prompts · vLLM definitions"
     assert how(None, None).plain == ""
+
+
+@pytest.mark.parametrize(
+    ("plan", "sent"),
+    [
+        (Plan(), "512 in, 512 out · unique prompts"),
+        (Plan(endpoint="completions", token_ids=True), "512 in, 512 out · completions · unique prompts"),
+        (Plan(prompts_file="prompts.jsonl", output_tokens=2048), "prompts of a file, 2,048 out"),
+        (Plan(prompts_file="prompts.jsonl", seed=7), "prompts of a file, 512 out"),
+        (Plan(seed=7), "512 in, 512 out · prompts of seed 7"),
+        (Plan(seed=0, shared_prefix_tokens=1024), "512 in, 512 out · 1,024 tokens shared · prompts of seed 0"),
+        (Plan(shared_prefix_tokens=1024), "512 in, 512 out · 1,024 tokens shared"),
+    ],
+)
+def test_what_was_sent_is_told_as_it_was(plan: Plan, sent: str) -> None:
+    assert how(plan, None).plain == f"{sent} · vLLM definitions"
+    # the words beside the figures and the report agree
+    assert ("unique prompts" in sent) is not any("prefix cache" in note for note in notes_of(plan))
 
 
 SMOKE = SmokeRun(

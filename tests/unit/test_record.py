@@ -91,6 +91,18 @@ def test_the_report_names_an_open_loop_by_its_rate(tmp_path: Path) -> None:
     assert run.document["points"][0]["detail"] is None  # the arrays are in the file of the benchmark alone
 
 
+@pytest.mark.parametrize(
+    ("plan", "words"), [(Plan(), "512 tokens in, 512 out"), (Plan(prompts_file="p.jsonl"), "Prompts of a file, 512 out")]
+)
+def test_the_report_says_what_the_prompts_were(tmp_path: Path, plan: Plan, words: str) -> None:
+    record = Record(tmp_path / "record.sqlite")
+    number = record.save_benchmark("kimi", replace(result(1.0, 1.0), plan=plan))
+    assert number is not None
+    run = record.run(number)
+    assert run is not None
+    assert words in markdown(run)
+
+
 def test_files_are_private(tmp_path: Path) -> None:
     path = tmp_path / "state" / "record.sqlite"
     Record(path).runs()

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     from tui.services.benchmark import Benchmarks
     from tui.services.session import Session
 
+NOT_NOW = ("http_429", "http_502", "http_503", "http_504")
+"""Kinds of refusal that another time, and not another request, would change: the server's, or those of what stands before it."""
+
 
 @click.command()
 @click.argument("target", required=False)
@@ -274,4 +277,7 @@ def _refusal(name: str, error: Any, by_url: bool) -> Fail:
         return Fail(Exit.UNREACHABLE, f"{name}: {error.cause}\n  {step}")
     if error.kind in ("http_401", "http_403"):
         return Fail(Exit.REFUSED, f"{name}: {error.cause}\n  set VLLM_API_KEY, or api_key_env in the configuration")
+    if error.kind in NOT_NOW:
+        step = "try again when it is up, or has room" if by_url else f"`readyroom status {name}` tells which"
+        return Fail(Exit.NEGATIVE, f"{name}: the server is not ready, or full ({error.kind}): {error.cause}\n  {step}")
     return Fail(Exit.NEGATIVE, f"{name}: the server takes no such request ({error.kind}): {error.cause}")

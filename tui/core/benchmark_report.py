@@ -64,6 +64,23 @@ def notes_of(plan: Plan) -> list[str]:
     return notes
 
 
+def what_was_sent(plan: Plan) -> list[str]:
+    """The requests in words, with what lets a prefix cache help: `512 in, 256 out` and `unique prompts`."""
+    source = "prompts of a file" if plan.prompts_file is not None else f"{plan.input_tokens:,} in"
+    words = [f"{source}, {plan.output_tokens:,} out"]
+    if plan.endpoint != "chat":
+        words.append(plan.endpoint)
+    if plan.shared_prefix_tokens:
+        words.append(f"{plan.shared_prefix_tokens:,} tokens shared")
+    if plan.prompts_file is not None:
+        return words  # a seed makes none of them
+    if plan.seed is not None:
+        words.append(f"prompts of seed {plan.seed}")
+    elif not plan.shared_prefix_tokens:
+        words.append("unique prompts")
+    return words
+
+
 def against(expected_tokens_s: float, point: Point) -> dict[str, Any]:
     """The figures of a single stream that say how it stands to what is expected of one."""
     found: dict[str, Any] = {"expected_tokens_per_s": expected_tokens_s}

@@ -64,7 +64,8 @@ def _benchmark(run: Run) -> Iterator[str]:
     result = benchmark_of(run)
     plan = result.plan
     yield f"Model `{result.model}` at {result.endpoint}, load generated {_VANTAGE[result.vantage.value]}."
-    yield f"{plan.input_tokens} tokens in, {plan.output_tokens} out, {plan.endpoint} endpoint; definitions are vLLM's."
+    source = f"{plan.input_tokens} tokens in" if plan.prompts_file is None else "Prompts of a file"
+    yield f"{source}, {plan.output_tokens} out, {plan.endpoint} endpoint; definitions are vLLM's."
     if result.stopped:
         yield f"**Incomplete:** {_escaped(result.stopped)}."
     yield from ("", *(f"- {_escaped(one)}" for one in result.deviations), "")

@@ -7,7 +7,7 @@ from textual.content import Content
 
 from tui.core.benchmark import Plan, Point, Progress, Result, Vantage
 from tui.core.benchmark_open import asked_rate
-from tui.core.benchmark_report import drift
+from tui.core.benchmark_report import drift, what_was_sent
 from tui.core.comparison import NOISE
 from tui.core.counted import counted
 from tui.core.text import clean
@@ -35,12 +35,7 @@ def how(plan: Plan | None, result: Result | None) -> Content:
         return Content("")
     vantage = result.vantage if result is not None else plan.vantage
     parts = [VANTAGES[vantage]] if vantage is not None else []
-    parts.append(f"{plan.input_tokens:,} in, {plan.output_tokens:,} out")
-    if plan.endpoint != "chat":
-        parts.append(plan.endpoint)
-    parts.append(f"{plan.shared_prefix_tokens:,} tokens shared" if plan.shared_prefix_tokens else "unique prompts")
-    parts.append("vLLM definitions")
-    return line(label(" · ".join(parts)))
+    return line(label(" · ".join([*parts, *what_was_sent(plan), "vLLM definitions"])))
 
 
 def measured(points: Sequence[Point]) -> list[Point]:
