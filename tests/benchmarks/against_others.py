@@ -98,8 +98,9 @@ def ramp(options: argparse.Namespace) -> None:
 
 
 def distortion(found: dict[str, Any], true: dict[str, float]) -> str:
-    """Which figures are off by more than 1 ms and 2 %, throughput by more than 2 %."""
-    off = []
+    """Which figures are off by more than 1 ms and 2 %, throughput by more than 2 %, and how many requests failed: what the others
+    say is true of a lighter load."""
+    off = [f"{found['failed']} failed"] if found["failed"] else []
     for key, exact, name in (
         ("median_ttft_ms", "p50_ttft_ms", "TTFT"),
         ("p99_itl_ms", "p99_itl_ms", "ITL p99"),

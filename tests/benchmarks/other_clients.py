@@ -19,8 +19,10 @@ from typing import Any
 
 from fidelity import spawn
 
+from tui.probe.load_http import target_of
+from tui.probe.load_net import resolve
 from tui.probe.load_prompts import _unknown
-from tui.probe.load_workers import Share, carry, first_address
+from tui.probe.load_workers import Share, carry
 from tui.wire.metrics import summary
 
 INPUT = 128
@@ -59,7 +61,7 @@ def readyroom(url: str, model: str, concurrency: int, requests: int, tokens: int
     plan["seed"] = str(time.time_ns())
     fields = {"max_tokens": "$asked", "stream": True, "stream_options": {"include_usage": True}, "ignore_eos": True}
     order = {"concurrency": concurrency, "requests": requests}
-    share = Share(plan, _unknown().known, fields, order, 0, 1, 0, None, first_address(url)[0])
+    share = Share(plan, _unknown().known, fields, order, 0, 1, 0, None, resolve(target_of(url))[0])
     outcome, busy = carry(share, 1, spawn, stopping=lambda: False, tick=lambda progress: None)
     figures = summary(outcome.records, outcome.begin, outcome.end, concurrency=concurrency)
     if figures["failed"]:

@@ -5,9 +5,11 @@ from typing import Any
 
 from scripted_server import Exchange, scripted
 
+from tui.probe.load_http import target_of
+from tui.probe.load_net import resolve
 from tui.probe.load_order import Outcome
 from tui.probe.load_prompts import _unknown
-from tui.probe.load_workers import Share, first_address
+from tui.probe.load_workers import Share
 
 FIELDS = {"max_tokens": "$asked", "stream": True}
 
@@ -17,7 +19,7 @@ def load(
 ) -> Outcome:
     """Runs the loop against a URL, in this thread."""
     whole = {"url": url, "endpoint": endpoint, "model": "m", "input_tokens": 8, "output_tokens": 3, "seed": "1", **plan}
-    address = first_address(url)[0]
+    address = resolve(target_of(url))[0]
     share = Share(whole, _unknown().known, FIELDS, order, 0, 1, 0, None, address)
     return share.load(**({"stopping": stopping} if stopping else {})).run()
 

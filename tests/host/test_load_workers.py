@@ -19,10 +19,13 @@ ROLE = """if True:
     from tui.probe import leash
     leash._Guard.SCRIPT = 'cat > "' + told + '"'
     from tui.probe.load_prompts import _unknown
-    from tui.probe.load_workers import Share, carry, first_address
+    from tui.probe.load_http import target_of
+    from tui.probe.load_net import resolve
+    from tui.probe.load_workers import Share, carry
     plan = {"url": url, "endpoint": "chat", "model": "m", "input_tokens": 8, "output_tokens": 3, "seed": "1"}
     order = {"concurrency": 3, "requests": 6}
-    share = Share(plan, _unknown().known, {"max_tokens": "$asked", "stream": True}, order, 0, 1, 0, None, first_address(url)[0])
+    address = resolve(target_of(url))[0]
+    share = Share(plan, _unknown().known, {"max_tokens": "$asked", "stream": True}, order, 0, 1, 0, None, address)
     link = leash.Link()
     pids = []
     def spawn(argv, **options):

@@ -211,9 +211,3 @@ def estimate(plan: Plan, tokens_s_per_stream: float = 50.0) -> Estimate:
         seconds += length + 32 / tokens_s_per_stream + 1.0
         requests += count + streams
     return Estimate(seconds, requests, requests * (plan.input_tokens + plan.output_tokens + plan.shared_prefix_tokens))
-
-
-def with_settings(plan: Plan, *, input_tokens: int | None = None, output_tokens: int | None = None, **fields: Any) -> Plan:
-    """The plan with what is given, None leaving a field as it is."""
-    given = {"input_tokens": input_tokens, "output_tokens": output_tokens, **fields}
-    return replace(plan, **{name: value for name, value in given.items() if value is not None})

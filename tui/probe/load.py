@@ -37,7 +37,6 @@ from tui.probe.load_server import LEAVING_S, METRICS_S, Gauges, longest_of, metr
 from tui.probe.load_telling import Telling
 from tui.probe.load_workers import Share, carry
 from tui.wire.metrics import summary
-from tui.wire.record import COMPLETED
 
 WARM_UP_TOKENS = 32
 
@@ -263,6 +262,3 @@ class _Point:
                 "stopped": "stopped",
             }
         )
-
-
-__all__ = ["COMPLETED", "play"]

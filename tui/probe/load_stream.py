@@ -309,10 +309,6 @@ class Stream:
         """Whether the end of the stream has come, though perhaps not that of its framing."""
         return self.done and bool(self.record.chunks)
 
-    @property
-    def complete(self) -> bool:
-        return self.response.done
-
     def judge(self) -> None:
         """Settles the record of a response that came to its end. Raises Failure when it is no success."""
         response = self.response

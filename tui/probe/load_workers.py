@@ -18,7 +18,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 
 from tui.probe.load_http import head_of, target_of
 from tui.probe.load_loop import Load
-from tui.probe.load_net import Address, resolve, tls_context
+from tui.probe.load_net import Address, tls_context
 from tui.probe.load_order import Endpoint, Health, Order, Outcome
 from tui.probe.load_prompts import PATHS, Lengths, Prompts
 from tui.wire.record import Record
@@ -304,8 +304,3 @@ def work() -> None:
     say(b"O", pickle.dumps(packed, 4))
     time.sleep(0)
     os._exit(0)
-
-
-def first_address(url: str) -> List[Address]:
-    """The addresses of a server. Raises OSError or ValueError."""
-    return resolve(target_of(url))
