@@ -145,14 +145,27 @@ async def test_quit_and_the_second_interrupt_leave() -> None:
             await until(pilot, lambda app=app: not app.is_running or app._exit)  # type: ignore[misc]
 
 
-async def test_a_benchmark_on_a_busy_server_asks_first() -> None:
-    app, _ = room(scene("ready"))
+@pytest.mark.parametrize(
+    ("metrics", "words"),
+    [
+        ({"running": 1.0, "waiting": 0.0}, "1 request of others now"),
+        ({"running": 0.0, "waiting": 2.0}, "2 requests of others now"),
+        ({"running": None, "waiting": None}, "does not say whether"),
+        (None, "does not say whether"),
+    ],
+)
+async def test_a_benchmark_on_a_busy_server_asks_first(metrics: dict[str, float | None] | None, words: str) -> None:
+    state = scene("ready")
+    assert state.api.metrics is not None
+    known = None if metrics is None else replace(state.api.metrics, **metrics)
+    app, _ = room(replace(state, api=replace(state.api, metrics=known)))
     posted: list[object] = []
     async with app.run_test(size=(120, 35), message_hook=posted.append) as pilot:
         await until(pilot, lambda: app.main.can(BY_ID["bench-sweep"]))
         await pilot.press("f7")
         await until(pilot, lambda: isinstance(app.screen, ConfirmDialog))
         assert any(isinstance(one, BenchmarkRequested) and one.kind == "sweep" for one in posted)
+        await until(pilot, lambda: words in " ".join(screen(pilot).replace("│", " ").split()))
         await pilot.press("escape")
         await until(pilot, lambda: app.screen is app.main)
         assert not app.main.benching

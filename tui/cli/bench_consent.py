@@ -39,10 +39,12 @@ class Consent:
             self.given = True
             return
         seen = "does not say whether it is serving others" if busy is None else f"is serving {counted(busy, 'request')} of others"
+        from tui.cli.bench_view import duration
+
         forecast = estimate(self._plan)
         words = (
             f"{self._name} {seen}. The benchmark will send about {forecast.requests:,} requests ({forecast.tokens:,} tokens) "
-            f"in about {forecast.seconds / 60:.0f} min."
+            f"in about {duration(forecast.seconds)}."
         )
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise Fail(Exit.USAGE, f"{words} Say --yes to do it anyway")
