@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tui.wire.metrics import _warnings, detail, percentile, quantile_interval, spread, summary
+from tui.wire.metrics import _warnings, detail, percentile, quantile_interval, spread, steady_window, summary
 from tui.wire.record import COMPLETED, FAILED, INCOMPLETE, Record
 
 DATA = Path(__file__).parent.parent / "data" / "bench"
@@ -92,6 +92,64 @@ def test_steady_window_leaves_ramp_and_drain_out() -> None:
     assert figures["output_throughput"] == pytest.approx(200 / 12)
     assert figures["steady_output_throughput"] == pytest.approx(20.0, rel=0.03)
     assert figures["steady_window_s"] == pytest.approx(7.9)
+
+
+def waves(stream: int, start: float, lasts: float, count: int, tokens: int = 10) -> list[Record]:
+    """Requests of one stream, one after the other, with a millisecond in between; their tokens come evenly."""
+    made = []
+    for k in range(count):
+        begin = start + k * (lasts + 0.001)
+        made.append(record(100 * stream + k, begin, [begin + lasts * i / tokens for i in range(1, tokens + 1)]))
+    return made
+
+
+def failed_first(stream: int, start: float, fails_at: float, lasts: float, count: int) -> list[Record]:
+    """A stream whose first request fails before any token."""
+    refused = record(100 * stream + 99, start, [], state=FAILED, kind="http_503", end=fails_at)
+    return [refused, *waves(stream, fails_at + 0.001, lasts, count)]
+
+
+STREAMS = [
+    ("a burst of equal streams", [waves(s, 100.0, 1.0, 5) for s in range(4)], 4, 110.0, (100.1, 105.004)),
+    ("cut by the end", [waves(s, 100.0, 1.0, 5) for s in range(4)], 4, 103.5, (100.1, 103.5)),
+    ("each stream starts 2 s later", [waves(s, 100.0 + 2 * s, 1.0, 12 - 2 * s) for s in range(4)], 4, 120.0, (106.1, 112.005)),
+    # two processes with as many requests each: one is done after half the time
+    ("one process ends first", [waves(s, 100.0, 1.0 if s < 2 else 0.5, 10) for s in range(4)], 4, 120.0, (100.1, 105.009)),
+    ("the last wave has one stream only", [waves(s, 100.0, 1.0, 3 if s else 4) for s in range(4)], 4, 110.0, (100.1, 103.002)),
+    ("a stream is given nothing more", [waves(0, 100.0, 1.0, 2), waves(1, 100.0, 1.0, 6)], 2, 110.0, (100.1, 102.001)),
+    ("its first one was refused", [waves(0, 100.0, 1.0, 6), failed_first(1, 100.0, 100.5, 1.0, 5)], 2, 110.0, (100.5, 105.505)),
+    ("one could not be sent", [waves(0, 100.0, 1.0, 3), [record(9, 100.0, [], state=FAILED)]], 2, 110.0, None),
+    ("the streams never overlap", [waves(0, 100.0, 1.0, 1), waves(1, 102.0, 1.0, 1)], 2, 110.0, None),
+    ("fewer requests than streams", [waves(0, 100.0, 1.0, 1)], 2, 110.0, None),
+    ("nothing was sent", [], 2, 110.0, None),
+]
+
+
+@pytest.mark.parametrize(
+    ("streams", "concurrency", "stop", "window"), [row[1:] for row in STREAMS], ids=[row[0] for row in STREAMS]
+)
+def test_steady_is_when_all_streams_were_busy(
+    streams: list[list[Record]], concurrency: int, stop: float, window: tuple[float, float] | None
+) -> None:
+    records = sorted((one for stream in streams for one in stream), key=lambda one: one.index)
+    found = steady_window(records, concurrency, stop)
+    assert found == (None if window is None else pytest.approx(window, abs=1e-6))
+
+
+@pytest.mark.parametrize(
+    ("streams", "rate"),
+    [
+        ([waves(s, 100.0 + 2 * s, 1.0, 14 - 2 * s) for s in range(4)], 40.0),
+        ([waves(s, 100.0, 1.0 if s < 2 else 0.5, 10) for s in range(4)], 60.0),
+    ],
+    ids=["staggered", "of two processes"],
+)
+def test_steady_throughput_is_that_of_all_streams(streams: list[list[Record]], rate: float) -> None:
+    records = [one for stream in streams for one in stream]
+    figures = summary(records, 100.0, max(one.end for one in records), concurrency=4)
+    assert figures["output_throughput"] < 0.85 * rate
+    assert figures["steady_output_throughput"] == pytest.approx(rate, rel=0.01)
+    assert figures["peak_concurrency"] == 4
 
 
 def test_interval_of_a_median() -> None:

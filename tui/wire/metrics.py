@@ -78,24 +78,37 @@ def quantile_interval(ordered: Sequence[float], p: float) -> Optional[List[float
     return [ordered[low], ordered[high]]
 
 
+def _edges(records: Sequence[Record]) -> List[Tuple[float, int, Record]]:
+    """When requests came into flight (1) and left it (-1), in order of time: one that ends when another starts ends first. Those
+    that could not be sent, or that a clock set back made end before they began, were in flight at no time."""
+    sent = [r for r in records if r.start and r.end > r.start]
+    return sorted([(r.end, -1, r) for r in sent] + [(r.start, 1, r) for r in sent], key=lambda edge: edge[:2])
+
+
 def steady_window(records: Sequence[Record], concurrency: int, stop: float) -> Optional[Tuple[float, float]]:
-    """The time in which all `concurrency` streams were busy: from the moment that each of the first streams has its first token
-    until the first stream that is not replaced ends, or until `stop` (when dispatching ended by time).
+    """The time in which all `concurrency` streams were busy: from the moment that each of the requests that first made that many in
+    flight has its first token (or has failed without) until the first end after which there were never that many again, or until
+    `stop` (when dispatching ended by time).
 
     None when there was no such time: fewer requests than streams, or the streams never overlapped.
     """
-    sent = sorted((r for r in records if r.start), key=lambda r: r.start)
-    if concurrency < 1 or len(sent) < concurrency:
+    flying: Dict[int, Record] = {}
+    begin: Optional[float] = None
+    end: Optional[float] = None
+    for at, step, r in _edges(records):
+        if step > 0:
+            flying[id(r)] = r
+            if len(flying) >= concurrency:
+                end = None
+                if begin is None:
+                    begin = max(one.chunks[0] if one.chunks else one.end for one in flying.values())
+        else:
+            flying.pop(id(r), None)
+            if end is None and r.state != INCOMPLETE:
+                end = at
+    if begin is None:
         return None
-    first = sent[:concurrency]
-    if any(not r.chunks for r in first):
-        first = [r for r in sent if r.chunks][:concurrency]
-        if len(first) < concurrency:
-            return None
-    begin = max(r.chunks[0] for r in first)
-    last_start = sent[-1].start
-    ends = [r.end for r in sent if r.end >= last_start and r.state != INCOMPLETE]
-    end = min(min(ends), stop) if ends else stop
+    end = stop if end is None else min(end, stop)
     return (begin, end) if end > begin else None
 
 
@@ -152,9 +165,8 @@ def _peaks(done: Sequence[Record], pairs: Sequence[Tuple[Record, float]]) -> Dic
 
 def _peak_concurrency(records: Sequence[Record]) -> int:
     """The most requests that were in flight at one moment."""
-    edges = sorted([(r.end, -1) for r in records if r.start] + [(r.start, 1) for r in records if r.start])
     now = peak = 0
-    for _, step in edges:
+    for _, step, _ in _edges(records):
         now += step
         peak = max(peak, now)
     return peak
