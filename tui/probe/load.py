@@ -10,6 +10,7 @@ Arguments: `url`, `model` (or None), `endpoint` ("chat" or "completions"), `head
                                                                            no prompt passes such `input_tokens` (see load_longest)
     probe -> client   {"f": "progress", "id", "stage", ...}               4 a second at most
                       {"f": "progress", "id", "stage", "work", "elapsed_s"}    what is done before and after the measuring
+                      {"f": "progress", "id", "stage": "measured"}    once, when the last request has ended
                       {"f": "point", "id", "figures", "client", "before", "after", "peaks", "stopped", "pieces"}
                       {"f": "records", "id", "z": base64 of zlib of JSON}  then `pieces` of them: per-request arrays, if asked for
     client -> probe   {"do": "stop"}                                      closes every request; the point comes with what there is
@@ -188,6 +189,7 @@ class _Point:
         use = MachineUse(self._share.address)
         gauges.start()
         outcome, busy = self._carry(order, workers, number, None, "measuring")
+        self._link.send({"f": "progress", "id": self._id, "stage": "measured"})
         machine = use.figures()
         peaks = gauges.end()
         _, after = metrics_lines(self._caller, LEAVING_S if self._desk.look() else METRICS_S)

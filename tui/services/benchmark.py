@@ -33,7 +33,7 @@ from tui.host.base import Host, HostError, NotPermitted, ProbeFailed
 from tui.host.together import ended
 from tui.services.benchmark_gpus import Drawn, GpuWatch
 from tui.services.benchmark_point import point_of, progress_of
-from tui.services.benchmark_probe import BenchmarkRefused, Generator, LoadSource, Measured, Server
+from tui.services.benchmark_probe import MEASURED, BenchmarkRefused, Generator, LoadSource, Measured, Server
 from tui.services.session import Session
 from tui.wire.headers import authorized
 
@@ -231,6 +231,9 @@ class Benchmarks:
                     if isinstance(item, Measured):
                         measured = item
                         break
+                    if item.get("stage") == MEASURED:
+                        drawn.end()
+                        continue
                     if item.get("stage") == "measuring":
                         drawn.begin()
                     yield progress_of(item, number, len(run.steps), step)
@@ -241,7 +244,7 @@ class Benchmarks:
             if measured.stopped not in ("", "stopped") and not measured.figures["num_prompts"]:
                 run.stopped = REFUSED + measured.stopped
                 return
-            point = point_of(plan, generator.model, step, measured, drawn.end(), self._secrets(plan))
+            point = point_of(plan, generator.model, step, measured, drawn.figures(), self._secrets(plan))
             if step.label == LONGEST:
                 point.figures["max_num_batched_tokens"] = self._batched_tokens()
             if measured.stopped:

@@ -67,15 +67,24 @@ class Drawn:
         self._own = own
         self._other = other
         self._first: GpuSample | None = None
+        self._last: GpuSample | None = None
+        self._over = False
 
     def begin(self) -> None:
         """The first call with a sample counts."""
         if self._first is None:
             self._first = self._own()
 
-    def end(self) -> dict[str, Any] | None:
-        """The point's "gpu"; None where no GPU was seen."""
-        own = self._own()
+    def end(self) -> None:
+        """The first call counts: what the GPUs draw while they idle afterwards is not the load's."""
+        if not self._over:
+            self._over = True
+            self._last = self._own()
+
+    def figures(self) -> dict[str, Any] | None:
+        """The point's "gpu", up to now where `end` was not called; None where no GPU was seen."""
+        self.end()
+        own = self._last
         last = own if own is not None else self._other()
         if last is None:
             return None

@@ -22,6 +22,9 @@ from tui.wire.headers import authorized, merged
 UNREACHED = ("connect", "connection_refused", "connect_timeout", "name_unknown", "tls", "closed", "reset")
 """Kinds of refusal that mean that no server answered at all."""
 
+MEASURED = "measured"
+"""The stage of the frame that tells that a point's last request has ended: what comes after is no load."""
+
 RECORDS_LIMIT = 64 << 20
 """Bytes of unpacked records in one frame: far more than one holds, unless a single request has millions of tokens."""
 
@@ -109,7 +112,8 @@ class LoadSource(Protocol):
         warmup: bool = True,
         input_tokens: int | None = None,
     ) -> AsyncGenerator[dict[str, Any] | Measured]:
-        """Measures one point: progress frames, and the point last. Raises ProbeFailed or Unreachable when the source is gone."""
+        """Measures one point: progress frames, one of stage MEASURED among them, and the point last. Raises ProbeFailed or
+        Unreachable when the source is gone."""
 
     async def stop(self) -> None:
         """Closes every request; the point in progress comes with what there is."""
@@ -181,7 +185,7 @@ class Generator:
         warmup: bool = True,
         input_tokens: int | None = None,
     ) -> AsyncGenerator[dict[str, Any] | Measured]:
-        """Measures one point: progress frames, and the point last. Raises ProbeFailed or Unreachable when the process is gone."""
+        """See `LoadSource`."""
         request = {
             "do": "point",
             "id": number,

@@ -26,7 +26,7 @@ from tui.probe.load_http import target_of
 from tui.probe.load_prompts import PATHS, Prompts, Refused, settle_fields, settle_lengths, settle_model
 from tui.probe.load_server import LEAVING_S, METRICS_S, longest_of, metrics_lines, note_peaks
 from tui.probe.load_stream import Failure, Stream
-from tui.services.benchmark_probe import BenchmarkRefused, LoadSource, Measured, Server, what_is_asked
+from tui.services.benchmark_probe import MEASURED, BenchmarkRefused, LoadSource, Measured, Server, what_is_asked
 from tui.wire.headers import authorized, merged
 from tui.wire.metrics import detail, summary
 from tui.wire.record import INCOMPLETE, Record
@@ -156,7 +156,7 @@ class _Tunnel:
         warmup: bool = True,
         input_tokens: int | None = None,
     ) -> AsyncGenerator[dict[str, Any] | Measured]:
-        """Measures one point: progress, and the point last."""
+        """See `LoadSource`."""
         self._stopping.clear()
         instead = {"input_tokens": input_tokens, "output_tokens": step.output_tokens}
         self._prompts = self._make({name: value for name, value in instead.items() if value})
@@ -187,6 +187,7 @@ class _Tunnel:
             await ended(looking)
             self._bridge.let_go()
         cpu = time.process_time() - cpu
+        yield {"stage": MEASURED}
         patience = LEAVING_S if self._stopping.is_set() else METRICS_S
         after = tuple((await asyncio.to_thread(metrics_lines, self._bridge, patience))[1])
         figures = await asyncio.to_thread(
