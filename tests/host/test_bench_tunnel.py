@@ -1,6 +1,7 @@
 """The load through the connection: what it measures, what it says of itself, and that it does what the load generator does."""
 
 import asyncio
+import json
 import threading
 import time
 from collections.abc import Mapping
@@ -46,6 +47,36 @@ async def test_a_soak_has_its_longest_prompts_and_the_peak_of_the_cache(tmp_path
     assert result.points[1].figures["server_peak_kv_cache"] == 0.25
     assert "KV cache up to 25 %" in soak_words(result)
     assert not any("doesn't say its longest length" in note for note in result.deviations)
+
+
+@pytest.mark.parametrize("vantage", [Vantage.HOST, Vantage.TUNNEL])
+@pytest.mark.parametrize("seed", [0, 15])
+async def test_no_longest_prompt_passes_the_limit_of_a_server_that_only_counts(tmp_path: Path, vantage: Vantage, seed: int) -> None:
+    """Its tokenizer makes more of some words than of those that were counted first."""
+    longest: list[int] = []
+
+    def tokens(body: dict[str, Any]) -> int:
+        return 9 + sum(-(-len(word) // 5) for word in body["messages"][0]["content"].split())
+
+    def single(exchange: Exchange) -> None:
+        if exchange.path == "/v1/chat/completions":
+            usage = {"prompt_tokens": tokens(exchange.body), "completion_tokens": 1}
+            exchange.plain("200 OK", json.dumps({"choices": [{}], "usage": usage}).encode())
+        else:
+            server.single(exchange)
+
+    def script(exchange: Exchange) -> None:
+        asked = tokens(exchange.body) + exchange.body["max_tokens"]
+        if asked > 1000:
+            longest.append(asked)
+        exchange.reply()
+
+    plan = Plan(kind="soak", concurrency=(8,), duration_s=0.5, seed=seed, input_tokens=512, output_tokens=16, vantage=vantage)
+    with scripted(script) as server:
+        server.answer = single
+        await through(server.url, tmp_path, plan)
+    assert len(longest) == 8
+    assert 0.9 * 4096 < max(longest) <= 4096
 
 
 async def test_it_says_why_it_was_used_and_what_its_times_are(tmp_path: Path) -> None:

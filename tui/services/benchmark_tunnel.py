@@ -7,7 +7,7 @@ for tokens, failures and figures are the load generator's own.
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from concurrent.futures import CancelledError, Future
 from contextlib import AsyncExitStack, aclosing
 from typing import Any
@@ -23,7 +23,8 @@ from tui.host.together import ended
 from tui.probe.load_ask import MAX_REPLY_BYTES, Caller
 from tui.probe.load_clock import WallClock
 from tui.probe.load_http import target_of
-from tui.probe.load_prompts import PATHS, Prompts, Refused, settle_fields, settle_lengths, settle_model
+from tui.probe.load_longest import fitted
+from tui.probe.load_prompts import PATHS, Lengths, Prompts, Refused, settle_fields, settle_lengths, settle_model
 from tui.probe.load_server import LEAVING_S, METRICS_S, longest_of, metrics_lines, note_peaks
 from tui.probe.load_stream import Failure, Stream
 from tui.services.benchmark_probe import MEASURED, BenchmarkRefused, LoadSource, Measured, Server, what_is_asked
@@ -116,10 +117,12 @@ class _Tunnel:
         self.notes: tuple[str, ...] = ()
         self.server: tuple[str, ...] = ()
         self.longest: int | None = None
+        self._lengths: dict[str, Any] = {}
+        """What is known of the server's tokenizer."""
+        self._settled: dict[str, Any] = {}
+        """The fields of a request that the server takes."""
         self._prompts: Prompts
         """Those of the point in progress."""
-        self._make: Callable[[dict[str, Any]], Prompts]
-        """Prompts with some fields of the plan replaced."""
         self._number = 0
         self._stopping = asyncio.Event()
 
@@ -137,13 +140,23 @@ class _Tunnel:
         settle_model(self._bridge, self._fields)
         fields, notes, _ = settle_fields(self._bridge, self._fields)
         lengths, more = settle_lengths(self._bridge, self._fields, fields)
-        self._make = lambda instead: Prompts({**self._fields, **instead}, lengths, fields)
-        self._prompts = self._make({})
+        self._lengths, self._settled = lengths.known, fields
+        self._prompts = self._made(None, None)
         self.longest = longest_of(self._bridge, str(self._fields["model"]))
         self.model = clean(str(self._fields["model"]))
         caveat = CAVEAT.format(why="" if self._plan.vantage is Vantage.TUNNEL else NO_GENERATOR, most=MOST_STREAMS)
         self.notes = (caveat, *(clean(note) for note in (*notes, *more)))
         self.server = tuple(metrics_lines(self._bridge)[1])
+
+    def _made(self, input_tokens: int | None, output_tokens: int | None) -> Prompts:
+        """Prompts of a point, of the plan's lengths or of such ones instead: none passes `input_tokens`, so one of about that many
+        is counted by the server first (called from a worker thread)."""
+        plan, lengths = dict(self._fields), self._lengths
+        if output_tokens:
+            plan["output_tokens"] = output_tokens
+        if input_tokens:
+            lengths, plan["input_tokens"] = fitted(self._bridge, plan, self._settled, lengths, input_tokens)
+        return Prompts(plan, Lengths(lengths), self._settled)
 
     async def measure(
         self,
@@ -158,14 +171,14 @@ class _Tunnel:
     ) -> AsyncGenerator[dict[str, Any] | Measured]:
         """See `LoadSource`."""
         self._stopping.clear()
-        instead = {"input_tokens": input_tokens, "output_tokens": step.output_tokens}
-        self._prompts = self._make({name: value for name, value in instead.items() if value})
+        self._prompts = await asyncio.to_thread(self._made, input_tokens, step.output_tokens)
         order = dict(step.order)
         asked = int(order.get("concurrency") or order.get("gate") or MOST_STREAMS)
         order["concurrency" if order.get("concurrency") else "gate"] = min(asked, MOST_STREAMS)
         streams = min(asked, MOST_STREAMS)
         if warmup:
-            warm = _Run(self, {"concurrency": streams, "requests": streams}, WARM_UP_TOKENS)
+            tokens = min(WARM_UP_TOKENS, step.output_tokens or self._plan.output_tokens)
+            warm = _Run(self, {"concurrency": streams, "requests": streams}, tokens)
             async with aclosing(warm.carry()) as news:
                 async for progress in news:
                     yield {**progress, "stage": "warm-up"}
