@@ -7,6 +7,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
@@ -81,6 +82,44 @@ async def test_workers_pool_their_raw_records(tmp_path: Path) -> None:
     assert point.detail is not None
     assert len(point.detail["ttfts"]) == 20
     assert point.detail["generated_texts"] == ["t0t1t2"] * 20
+
+
+@pytest.mark.parametrize(
+    ("vantage", "workers"), [(Vantage.HOST, 1), (Vantage.HOST, 2), (Vantage.TUNNEL, 1)], ids=["host", "of two", "tunnel"]
+)
+async def test_the_pace_that_is_told_meanwhile_is_the_one_of_the_end(tmp_path: Path, vantage: Vantage, workers: int) -> None:
+    """Four tokens a chunk, as with speculation; the first request waits, so the pace since the beginning is another."""
+
+    def script(exchange: Exchange) -> None:
+        pause = threading.Event()
+        exchange.send(SSE)
+        if 2 <= exchange.number < 4:  # behind those of the warm-up
+            pause.wait(1.5)
+        for _ in range(25):
+            pause.wait(0.02)
+            exchange.token()
+        exchange.token("x", "length")
+        exchange.usage(104)
+        exchange.done()
+
+    plan = Plan(
+        concurrency=(2,), duration_s=4.0, input_tokens=16, output_tokens=104, vantage=vantage, workers=workers, save_detailed=True
+    )
+    told: list[float | None] = []
+    with scripted(script) as server:
+        async with LocalHost() as host:
+            await host.connect()
+            async for item in made(server.url, tmp_path, host).run(plan):
+                if isinstance(item, Progress) and item.stage == "measuring":
+                    told.append(item.tokens_s)
+                elif isinstance(item, Point):
+                    point = item
+    assert point.figures["tokens_per_chunk"] == 4.0
+    assert point.detail is not None
+    latencies = point.detail["latencies"]
+    of_one = 104 / min(latency for latency in latencies if latency)
+    assert told[-1] is not None
+    assert told[-1] == pytest.approx(2 * of_one, rel=0.25)
 
 
 async def test_never_two_at_once(tmp_path: Path) -> None:

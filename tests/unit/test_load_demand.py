@@ -8,8 +8,8 @@ import pytest
 
 from tui.probe.load_demand import demand_of, processes_of
 from tui.probe.load_stream import Stream
-from tui.probe.load_tally import LEAST_S, Tally
-from tui.wire.record import Record
+from tui.probe.load_tally import LEAST_S, Tally, a_chunk_of
+from tui.wire.record import COMPLETED, Record
 
 
 def warm_up(
@@ -26,6 +26,15 @@ def warm_up(
         record.n_out = n_out
         records.append(record)
     return records
+
+
+def sent(chunks: int, **fields: Any) -> Stream:
+    """A request of which so many chunks have come."""
+    record = Record(0, 400)
+    record.chunks = array("d", [1000.0] * chunks)
+    for name, value in fields.items():
+        setattr(record, name, value)
+    return Stream(None, record, b"", "chat", False)
 
 
 def at_rate(rate: float, seconds: float = 10.0) -> list[float]:
@@ -110,6 +119,47 @@ def test_the_rest_of_a_turn_keeps_its_bound(lasted: float | None, chunks: int, w
     moment = tally.moment(64, 2.0)
     assert moment == 0.0 or moment >= LEAST_S
     assert moment == pytest.approx(wanted, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("a_chunk", "n_out", "rates"),
+    [
+        (None, 400, [None, 400.0]),  # before one has ended
+        (4.0, 400, [400.0, 400.0]),  # as the warm-up had them
+        (4.0, 200, [400.0, 200.0]),  # what has ended knows better
+        (None, None, [None, 100.0]),  # no usage: a chunk counts as a token
+    ],
+)
+def test_the_pace_is_in_tokens(a_chunk: float | None, n_out: int | None, rates: list[float | None]) -> None:
+    """100 chunks a second, the first request of 100."""
+    tally = Tally(a_chunk)
+    first = sent(0)
+    assert tally.progress(1000.0, [first])["tokens_s"] is None
+    first.record.chunks.extend([1000.5] * 50)
+    told = [tally.progress(1000.5, [first])["tokens_s"]]
+    first.record.chunks.extend([1001.0] * 50)
+    first.record.n_out, first.record.state = n_out, COMPLETED
+    tally.completed(first)
+    told.append(tally.progress(1001.0, ())["tokens_s"])
+    assert told == rates
+
+
+def test_what_fails_does_not_turn_the_pace_back() -> None:
+    tally = Tally(1.0)
+    tally.progress(1000.0, ())
+    broken, whole = sent(50), sent(10)
+    assert tally.progress(1001.0, [broken, whole])["tokens_s"] == 60.0
+    broken.fail("cut", "gone")
+    tally.failure(broken)
+    whole.record.chunks.extend([1002.0] * 10)
+    progress = tally.progress(1002.0, [whole])
+    assert (progress["chunks"], progress["tokens_s"]) == (70, 35.0)
+
+
+def test_what_a_chunk_holds_is_that_of_completed_requests() -> None:
+    ended = [sent(10, n_out=40, state=COMPLETED), sent(10, state=COMPLETED), sent(10, n_out=900)]
+    assert a_chunk_of(one.record for one in ended) == 2.5
+    assert a_chunk_of(()) is None
 
 
 def test_tokens_read_together_shorten_the_rest() -> None:

@@ -35,6 +35,7 @@ from tui.probe.load_net import Address, keep_stamping, kind_of, resolve, tls_con
 from tui.probe.load_prompts import Refused, settle_fields, settle_lengths, settle_model
 from tui.probe.load_records import frames, pieces
 from tui.probe.load_server import LEAVING_S, METRICS_S, Gauges, longest_of, metrics_lines
+from tui.probe.load_tally import a_chunk_of
 from tui.probe.load_telling import Telling
 from tui.probe.load_workers import Share, carry
 from tui.wire.metrics import summary
@@ -53,6 +54,8 @@ class _Desk:
         self._link = link
         self.stop = False
         self.quit = False
+        self.a_chunk: Optional[float] = None
+        """Tokens in a chunk of this server, from the newest load."""
 
     def look(self) -> bool:
         while True:
@@ -228,7 +231,7 @@ class _Point:
         return number
 
     def _carry(self, order: Dict[str, Any], workers: int, base: int, output: Optional[int], stage: str) -> Any:
-        share = self._share._replace(order=order, base=base, output=output)
+        share = self._share._replace(order=dict(order, a_chunk=self._desk.a_chunk), base=base, output=output)
         last = [0.0]
         work = "preparing the first requests" + (" in %d processes" % workers if workers > 1 else "")
 
@@ -244,7 +247,11 @@ class _Point:
 
         with Telling(self._link, self._id, "preparing", work) as telling:
             link = self._link
-            return carry(share, workers, link.spawn, stopping=self._desk.look, tick=tick, wake_fd=link.wake_fd, reaped=link.reaped)
+            outcome, busy = carry(
+                share, workers, link.spawn, stopping=self._desk.look, tick=tick, wake_fd=link.wake_fd, reaped=link.reaped
+            )
+        self._desk.a_chunk = a_chunk_of(outcome.records) or self._desk.a_chunk
+        return outcome, busy
 
     def _workers(self, order: Dict[str, Any], records: List[Any]) -> int:
         """How many processes the measured run needs, from what the warm-up showed and what a token costs."""

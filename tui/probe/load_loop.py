@@ -49,7 +49,7 @@ class Load:
         self._streams: Dict[int, Stream] = {}
         """Requests in flight, by the file descriptor of their connection."""
         self._agenda = Agenda(order, self._in_flight)
-        self._tally = Tally()
+        self._tally = Tally(order.a_chunk)
         self._arrivals = Arrivals(self._streams)
         self._stopped = ""
         self._kernel = False

@@ -46,6 +46,8 @@ class Order(NamedTuple):
     keep_text: bool = False
     max_failures: Optional[int] = None
     """Give up after so many failures in a row, over all streams."""
+    a_chunk: Optional[float] = None
+    """Tokens in a chunk, as far as they are known: for the rate that is told until a request has ended."""
 
     def is_enough(self, sent: int, elapsed: float) -> bool:
         """Whether no more requests of a closed loop need to be sent."""

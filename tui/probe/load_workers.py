@@ -191,6 +191,8 @@ class _Crew:
                         states[fd] = json.loads(body)
                     else:
                         outcomes.append(_unpacked(body))
+                        if fd in states:  # while others go on, this one does nothing more
+                            states[fd].update(in_flight=0, tokens_s=0.0)
                         poll.unregister(fd)
             if stopping() and not stopped:
                 stopped = True
@@ -221,7 +223,7 @@ class _Crew:
 
 def _sum(states: Sequence[Dict[str, Any]]) -> Dict[str, Any]:
     total = dict(states[0])
-    for name in ("in_flight", "done", "failed", "sent", "chunks", "chunks_s", "planned"):
+    for name in ("in_flight", "done", "failed", "sent", "chunks", "tokens_s", "planned"):
         values = [state[name] for state in states if state.get(name) is not None]
         total[name] = sum(values) if values else None
     total["elapsed_s"] = max(state["elapsed_s"] for state in states)

@@ -86,7 +86,7 @@ def progress_of(frame: dict[str, Any], number: int, points: int, step: Step) -> 
         done=done,
         failed=int(frame.get("failed") or 0),
         planned=planned,
-        tokens_s=frame.get("chunks_s"),
+        tokens_s=frame.get("tokens_s"),
         elapsed_s=elapsed,
         left_s=left,
         work=clean(str(frame.get("work") or "")),

@@ -27,6 +27,7 @@ from tui.probe.load_longest import fitted
 from tui.probe.load_prompts import PATHS, Lengths, Prompts, Refused, settle_fields, settle_lengths, settle_model
 from tui.probe.load_server import LEAVING_S, METRICS_S, longest_of, metrics_lines, note_peaks
 from tui.probe.load_stream import Failure, Stream
+from tui.probe.load_tally import Pace, a_chunk_of
 from tui.services.benchmark_probe import MEASURED, BenchmarkRefused, LoadSource, Measured, Server, what_is_asked
 from tui.wire.headers import authorized, merged
 from tui.wire.metrics import detail, summary
@@ -124,6 +125,8 @@ class _Tunnel:
         self._prompts: Prompts
         """Those of the point in progress."""
         self._number = 0
+        self.a_chunk: float | None = None
+        """Tokens in a chunk of this server, from the newest load."""
         self._stopping = asyncio.Event()
 
     async def prepare(self) -> None:
@@ -265,6 +268,7 @@ class _Run:
         self._in_a_row = 0
         """Requests that failed one after the other, over all streams."""
         self._streams: set[Record] = set()
+        self._pace = Pace(tunnel.a_chunk)
 
     async def carry(self) -> AsyncGenerator[dict[str, Any]]:
         """Runs to its end, yielding progress."""
@@ -311,6 +315,7 @@ class _Run:
                 record.end = self.end
                 record.state = INCOMPLETE
             self.records.sort(key=lambda record: record.index)
+            self._tunnel.a_chunk = a_chunk_of(self.records) or self._tunnel.a_chunk
 
     @property
     def clock_step_s(self) -> float:
@@ -375,6 +380,7 @@ class _Run:
                 async for piece in reply.aiter_raw():
                     stream.feed_body(piece, time.time())
             stream.judge()
+            self._pace.completed(record)
         except Failure as failure:
             stream.fail(failure.kind, str(failure))
         except httpx.ReadTimeout:
@@ -399,5 +405,5 @@ class _Run:
             "failed": sum(bool(record.kind) for record in self.records),
             "elapsed_s": elapsed,
             "chunks": chunks,
-            "chunks_s": chunks / elapsed if elapsed > 0 else None,
+            "tokens_s": self._pace.look(now, chunks),
         }
