@@ -20,6 +20,7 @@ from tui.probe.load_telling import Telling
 from tui.services.benchmark_point import progress_of
 from tui.services.benchmark_probe import Generator, Measured
 from tui.widgets.bench_view import progress_line
+from tui.wire.metrics import ARRAYS
 from tui.wire.record import COMPLETED, Record
 
 WORK = "summing up 5,000 requests"
@@ -94,7 +95,7 @@ async def test_records_that_take_long_are_told_of() -> None:
     told = []
     measured = None
     step = Step(1, None, {"requests": 3})
-    async for item in source.measure(0, step, limits={}, detailed=True, workers=1):
+    async for item in source.measure(0, step, limits={}, arrays=ARRAYS, workers=1):
         if isinstance(item, Measured):
             measured = item
         else:
@@ -147,7 +148,7 @@ def test_pieces_of_json_make_what_the_whole_is(value: Any) -> None:
 
 
 def test_a_result_as_plain_objects_shares_its_arrays() -> None:
-    detail: dict[str, list[Any]] = {"errors": ["", ""], "itls": [[0.1], [0.2]]}
+    detail: dict[str, list[Any]] = {"latencies": [0.3, 0.4], "itls": [[0.1], [0.2]]}
     result = Result("e", "m", Vantage.HOST, Plan(), (Point(1, {"completed": 2}, detail), Point(2, {})))
     kept = plain(result)
     assert kept["points"][0] == {"concurrency": 1, "figures": {"completed": 2}, "detail": detail}

@@ -76,6 +76,32 @@ def test_saved_files_have_vllms_names_and_shapes(tmp_path: Path) -> None:
     assert "TTFT: first token-bearing chunk" in done.stdout.replace("\n", " ")
 
 
+DELETED = "input_lens output_lens start_times ttfts itls generated_texts errors"
+"""What `vllm bench serve --save-result` takes out of its files without `--save-detailed`."""
+
+
+def test_a_plain_saved_file_has_the_arrays_that_vllm_leaves_in(tmp_path: Path) -> None:
+    def script(exchange: Exchange) -> None:
+        if exchange.number == 3:  # the warm-up has two
+            exchange.plain("503 Service Unavailable", b"{}")
+        else:
+            exchange.reply()
+
+    plain, full = tmp_path / "plain", tmp_path / "full"
+    for where, more in ((plain, ()), (full, ("--save-detailed",))):
+        with scripted(script) as server:
+            bench(tmp_path, "--base-url", server.url, "--concurrency", "2", *SHORT, "--save", str(where), *more)
+    (short,), (whole,) = (list(where.iterdir()) for where in (plain, full))
+    found = json.loads(short.read_text())
+    assert not set(DELETED.split()) & set(found)
+    assert sorted(bool(one) for one in found["latencies"]) == [False, True, True, True]
+    assert found["queue_times"] == [0.0] * 4
+    detailed = json.loads(whole.read_text())
+    assert set(DELETED.split()) <= set(detailed)
+    asked = int(SHORT[SHORT.index("--input-tokens") + 1])
+    assert sorted(detailed["input_lens"]) == [5, 5, 5, asked]  # those that were answered as the server counted them
+
+
 def test_failed_requests_are_exit_code_1_unless_allowed(tmp_path: Path) -> None:
     def script(exchange: Exchange) -> None:
         if exchange.number == 2:

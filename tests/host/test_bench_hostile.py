@@ -139,7 +139,7 @@ async def test_closing_a_point_through_the_connection_closes_its_requests(tmp_pa
             await host.connect()
             source = await open_tunnel(host, Server(server.url), asked, None, "0", stack)
             before = asyncio.all_tasks()
-            measuring = source.measure(0, steps_of(asked)[0], limits={}, detailed=False, workers=0)
+            measuring = source.measure(0, steps_of(asked)[0], limits={}, arrays=(), workers=0)
             async with aclosing(measuring) as news:
                 async for progress in news:
                     assert isinstance(progress, dict)

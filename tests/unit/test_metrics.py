@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tui.wire.metrics import _warnings, detail, percentile, quantile_interval, spread, steady_window, summary
+from tui.wire.metrics import PLAIN_ARRAYS, _warnings, detail, percentile, quantile_interval, spread, steady_window, summary
 from tui.wire.record import COMPLETED, FAILED, INCOMPLETE, Record
 
 DATA = Path(__file__).parent.parent / "data" / "bench"
@@ -178,6 +178,22 @@ def test_the_same_arrays_give_the_figures_that_vllm_saved(name: str) -> None:
     for key in ("ttfts", "latencies"):
         assert arrays[key] == pytest.approx(saved[key], abs=1e-6)
     assert arrays["output_lens"] == saved["output_lens"]
+
+
+def test_a_failed_request_has_its_prompt_in_the_arrays() -> None:
+    records = [
+        record(0, 10.0, [10.5, 10.75], n_out=2, n_in=33),
+        record(1, 10.0, [], state=FAILED, kind="http_503"),
+        record(2, 11.0, [11.5], state=INCOMPLETE, due=10.5),
+    ]
+    arrays = detail(records, asked_input=32)
+    assert arrays["input_lens"] == [33, 32, 32]
+    assert arrays["output_lens"] == [2, 0, 0]
+    assert arrays["latencies"] == [0.75, 0.0, 0.0]
+    assert arrays["errors"] == ["", "http_503", "incomplete: the run ended first"]
+    assert detail(records)["input_lens"] == [33, 0, 0]
+    assert detail(records, PLAIN_ARRAYS) == {"latencies": [0.75, 0.0, 0.0], "queue_times": [0.0, 0.0, 0.5]}
+    assert detail(records, ()) == {}
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def save(result: Result, directory: str | None, csv_file: str | None) -> Saved:
 
     if directory is not None:
         for point in result.points:
-            text = json_pieces(saved_document(point, result.plan.save_detailed))
+            text = json_pieces(saved_document(point))
             write(_free(Path(directory) / saved_name(point)), text)
     if csv_file is not None:
         write(Path(csv_file), [csv_of(result)])

@@ -88,6 +88,7 @@ def plan_of(settings: Settings, options: dict[str, Any]) -> Plan:
         "stagger_s": options["stagger"] or 0.0,
         "stall_s": options["stall"],
         "workers": options["workers"],
+        "save": options["save"] is not None,
         "save_detailed": options["save_detailed"],
         "verify_tls": not options["insecure"],
         "burstiness": options["burstiness"],

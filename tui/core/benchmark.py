@@ -61,8 +61,10 @@ class Plan:
     """A reply without a byte for so long has failed."""
     workers: int = 0
     """Processes of the load generator; 0 lets it choose."""
+    save: bool = False
+    """Bring the per-request arrays that vLLM's files hold in any case along in each point's `detail`."""
     save_detailed: bool = False
-    """Bring per-request arrays along in each point's `detail`."""
+    """Bring all per-request arrays."""
     verify_tls: bool = True
 
 

@@ -166,12 +166,9 @@ def saved_name(point: Point) -> str:
     return f"{label}-{rate}qps{middle}-{model}-{figures['date']}.json"
 
 
-def saved_document(point: Point, detailed: bool = False) -> dict[str, Any]:
-    """One vLLM-shaped object; with the per-request arrays when they are there and wanted."""
-    found = dict(point.figures)
-    if detailed and point.detail is not None:
-        found.update(point.detail)
-    return found
+def saved_document(point: Point) -> dict[str, Any]:
+    """One vLLM-shaped object, with the per-request arrays that are there."""
+    return {**point.figures, **(point.detail or {})}
 
 
 def csv_of(result: Result) -> str:

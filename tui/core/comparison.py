@@ -90,6 +90,7 @@ UNTOLD = frozenset(
         "max_failures",
         "stop_at_knee",
         "repeat_first",
+        "save",
         "save_detailed",
         "verify_tls",
         "stall_s",

@@ -5,7 +5,7 @@ Arguments: `url`, `model` (or None), `endpoint` ("chat" or "completions"), `head
 `ignore_eos`, `max_workers`.
 
     probe -> client   {"f": "ready", "model", "address", "notes", "exact_lengths", "server"}    or  {"f": "refused", "kind", "why"}
-    client -> probe   {"do": "point", "id", "order": {...}, "warmup": bool, "limits": {...}, "records": bool, "workers": N or 0,
+    client -> probe   {"do": "point", "id", "order": {...}, "warmup": bool, "limits": {...}, "arrays": [names], "workers": N or 0,
                        "input_tokens": N or None, "output_tokens": N or None}      instead of the plan's;
                                                                            no prompt passes such `input_tokens` (see load_longest)
     probe -> client   {"f": "progress", "id", "stage", ...}               4 a second at most
@@ -32,7 +32,7 @@ from tui.probe.load_http import target_of
 from tui.probe.load_longest import fitted
 from tui.probe.load_machine import MachineUse
 from tui.probe.load_net import Address, keep_stamping, kind_of, resolve, tls_context, words_of
-from tui.probe.load_prompts import Refused, settle_fields, settle_lengths, settle_model
+from tui.probe.load_prompts import Refused, asked_input, settle_fields, settle_lengths, settle_model
 from tui.probe.load_records import frames, pieces
 from tui.probe.load_server import LEAVING_S, METRICS_S, Gauges, longest_of, metrics_lines
 from tui.probe.load_tally import a_chunk_of
@@ -210,7 +210,8 @@ class _Point:
             client = client_figures(outcome, busy, figures)
             client["summary_cpu_s"] = time.process_time() - begun
             client.update(machine)
-            arrays = pieces(outcome.records) if request.get("records") else []
+            names = request.get("arrays") or ()
+            cut = pieces(outcome.records, names) if names else []
         # the figures first: what happens to the arrays on their way must not cost them
         self._link.send(
             {
@@ -223,10 +224,10 @@ class _Point:
                 "peaks": peaks,
                 "stopped": outcome.stopped,
                 "begin": outcome.begin,
-                "pieces": len(arrays),
+                "pieces": len(cut),
             }
         )
-        for frame in frames(arrays, self._id, bool(order.get("keep_text"))):
+        for frame in frames(cut, self._id, bool(order.get("keep_text")), names, asked_input(self._share.plan)):
             self._link.send(frame)
         return number
 

@@ -55,6 +55,11 @@ class Lengths:
         self.known = known
 
 
+def asked_input(plan: Dict[str, Any]) -> Optional[int]:
+    """Tokens that a plan's prompts should have; None for given ones, which nobody has counted."""
+    return None if plan.get("prompts") else max(1, int(plan["input_tokens"])) + int(plan.get("shared_prefix") or 0)
+
+
 class Prompts:
     """The bodies of a run: `body(n)` is the n-th request's, the same for the same seed."""
 
@@ -65,6 +70,7 @@ class Prompts:
         self._tokens = plan.get("style") == "tokens"
         self._given: Sequence[Dict[str, Any]] = plan.get("prompts") or ()
         self._fields = fields
+        self.asked_input = asked_input(plan)
         prefix = int(plan.get("shared_prefix") or 0)
         self._prefix_ids: List[int] = []
         self._prefix = ""

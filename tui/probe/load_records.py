@@ -6,9 +6,9 @@ A piece takes the client some 50 ms to read, in the event loop that draws its sc
 import base64
 import json
 import zlib
-from typing import Any, Dict, Iterator, List, Sequence
+from typing import Any, Dict, Iterator, List, Optional, Sequence
 
-from tui.wire.metrics import detail
+from tui.wire.metrics import ARRAYS, detail
 from tui.wire.record import Record
 
 PIECE_BYTES = 4 << 20
@@ -22,12 +22,16 @@ REST_BYTES = 256
 """Of JSON for a request's other values."""
 
 
-def pieces(records: Sequence[Record]) -> List[List[Record]]:
-    """The records in order, in pieces of PIECE_BYTES at most."""
+def pieces(records: Sequence[Record], names: Sequence[str] = ARRAYS) -> List[List[Record]]:
+    """The records in order, in pieces of which those arrays have PIECE_BYTES at most."""
     cut: List[List[Record]] = []
     room = 0
     for record in sorted(records, key=lambda r: r.index):
-        size = GAP_BYTES * len(record.chunks) + CHARACTER_BYTES * (len(record.text) + len(record.error)) + REST_BYTES
+        size = REST_BYTES
+        if "itls" in names:
+            size += GAP_BYTES * len(record.chunks)
+        if "errors" in names:
+            size += CHARACTER_BYTES * (len(record.text) + len(record.error))
         if size > room or not cut:
             cut.append([])
             room = PIECE_BYTES
@@ -36,9 +40,16 @@ def pieces(records: Sequence[Record]) -> List[List[Record]]:
     return cut
 
 
-def frames(cut: Sequence[Sequence[Record]], number: Any, keep_text: bool) -> Iterator[Dict[str, Any]]:
-    """The frames of those pieces for the point `number`, made one at a time."""
+def frames(
+    cut: Sequence[Sequence[Record]],
+    number: Any,
+    keep_text: bool,
+    names: Sequence[str] = ARRAYS,
+    asked_input: Optional[int] = None,
+) -> Iterator[Dict[str, Any]]:
+    """The frames of those pieces for the point `number`, made one at a time; `names` and `asked_input` are those of `detail`."""
     for records in cut:
+        arrays = detail(records, names, texts=keep_text, asked_input=asked_input)
         # the lowest level: a fifth of the CPU of the usual one, for 14 % more bytes
-        packed = zlib.compress(json.dumps(detail(records, keep_text)).encode("ascii"), 1)
+        packed = zlib.compress(json.dumps(arrays).encode("ascii"), 1)
         yield {"f": "records", "id": number, "z": base64.b64encode(packed).decode("ascii")}

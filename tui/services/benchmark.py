@@ -36,6 +36,7 @@ from tui.services.benchmark_point import point_of, progress_of
 from tui.services.benchmark_probe import MEASURED, BenchmarkRefused, Generator, LoadSource, Measured, Server
 from tui.services.session import Session
 from tui.wire.headers import authorized
+from tui.wire.metrics import ARRAYS, PLAIN_ARRAYS
 
 __all__ = ["BenchmarkRefused", "BenchmarkRunning", "Benchmarks", "Server"]
 
@@ -220,7 +221,7 @@ class Benchmarks:
                     number,
                     step,
                     limits=plan.goodput,
-                    detailed=plan.save_detailed,
+                    arrays=ARRAYS if plan.save_detailed else PLAIN_ARRAYS if plan.save else (),
                     workers=plan.workers,
                     # slices of a sustained load follow one another
                     warmup=plan.kind != "soak" or not run.points or run.points[-1].figures["repeat"] == LONGEST,

@@ -6,7 +6,7 @@ import contextlib
 import json
 import time
 import zlib
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -107,13 +107,13 @@ class LoadSource(Protocol):
         step: Step,
         *,
         limits: Mapping[str, float],
-        detailed: bool,
+        arrays: Sequence[str],
         workers: int,
         warmup: bool = True,
         input_tokens: int | None = None,
     ) -> AsyncGenerator[dict[str, Any] | Measured]:
-        """Measures one point: progress frames, one of stage MEASURED among them, and the point last. Raises ProbeFailed or
-        Unreachable when the source is gone."""
+        """Measures one point, and brings those `arrays` of its requests (names of `tui.wire.metrics.ARRAYS`): progress frames, one
+        of stage MEASURED among them, and the point last. Raises ProbeFailed or Unreachable when the source is gone."""
 
     async def stop(self) -> None:
         """Closes every request; the point in progress comes with what there is."""
@@ -180,7 +180,7 @@ class Generator:
         step: Step,
         *,
         limits: Mapping[str, float],
-        detailed: bool,
+        arrays: Sequence[str],
         workers: int,
         warmup: bool = True,
         input_tokens: int | None = None,
@@ -191,7 +191,7 @@ class Generator:
             "id": number,
             "order": step.order,
             "limits": dict(limits),
-            "records": detailed,
+            "arrays": list(arrays),
             "workers": workers,
             "warmup": warmup,
             "input_tokens": input_tokens,

@@ -7,7 +7,7 @@ for tokens, failures and figures are the load generator's own.
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import AsyncExitStack, aclosing
 from typing import Any
@@ -167,7 +167,7 @@ class _Tunnel:
         step: Step,
         *,
         limits: Mapping[str, float],
-        detailed: bool,
+        arrays: Sequence[str],
         workers: int,
         warmup: bool = True,
         input_tokens: int | None = None,
@@ -225,8 +225,8 @@ class _Tunnel:
             "client_stamps": "process",
             "clock_step_ms": run.clock_step_s * 1000.0,
         }
-        arrays = detail(run.records) if detailed else None
-        yield Measured(figures, client, before, after, peaks, run.stopped, run.begin, arrays)
+        found = detail(run.records, arrays, asked_input=self._prompts.asked_input)
+        yield Measured(figures, client, before, after, peaks, run.stopped, run.begin, found or None)
 
     async def _look(self, peaks: dict[str, float]) -> None:
         """Keeps the peaks of the server's gauges, once a second, until it is cancelled."""

@@ -23,6 +23,11 @@ from tui.wire.record import COMPLETED, FAILED, INCOMPLETE, Record
 
 PERCENTILES = (50.0, 90.0, 95.0, 99.0)
 EXAMPLES = 10
+PLAIN_ARRAYS = ("latencies", "queue_times")
+"""Of vLLM's per-request arrays those that its files hold in any case."""
+ARRAYS = ("input_lens", "output_lens", "start_times", "ttfts", "itls", *PLAIN_ARRAYS, "generated_texts", "errors")
+"""All of them, as `--save-detailed` leaves them in."""
+
 SLICES = 10
 T_975_9 = 2.262
 """Student's t for a 95 % interval with SLICES - 1 degrees of freedom."""
@@ -328,31 +333,36 @@ def _replies(count: int) -> str:
     return "1 reply" if count == 1 else "%d replies" % count
 
 
-def detail(records: Sequence[Record], texts: bool = True) -> Dict[str, List[Any]]:
-    """vLLM's per-request arrays (`--save-detailed`): seconds, in request order, failed ones included with 0, [] and their error."""
-    arrays: Dict[str, List[Any]] = {
-        name: []
-        for name in (
-            "input_lens",
-            "output_lens",
-            "start_times",
-            "ttfts",
-            "itls",
-            "latencies",
-            "queue_times",
-            "generated_texts",
-            "errors",
-        )
-    }
-    for r in sorted(records, key=lambda r: r.index):
-        ok = r.state == COMPLETED and bool(r.chunks)
-        arrays["input_lens"].append(r.n_in or 0)
-        arrays["output_lens"].append(r.tokens if ok else 0)
-        arrays["start_times"].append(r.start)
-        arrays["ttfts"].append(r.chunks[0] - r.start if ok else 0.0)
-        arrays["itls"].append([b - a for a, b in zip(r.chunks, r.chunks[1:])] if ok else [])
-        arrays["latencies"].append(r.chunks[-1] - r.start if ok else 0.0)
-        arrays["queue_times"].append(max(0.0, r.start - r.due) if r.due is not None and r.start else 0.0)
-        arrays["generated_texts"].append(r.text if texts else "")
-        arrays["errors"].append("" if ok else (r.error or r.kind or "incomplete: the run ended first"))
-    return arrays
+def detail(
+    records: Sequence[Record], names: Sequence[str] = ARRAYS, *, texts: bool = True, asked_input: Optional[int] = None
+) -> Dict[str, List[Any]]:
+    """Those of vLLM's per-request arrays: seconds, in request order, failed ones included with 0, [] and their error.
+
+    A request whose prompt the server didn't count has the `asked_input` tokens: vLLM's client counts its prompts itself.
+    """
+    ordered = sorted(records, key=lambda r: r.index)
+
+    def values(name: str) -> List[Any]:
+        if name == "input_lens":
+            return [(asked_input or 0) if r.n_in is None else r.n_in for r in ordered]
+        if name == "output_lens":
+            return [r.tokens if _whole(r) else 0 for r in ordered]
+        if name == "start_times":
+            return [r.start for r in ordered]
+        if name == "ttfts":
+            return [r.chunks[0] - r.start if _whole(r) else 0.0 for r in ordered]
+        if name == "itls":
+            return [[b - a for a, b in zip(r.chunks, r.chunks[1:])] if _whole(r) else [] for r in ordered]
+        if name == "latencies":
+            return [r.chunks[-1] - r.start if _whole(r) else 0.0 for r in ordered]
+        if name == "queue_times":
+            return [max(0.0, r.start - r.due) if r.due is not None and r.start else 0.0 for r in ordered]
+        if name == "generated_texts":
+            return [r.text if texts else "" for r in ordered]
+        return ["" if _whole(r) else (r.error or r.kind or "incomplete: the run ended first") for r in ordered]
+
+    return {name: values(name) for name in ARRAYS if name in names}
+
+
+def _whole(r: Record) -> bool:
+    return r.state == COMPLETED and bool(r.chunks)
