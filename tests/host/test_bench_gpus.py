@@ -6,14 +6,56 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 from scripted_server import Exchange, scripted
 
 from tui.core.benchmark import Plan
+from tui.core.gpu import Gpu, GpuSample
 from tui.host.base import ProbeStream
 from tui.host.local import LocalHost
 from tui.services.benchmark import Benchmarks, Server, collect
+from tui.services.benchmark_gpus import Drawn
 
 LOADED_W, IDLE_W = 700.0, 100.0
+
+
+def reading(at: float, joules: float, memory: float = 9e4) -> GpuSample:
+    return GpuSample(gpus=(Gpu(0, uuid="GPU-1", memory_used_mib=memory, energy_j=joules, energy_at=at),))
+
+
+def test_counters_that_were_read_before_the_load_began_do_not_count() -> None:
+    """They are read every two seconds; it idles at 100 W until 101.5 s, and draws 700 W until 121.5 s."""
+    read = [reading(100.0, 0.0), *(reading(102.0 + 2 * i, 500.0 + 1400.0 * i) for i in range(10)), reading(122.0, 14_250.0)]
+    now: list[GpuSample | None] = [None]
+    drawn = Drawn(lambda: now[0], lambda: None)
+    for now[0] in (read[0], read[0], *read[1:-1]):
+        drawn.begin()
+    drawn.end()
+    now[0] = read[-1]
+    drawn.end()
+    figures = drawn.figures()
+    assert figures is not None
+    assert figures["mean_power_w"] == 700.0
+
+
+@pytest.mark.parametrize(
+    ("seen", "watts"),
+    [
+        ([], None),
+        ([reading(100.0, 0.0)], None),  # not read anew while it ran
+        ([reading(100.0, 0.0), reading(102.0, 900.0)], None),  # nor twice
+        ([None, reading(102.0, 900.0), reading(104.0, 2300.0)], 700.0),
+    ],
+)
+def test_what_was_not_read_twice_is_not_known(seen: list[GpuSample | None], watts: float | None) -> None:
+    now: list[GpuSample | None] = [None]
+    drawn = Drawn(lambda: now[0], lambda: reading(0.0, 0.0, 5.0))
+    for now[0] in seen:
+        drawn.begin()
+    figures = drawn.figures()
+    assert figures is not None
+    assert figures["mean_power_w"] == watts
+    assert figures["memory_used_mib"] == [9e4 if seen else 5.0]
 
 
 class Board:

@@ -235,7 +235,7 @@ class Benchmarks:
                     if item.get("stage") == MEASURED:
                         drawn.end()
                         continue
-                    if item.get("stage") == "measuring":
+                    if item.get("stage") in ("measuring", "draining"):
                         drawn.begin()
                     yield progress_of(item, number, len(run.steps), step)
             assert measured is not None

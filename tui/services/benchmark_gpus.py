@@ -66,14 +66,23 @@ class Drawn:
     def __init__(self, own: Callable[[], GpuSample | None], other: Callable[[], GpuSample | None]) -> None:
         self._own = own
         self._other = other
+        self._begun = False
+        self._read_before: float | None = None
+        """When the counters were read last before it began."""
         self._first: GpuSample | None = None
         self._last: GpuSample | None = None
         self._over = False
 
     def begin(self) -> None:
-        """The first call with a sample counts."""
-        if self._first is None:
-            self._first = self._own()
+        """To be called again and again while the load runs: what counts is the first sample whose counters were read since the
+        first call, since those that it finds are of a time before, in which the GPUs may have idled."""
+        own = self._own()
+        read = None if own is None else _read_at(own)
+        if not self._begun:
+            self._begun = True
+            self._read_before = read
+        elif self._first is None and read is not None and (self._read_before is None or read > self._read_before):
+            self._first = own
 
     def end(self) -> None:
         """The first call counts: what the GPUs draw while they idle afterwards is not the load's."""
@@ -93,3 +102,8 @@ class Drawn:
             "memory_used_mib": [gpu.memory_used_mib for gpu in last.gpus],
             "mean_power_w": mean_power_w(self._first, own) if self._first is not None and own is not None else None,
         }
+
+
+def _read_at(sample: GpuSample) -> float | None:
+    """When the last of its energy counters was read, in seconds of the host's clock; None where there is none."""
+    return max((gpu.energy_at for gpu in sample.gpus if gpu.energy_at is not None), default=None)
