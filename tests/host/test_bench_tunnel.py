@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from scripted_server import Exchange, scripted
 
-from tui.core.benchmark import Plan, Result, Vantage
+from tui.core.benchmark import STOPPED_BY_USER, Plan, Result, Vantage
 from tui.core.benchmark_soak import soak_words
 from tui.host.base import ProbeFailed
 from tui.host.local import LocalHost
@@ -77,6 +77,32 @@ async def test_no_longest_prompt_passes_the_limit_of_a_server_that_only_counts(t
         await through(server.url, tmp_path, plan)
     assert len(longest) == 8
     assert 0.9 * 4096 < max(longest) <= 4096
+
+
+async def test_a_stop_lets_go_of_a_server_that_does_not_count_the_longest_prompt(tmp_path: Path) -> None:
+    counting = threading.Event()
+
+    def single(exchange: Exchange) -> None:
+        if exchange.path == "/v1/chat/completions" and len(str(exchange.body)) > 4000:
+            counting.set()
+            exchange.wait_closed(60)
+        else:
+            server.single(exchange)
+
+    plan = Plan(kind="soak", concurrency=(2,), duration_s=30.0, **TUNNEL)
+    with scripted(good) as server:
+        server.answer = single
+        async with LocalHost() as host:
+            await host.connect()
+            benchmarks = Benchmarks("box", Server(server.url), host=host, open_local=LocalHost, state=tmp_path)
+            running = asyncio.create_task(collect(benchmarks, plan))
+            assert await asyncio.to_thread(counting.wait, 20)
+            began = time.monotonic()
+            await benchmarks.stop()
+            result = await running
+    assert result.stopped == STOPPED_BY_USER
+    assert result.points == ()
+    assert time.monotonic() - began < 10
 
 
 async def test_it_says_why_it_was_used_and_what_its_times_are(tmp_path: Path) -> None:

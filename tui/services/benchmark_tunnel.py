@@ -161,6 +161,18 @@ class _Tunnel:
             lengths, plan["input_tokens"] = fitted(self._bridge, plan, self._settled, lengths, input_tokens)
         return Prompts(plan, Lengths(lengths), self._settled)
 
+    async def _prompts_of(self, input_tokens: int | None, output_tokens: int | None) -> Prompts:
+        """See `_made`; a stop lets go of a server that doesn't get round to counting."""
+        making = asyncio.create_task(asyncio.to_thread(self._made, input_tokens, output_tokens))
+        try:
+            while not (await asyncio.wait([making], timeout=PROGRESS_S))[0]:
+                if self._stopping.is_set():
+                    self._bridge.let_go()
+            return making.result()
+        finally:
+            self._bridge.let_go()
+            await ended(making)
+
     async def measure(
         self,
         number: int,
@@ -174,7 +186,7 @@ class _Tunnel:
     ) -> AsyncGenerator[dict[str, Any] | Measured]:
         """See `LoadSource`."""
         self._stopping.clear()
-        self._prompts = await asyncio.to_thread(self._made, input_tokens, step.output_tokens)
+        self._prompts = await self._prompts_of(input_tokens, step.output_tokens)
         order = dict(step.order)
         asked = int(order.get("concurrency") or order.get("gate") or MOST_STREAMS)
         order["concurrency" if order.get("concurrency") else "gate"] = min(asked, MOST_STREAMS)
