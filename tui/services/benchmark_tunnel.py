@@ -5,10 +5,8 @@ for tokens, failures and figures are the load generator's own.
 """
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
 from contextlib import AsyncExitStack, aclosing
 from typing import Any
 
@@ -20,7 +18,6 @@ from tui.core.benchmark_plan import Step
 from tui.core.text import clean
 from tui.host.base import Host, HostError
 from tui.host.together import ended
-from tui.probe.load_ask import MAX_REPLY_BYTES, Caller
 from tui.probe.load_clock import WallClock
 from tui.probe.load_http import target_of
 from tui.probe.load_longest import fitted
@@ -28,6 +25,7 @@ from tui.probe.load_prompts import PATHS, Lengths, Prompts, Refused, settle_fiel
 from tui.probe.load_server import LEAVING_S, METRICS_S, longest_of, metrics_lines, note_peaks
 from tui.probe.load_stream import Failure, Stream
 from tui.probe.load_tally import Pace, a_chunk_of
+from tui.services.benchmark_bridge import Bridge
 from tui.services.benchmark_probe import MEASURED, BenchmarkRefused, LoadSource, Measured, Server, what_is_asked
 from tui.wire.headers import authorized, merged
 from tui.wire.metrics import detail, summary
@@ -60,49 +58,6 @@ async def open_tunnel(
     return made
 
 
-class _Bridge(Caller):
-    """The load generator's single requests, made through httpx: called from a worker thread, carried by the event loop."""
-
-    def __init__(self, client: httpx.AsyncClient, base: str) -> None:
-        self._client = client
-        self._base = base
-        self._loop = asyncio.get_running_loop()
-        self._asked: set[Future[tuple[int, bytes]]] = set()
-        """What threads wait for."""
-
-    def ask(self, method: str, path: str, body: dict[str, Any] | None = None, within_s: float | None = None) -> tuple[int, bytes]:
-        asked = asyncio.run_coroutine_threadsafe(self._request(method, path, body, within_s), self._loop)
-        self._asked.add(asked)
-        try:
-            return asked.result()
-        except CancelledError:
-            raise OSError("let go") from None
-        finally:
-            self._asked.discard(asked)
-
-    def let_go(self) -> None:
-        """Waits for no answer any more: a thread that does would hold up the end of the program."""
-        for asked in tuple(self._asked):
-            asked.cancel()
-
-    async def _request(self, method: str, path: str, body: dict[str, Any] | None, within_s: float | None) -> tuple[int, bytes]:
-        try:
-            data = None if body is None else json.dumps(body)
-            async with asyncio.timeout(within_s), self._client.stream(method, self._base + path, content=data) as reply:
-                pieces = bytearray()
-                async for piece in reply.aiter_raw():
-                    pieces += piece
-                    if len(pieces) > MAX_REPLY_BYTES:
-                        raise ValueError(f"the reply to {path} is larger than {MAX_REPLY_BYTES} bytes")
-        except httpx.HTTPError as error:
-            cause = error.__cause__
-            raise OSError(cause.cause if isinstance(cause, HostError) else str(error) or type(error).__name__) from None
-        return reply.status_code, bytes(pieces)
-
-    def close(self) -> None:
-        pass
-
-
 class _Tunnel:
     """See `LoadSource`."""
 
@@ -110,7 +65,7 @@ class _Tunnel:
         target = target_of(server.url)
         self._base = f"{'https' if target.tls else 'http'}://{target.host_header}{target.prefix}"
         self._client = client
-        self._bridge = _Bridge(client, self._base)
+        self._bridge = Bridge(client, self._base)
         self._plan = plan
         self._fields = what_is_asked(server, plan, prompts)
         self.vantage = Vantage.TUNNEL
