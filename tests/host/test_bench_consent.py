@@ -60,9 +60,7 @@ def test_a_busy_server_is_asked_about_as_it_is_loaded(tmp_path: Path, target: st
 @pytest.mark.parametrize(
     "metrics", [b"", b"python_gc_objects_collected_total 3.0\n", b"vllm:num_requests_running NaN\n"], ids=["none", "others", "bad"]
 )
-def test_a_server_that_does_not_say_whether_it_is_busy_is_left_alone_without_yes(
-    tmp_path: Path, metrics: bytes, vantage: str
-) -> None:
+def test_a_script_is_told_of_a_server_that_does_not_say_whether_it_is_busy(tmp_path: Path, metrics: bytes, vantage: str) -> None:
     with scripted(good) as server:
         server.metrics = metrics
         (tmp_path / "config" / "readyroom").mkdir(parents=True)
@@ -70,11 +68,10 @@ def test_a_server_that_does_not_say_whether_it_is_busy_is_left_alone_without_yes
         (tmp_path / "config" / "readyroom" / "config.toml").write_text(config)
         where = ("--base-url", server.url) if vantage == "direct" else ("box", "--vantage", vantage)
         done = bench(tmp_path, *where, *SHORT)
-        assert done.returncode == 2, done.stderr
-        assert "does not say whether it is serving others" in done.stderr
-        assert "--yes" in done.stderr
-        assert server.served == 0
-        assert bench(tmp_path, *where, *SHORT, "--yes").returncode == 0
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.count("does not say whether it is serving others") == 1
+        quiet = bench(tmp_path, *where, *SHORT, "--yes")
+        assert (quiet.returncode, "does not say" in quiet.stderr) == (0, False)
 
 
 @pytest.mark.filterwarnings("ignore:.*forkpty.*:DeprecationWarning")

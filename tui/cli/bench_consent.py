@@ -14,7 +14,7 @@ from tui.host.api import ApiClient
 
 class Consent:
     """Asked once a benchmark: before the server gets anything from us where its metrics can be read from here, otherwise when the
-    source of the load knows the server. Refuses where nobody can be asked."""
+    source of the load knows the server. Where nobody can be asked, a server that serves others is refused."""
 
     def __init__(self, name: str, plan: Plan) -> None:
         self._name = name
@@ -47,6 +47,10 @@ class Consent:
             f"in about {duration(forecast.seconds)}."
         )
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            if busy is None:  # a script that names a server without metrics has decided
+                click.echo(f"readyroom: {self._name} {seen}: what others asked it meanwhile is in the figures", err=True)
+                self.given = True
+                return
             raise Fail(Exit.USAGE, f"{words} Say --yes to do it anyway")
         if not await confirm(words + " Go on?"):
             raise click.Abort
