@@ -84,14 +84,20 @@ def test_nothing_completed_is_unknown_not_zero() -> None:
 
 def test_steady_window_leaves_ramp_and_drain_out() -> None:
     # two streams of ten tokens a second each; the second one starts late, and ends late
-    records = [
-        record(0, 50.0, [50.0 + 0.1 * i for i in range(1, 101)]),
-        record(1, 52.0, [52.0 + 0.1 * i for i in range(1, 101)]),
-    ]
+    starts = enumerate((50.0, 52.0, 55.0, 57.0))
+    records = [record(i, start, [start + 0.1 * n for n in range(1, 51)]) for i, start in starts]
     figures = summary(records, 50.0, 62.0, concurrency=2)
     assert figures["output_throughput"] == pytest.approx(200 / 12)
     assert figures["steady_output_throughput"] == pytest.approx(20.0, rel=0.03)
     assert figures["steady_window_s"] == pytest.approx(7.9)
+
+
+def test_less_than_a_request_is_no_steady_state() -> None:
+    """From the last first token to the first end there is decoding alone: the rate is higher than any that lasts."""
+    records = [record(i, 50.0, [52.0 + 0.1 * n for n in range(51)]) for i in range(2)]
+    figures = summary(records, 50.0, 57.0, concurrency=2)
+    assert figures["steady_output_throughput"] is None
+    assert figures["steady_window_s"] is None
 
 
 def waves(stream: int, start: float, lasts: float, count: int, tokens: int = 10) -> list[Record]:

@@ -264,6 +264,8 @@ def summary(
     if dues:
         figures.update(spread("schedule_slip", dues, percentiles))
     window = steady_window(records, concurrency, end if dispatch_end is None else dispatch_end) if concurrency else None
+    if window and e2els and window[1] - window[0] < percentile(sorted(e2els), 50.0):
+        window = None  # not even one request's time: a part of a reply without its prefill is no steady state
     figures.update(_steady(pairs, window))
     for name, values, p in (("median_ttft_ms", ttfts, 50.0), ("median_tpot_ms", tpots, 50.0), ("p99_ttft_ms", ttfts, 99.0)):
         interval = quantile_interval(values, p)
