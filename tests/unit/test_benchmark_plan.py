@@ -1,11 +1,11 @@
-"""Plans, the knee, the server's counters and the documents of a benchmark."""
+"""Plans, the server's counters and the documents of a benchmark."""
 
 import json
 
 import pytest
 
 from tui.core.benchmark import Plan, Point, Result, Vantage
-from tui.core.benchmark_plan import Step, estimate, past_the_knee, powers, schedule, single_stream, steps_of, sweep
+from tui.core.benchmark_plan import Step, estimate, powers, schedule, single_stream, steps_of, sweep
 from tui.core.benchmark_prompts import parse_prompts
 from tui.core.benchmark_report import csv_of, document, drift, heading, notes_of, saved_name
 from tui.core.benchmark_server import foreign_running, sequences_of, series, server_figures, serving
@@ -82,32 +82,6 @@ def point(concurrency: int, throughput: float, tpot: float, **more: object) -> P
         **more,
     }
     return Point(concurrency, figures)
-
-
-KNEES = [
-    ([point(1, 100, 10), point(2, 195, 10.2), point(4, 370, 10.8)], False),
-    ([point(1, 100, 10), point(2, 103, 19), point(4, 104, 38)], True),
-    ([point(1, 100, 10), point(2, 103, 19), point(4, 150, 26)], False),
-    ([point(1, 100, 10), point(2, 101, 9), point(4, 102, 8)], False),
-    ([point(1, 100, 10), point(2, 101, 20)], False),
-    # repeats are one number of streams: one flat doubling is no knee
-    ([point(1, 100, 10), point(1, 101, 10.1), point(2, 103, 19), point(2, 102, 19.1)], False),
-    ([point(1, 100, 10), point(1, 101, 10.1), point(2, 103, 19)], False),
-    (
-        [*(point(1, 100, 10 + i) for i in (0, 1)), *(point(2, 190, 12 + i) for i in (0, 1)), point(4, 191, 20), point(4, 191, 22)],
-        False,
-    ),
-    (
-        [*(point(1, 100, 10 + i) for i in (0, 1)), *(point(2, 102, 19 + i) for i in (0, 1)), point(4, 103, 40), point(4, 102, 41)],
-        True,
-    ),
-    ([point(1, 0, 10), point(2, 0, 19), point(4, 0, 38)], False),
-]
-
-
-@pytest.mark.parametrize(("points", "expected"), KNEES)
-def test_the_knee(points: list[Point], expected: bool) -> None:
-    assert past_the_knee(points) is expected
 
 
 BEFORE = """vllm:num_requests_running{engine="0",model_name="m"} 2.0

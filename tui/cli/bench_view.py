@@ -14,6 +14,7 @@ from rich.text import Text
 
 from tui.cli.bench_more import more
 from tui.core.benchmark import Plan, Point, Progress, Result
+from tui.core.benchmark_knee import knee_words
 from tui.core.benchmark_open import asked_rate, is_late
 from tui.core.benchmark_report import MEANINGS, drift
 from tui.core.benchmark_soak import course_of, rates_of, soak_words
@@ -246,6 +247,8 @@ def report(result: Result, saved: tuple[str, ...]) -> None:
     ]
     if short:
         line(console, f"▲ too short for a p99, which needs {P99_SAMPLES} requests: " + ", ".join(short), "yellow")
+    if (knee := knee_words(result)) is not None:
+        line(console, knee)
     changed = drift(result)
     if changed is not None:
         line(

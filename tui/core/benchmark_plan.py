@@ -2,11 +2,10 @@
 
 import math
 import random
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tui.core.benchmark import Plan, Point
+from tui.core.benchmark import Plan
 from tui.core.benchmark_soak import SLICE_S, slices
 
 WAVES = 4
@@ -16,7 +15,6 @@ THOROUGH_SECONDS = 60.0
 THOROUGH_REPEATS = 2
 LONGEST_FACTOR = 9.0
 """A point of a slow server ends after this many times its least time, even if its waves aren't complete."""
-KNEE_GAIN = 0.05
 LONGEST = "longest prompt"
 LONGEST_REQUESTS = 4
 LONGEST_OUTPUT = 16
@@ -136,47 +134,6 @@ def schedule(rate: float, burstiness: float, count: int, seed: int | None = None
         due.append(at)
     scale = (count / rate) / due[-1] if due and due[-1] > 0 else 1.0
     return [x * scale for x in due]
-
-
-def past_the_knee(points: Sequence[Point]) -> bool:
-    """Whether two doublings in a row gained less than 5 % in throughput while TPOT grew: more streams only wait longer from here.
-
-    A number of streams counts once, with the mean of its repeats.
-    """
-    by_streams: dict[int, list[Point]] = {}
-    for point in points:
-        by_streams.setdefault(point.concurrency, []).append(point)
-    found = [_Mean(_mean(alike, _throughput), _mean(alike, _tpot)) for alike in by_streams.values()]
-    if len(found) < 3:
-        return False
-    return all(_is_flat(a, b) for a, b in zip(found[-3:-1], found[-2:], strict=True))
-
-
-@dataclass(frozen=True, slots=True)
-class _Mean:
-    """What some streams gave, over all their repeats; None where it is not known."""
-
-    throughput: float | None
-    tpot_ms: float | None
-
-
-def _throughput(point: Point) -> float | None:
-    return point.get("steady_output_throughput") or point.get("output_throughput")
-
-
-def _tpot(point: Point) -> float | None:
-    return point.get("median_tpot_ms")
-
-
-def _mean(points: Sequence[Point], get: Callable[[Point], float | None]) -> float | None:
-    known = [value for point in points if (value := get(point)) is not None]
-    return sum(known) / len(known) if known else None
-
-
-def _is_flat(before: _Mean, after: _Mean) -> bool:
-    a, b = before.throughput, after.throughput
-    slower = (after.tpot_ms or 0.0) > (before.tpot_ms or 0.0)
-    return a is not None and a > 0 and b is not None and b < a * (1.0 + KNEE_GAIN) and slower
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from tui.core.benchmark import Plan, Point, Result, Vantage
+from tui.core.benchmark_knee import knee_in
 from tui.core.counted import counted
 from tui.core.text import clean
 
@@ -124,6 +125,7 @@ def document(result: Result, saved: tuple[str, ...] = ()) -> dict[str, Any]:
         "deviations": list(result.deviations),
         "plan": plan_document(result.plan),
         "points": [dict(point.figures) for point in result.points],
+        "knee": None if (knee := knee_in(result)) is None else knee.streams,
         "saved": list(saved),
         "stopped": result.stopped,
         "started_at": None

@@ -22,7 +22,8 @@ import platformdirs
 from tui.core.address import secrets_of
 from tui.core.benchmark import REFUSED, STOPPED_BY_USER, Plan, Point, Progress, Result, Vantage
 from tui.core.benchmark_json import json_pieces, recorded
-from tui.core.benchmark_plan import LONGEST, LONGEST_MARGIN, LONGEST_OUTPUT, Step, past_the_knee, steps_of
+from tui.core.benchmark_knee import knee_of
+from tui.core.benchmark_plan import LONGEST, LONGEST_MARGIN, LONGEST_OUTPUT, Step, steps_of
 from tui.core.benchmark_report import against, base_deviations, notes_of, plain
 from tui.core.benchmark_server import series, serving
 from tui.core.benchmark_soak import engine_gpus
@@ -258,9 +259,8 @@ class Benchmarks:
                 run.stopped = STOPPED_BY_USER if measured.stopped == "stopped" else measured.stopped
                 return
             repeated = any(later.concurrency == step.concurrency for later in run.steps[number + 1 : number + 2])
-            if plan.stop_at_knee and not skip and not repeated and past_the_knee(run.points):
+            if plan.stop_at_knee and not repeated and knee_of(run.points) is not None:
                 skip = True
-                run.notes.append(f"the sweep ended at its knee: more than {step.concurrency} streams gain nothing but waiting")
 
     # -- where the load comes from -------------------------------------------------------------------------------------------------
 

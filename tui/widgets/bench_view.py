@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from textual.content import Content
 
 from tui.core.benchmark import Plan, Point, Progress, Result, Vantage
+from tui.core.benchmark_knee import knee_words
 from tui.core.benchmark_open import asked_rate
 from tui.core.benchmark_report import drift, what_was_sent
 from tui.core.comparison import NOISE
@@ -170,7 +171,7 @@ def one_point(point: Point, width: int, height: int) -> list[Content]:
 
 
 def remarks(result: Result | None, points: Sequence[Point], problem: str | None) -> list[Content]:
-    """What must be known beside the figures: why it ended early, warnings of points, failures with their first words, drift."""
+    """What must be known beside the figures: why it ended early, warnings, failures with their first words, drift, the knee."""
     out: list[Content] = []
     if problem:
         out.append(line(("✗ ", BE), (problem, E)))
@@ -185,7 +186,10 @@ def remarks(result: Result | None, points: Sequence[Point], problem: str | None)
             out.append(
                 line(("✗ ", BE), (f"{_name(point)}: ", B), clean(str(examples[0].get("message") or examples[0].get("kind"))))
             )
-    return [*out, *_warnings(points)]
+    out += _warnings(points)
+    if result is not None and (knee := knee_words(result)) is not None:
+        out.append(line(label("· "), knee))
+    return out
 
 
 def _name(point: Point) -> str:
