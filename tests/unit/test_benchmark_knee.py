@@ -15,6 +15,10 @@ def queued(streams: int, steady: float, ttft: float, tpot: float, whole: float |
     return point(streams, whole or steady, tpot, steady_output_throughput=steady, median_ttft_ms=ttft, **more)
 
 
+def measured(streams: int, steady: float, half: float) -> Point:
+    return queued(streams, steady, 10.0 * streams**2, 5.5, steady_output_throughput_ci95=[steady - half, steady + half])
+
+
 FOUR_SLOTS = [
     # a server with `--max-num-seqs 4`, as measured: what is too many waits in its queue, and TPOT moves by noise only
     queued(1, 173.0, 31, 5.45),
@@ -74,6 +78,10 @@ FOUR_SLOTS = [
         ([point(1, None, 10), point(2, None, 19), point(4, None, 38)], None),
         # the whole run's rate holds the ramp: it is not set against a steady one
         ([queued(4, 550, 57, 5.5, whole=400), point(8, 420, 5.5, median_ttft_ms=270), queued(16, 555, 680, 5.5, whole=430)], None),
+        # gains of 5.1 % and of -1.3 %, measured within 2 % each: no more than 5 %, as far as that can be told
+        ([measured(4, 637.4, 12.0), measured(8, 669.7, 12.3), measured(16, 660.9, 12.1)], (4, (8, 16))),
+        ([measured(4, 100.0, 2.0), measured(8, 109.0, 2.0), measured(16, 111.0, 2.0)], None),
+        ([measured(4, 100.0, 20.0), measured(8, 119.0, 20.0), measured(16, 120.0, 20.0)], None),
         # a point that was cut holds time without its tokens, and the first again is no doubling
         ([point(1, 100, 10), point(2, 103, 19), point(4, 60, 38, cut=True)], None),
         ([point(1, 100, 10), point(2, 103, 19), point(1, 99, 12, repeat="again")], None),

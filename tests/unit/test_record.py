@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tui.core.benchmark import Plan, Point, Result, Vantage
-from tui.core.comparison import compare, differences, loads
+from tui.core.comparison import compare, loads
+from tui.core.comparison_plans import differences
 from tui.core.logs.state import Failure, Loader, LoadState, PhaseSpan
 from tui.core.logs.state import Phase as P
 from tui.record.report import markdown, write_report

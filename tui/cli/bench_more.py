@@ -1,7 +1,6 @@
 """The figures of `readyroom bench` that stand in no other table: only those there are, in as many tables as the width needs."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.measure import Measurement
@@ -44,9 +43,9 @@ def _columns(result: Result) -> list[Column]:
     return [
         ("good/s", each(lambda p: _number(p.get("request_goodput"), 2)), f"good/s: requests a second within {limits}"),
         ("steady 95 %", each(_half), confidence),
-        ("TTFT 95 %", each(lambda p: _between(p, "median_ttft_ms_ci95", 1)), confidence),
-        ("TTFT p99 95 %", each(lambda p: _between(p, "p99_ttft_ms_ci95", 1)), confidence),
-        ("TPOT 95 %", each(lambda p: _between(p, "median_tpot_ms_ci95", 2)), confidence),
+        ("TTFT 95 %", each(lambda p: _between(p, "median_ttft_ms", 1)), confidence),
+        ("TTFT p99 95 %", each(lambda p: _between(p, "p99_ttft_ms", 1)), confidence),
+        ("TPOT 95 %", each(lambda p: _between(p, "median_tpot_ms", 2)), confidence),
         ("peak", each(lambda p: _number(p.get("peak_tokens_per_s"), 0)), "peak: tokens in the busiest second"),
         ("tok/chunk", each(_per_chunk), ""),
         ("answer", each(lambda p: _number(p.get("median_first_answer_ms"), 1)), "answer: the first token after the reasoning, ms"),
@@ -64,20 +63,13 @@ def _number(value: float | None, digits: int) -> str | None:
     return None if value is None else f"{value:,.{digits}f}"
 
 
-def _bounds(point: Point, name: str) -> tuple[float, float] | None:
-    found: Any = point.figures.get(name)
-    if isinstance(found, list | tuple) and len(found) == 2 and all(isinstance(one, int | float) for one in found):
-        return found[0], found[1]
-    return None
-
-
 def _half(point: Point) -> str | None:
-    bounds = _bounds(point, "steady_output_throughput_ci95")
+    bounds = point.interval("steady_output_throughput")
     return None if bounds is None else f"±{(bounds[1] - bounds[0]) / 2:,.1f}"
 
 
 def _between(point: Point, name: str, digits: int) -> str | None:
-    bounds = _bounds(point, name)
+    bounds = point.interval(name)
     return None if bounds is None else f"{bounds[0]:,.{digits}f}–{bounds[1]:,.{digits}f}"
 
 

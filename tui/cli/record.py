@@ -3,14 +3,20 @@
 import datetime
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tui.cli.context import Exit, Fail, open_record
 from tui.core.text import clean
 from tui.record.store import Record, RecordError, Run, benchmark_of
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from tui.core.comparison import ComparedPoint
 
 
 @click.command()
@@ -54,6 +60,7 @@ def compare(a: str, b: str, as_json: bool) -> None:
     """Two stored benchmarks, point by point: A before, B after. A and B are ids from `readyroom runs`, or deployments' names
     (the newest benchmark of each)."""
     from tui.core import comparison
+    from tui.core.comparison_plans import differences
 
     record = _opened()
     first, second = _benchmark_run(record, a), _benchmark_run(record, b)
@@ -61,48 +68,79 @@ def compare(a: str, b: str, as_json: bool) -> None:
         before, after = benchmark_of(first), benchmark_of(second)
     except RecordError as error:
         raise Fail(Exit.USAGE, str(error)) from None
-    points, remarks = comparison.compare(before, after), comparison.differences(before, after)
+    points, remarks = comparison.compare(before, after), differences(before, after)
+    left_out = comparison.left_out(before, after)
     if as_json:
         rows = [
             {
-                "concurrency": point.concurrency,
-                "request_rate": point.rate,
-                "label": point.label or None,
+                **_load(point),
                 "changes": {
-                    one.name: {"before": one.before, "after": one.after, "share": one.share, "better": one.better}
+                    one.name: {
+                        "before": one.before,
+                        "after": one.after,
+                        "share": one.share,
+                        "better": one.better,
+                        "doubt": one.doubt or None,
+                    }
                     for one in point.changes
                     if one.before is not None or one.after is not None
                 },
             }
             for point in points
         ]
-        document = {"schema": 1, "before": _named(first), "after": _named(second), "differences": remarks, "points": rows}
+        document = {
+            "schema": 1,
+            "before": _named(first),
+            "after": _named(second),
+            "differences": remarks,
+            "points": rows,
+            **{name: [_load(point) for point in getattr(left_out, name)] for name in LEFT_OUT},
+        }
         click.echo(json.dumps(document, ensure_ascii=False))
         return
     if not points:
         ours, theirs = (", ".join(comparison.loads(one)) for one in (before, after))
-        raise Fail(Exit.NEGATIVE, f"no load was measured by both: {ours} and {theirs}")
-    _print_comparison(first, second, points, remarks)
+        raise Fail(Exit.NEGATIVE, f"no load was measured to its end by both: {ours or 'none'} and {theirs or 'none'}")
+    _print_comparison(first, second, points, (*remarks, *left_out.words))
 
 
-def _print_comparison(first: Run, second: Run, points: Any, remarks: tuple[str, ...]) -> None:
-    from rich import box
+LEFT_OUT = ("only_before", "only_after", "cut_before", "cut_after")
+
+
+def _load(point: "ComparedPoint") -> dict[str, Any]:
+    return {"concurrency": point.concurrency, "request_rate": point.rate, "label": point.label or None}
+
+
+def _print_comparison(first: Run, second: Run, points: "Sequence[ComparedPoint]", remarks: tuple[str, ...]) -> None:
+    """As many tables side by side as the width needs: on 80 columns some four figures each."""
     from rich.console import Console
-    from rich.table import Table
+    from rich.measure import Measurement
     from rich.text import Text
 
-    shown = (
-        ("tok/s", "output_throughput"),
-        ("TTFT p50", "median_ttft_ms"),
-        ("p99", "p99_ttft_ms"),
-        ("TPOT p50", "median_tpot_ms"),
-    )
+    from tui.core.comparison import LEGEND, headlines
+
     console = Console(highlight=False)
     console.print(Text(f"before  run {first.id}, {clean(first.deployment)}, {_iso(first.at, ' ')}"))
     console.print(Text(f"after   run {second.id}, {clean(second.deployment)}, {_iso(second.at, ' ')}"))
     for remark in remarks:
         console.print(Text(f"▲ {clean(remark)}", "yellow"))
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), caption="latencies in ms", caption_justify="left")
+    shown = headlines(points)
+    roomy = Console(width=1000)
+    while shown:
+        count = len(shown)
+        while count > 1 and Measurement.get(roomy, roomy.options, _table(points, shown[:count])).maximum > console.width:
+            count -= 1
+        console.print(_table(points, shown[:count]))
+        shown = shown[count:]
+    console.print(Text(LEGEND, "dim"))
+
+
+def _table(points: "Sequence[ComparedPoint]", shown: "Sequence[tuple[str, str]]") -> "Table":
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("streams" if all(point.rate is None for point in points) else "load", justify="right")
     for name, _ in shown:
         table.add_column(name, justify="right", no_wrap=True)
@@ -111,16 +149,19 @@ def _print_comparison(first: Run, second: Run, points: Any, remarks: tuple[str, 
         cells: list[Any] = [point.name]
         for _, key in shown:
             change = point.change(key)
-            cells.append("—" if change is None or change.after is None else f"{change.after:,.1f}")
-            if change is None or change.share is None:
+            whole = key == "failed"
+            cells.append("—" if change is None or change.after is None else f"{change.after:,.{0 if whole else 1}f}")
+            if change is None or (change.share is None and change.better is None):
                 cells.append("")
+                continue
+            style = {True: "green", False: "yellow", None: "dim"}[change.better]
+            if change.share is None:
+                words = f"from {change.before:,.0f}"
             else:
-                mark = {True: " ✓", False: " ▲", None: ""}[change.better]
-                style = {True: "green", False: "yellow", None: "dim"}[change.better]
-                sign = "+" if change.share >= 0 else "−"
-                cells.append(Text(f"{sign}{_percent(change.share)} %{mark}", style))
+                words = f"{'+' if change.share >= 0 else '−'}{_percent(change.share)} %"
+            cells.append(Text(f"{words} {change.sign}".rstrip(), style))
         table.add_row(*cells)
-    console.print(table)
+    return table
 
 
 @click.command()

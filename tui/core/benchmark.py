@@ -111,6 +111,13 @@ class Point:
         value = self.figures.get(name)
         return float(value) if isinstance(value, int | float) else None
 
+    def interval(self, name: str) -> tuple[float, float] | None:
+        """The 95 % interval of a figure; None where it has none."""
+        found = self.figures.get(f"{name}_ci95")
+        if isinstance(found, list | tuple) and len(found) == 2 and all(isinstance(one, int | float) for one in found):
+            return found[0], found[1]
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class Result:

@@ -2,12 +2,15 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import hypot
 
 from tui.core.benchmark import Point, Result
 from tui.core.counted import counted
 
 KNEE_GAIN = 0.05
 """A doubling that gains less throughput than this is flat."""
+MOST_FLAT = 0.10
+"""So is one that gains up to this much where its 95 % interval reaches down to KNEE_GAIN."""
 WAITS_LONGER = 0.10
 """By so much a latency must grow to count as waiting, else its noise would. Where streams double and throughput stays, Little's law
 has the whole request take about twice as long, whichever of its parts holds the wait: TTFT where requests queue, TPOT where they
@@ -73,7 +76,16 @@ def _is_flat(before: Sequence[Point], after: Sequence[Point]) -> bool:
     a, b = _mean(before, STEADY), _mean(after, STEADY)
     if not a or not b:  # one of the whole run holds its ramp: only like is compared with like
         a, b = _mean(before, WHOLE_RUN), _mean(after, WHOLE_RUN)
-    return a is not None and a > 0 and b is not None and b < a * (1.0 + KNEE_GAIN) and _waits_longer(before, after)
+        return a is not None and a > 0 and b is not None and b < a * (1.0 + KNEE_GAIN) and _waits_longer(before, after)
+    beyond = b - a * (1.0 + KNEE_GAIN)
+    unsure = beyond <= hypot(_half(after), _half(before) * (1.0 + KNEE_GAIN)) and b < a * (1.0 + MOST_FLAT)
+    return (beyond < 0 or unsure) and _waits_longer(before, after)
+
+
+def _half(points: Sequence[Point]) -> float:
+    """Half of the 95 % interval of the steady throughput; 0 where it is not known."""
+    found = [(bounds[1] - bounds[0]) / 2 for point in points if (bounds := point.interval(STEADY)) is not None]
+    return sum(found) / len(found) if found else 0.0
 
 
 def _waits_longer(before: Sequence[Point], after: Sequence[Point]) -> bool:

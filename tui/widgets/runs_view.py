@@ -8,7 +8,8 @@ from typing import Any, Protocol
 from textual.content import Content
 
 from tui.core.benchmark import Result
-from tui.core.comparison import Change, compare, differences
+from tui.core.comparison import LEGEND, Change, compare, headlines, left_out
+from tui.core.comparison_plans import differences
 from tui.core.logs.phase_names import name_of
 from tui.core.smoke import Outcome, SmokeResult, SmokeRun
 from tui.core.text import clean
@@ -17,15 +18,6 @@ from tui.widgets.figures import BE, QUIET, B, G, Part, W, fit, label, line, rows
 from tui.widgets.numbers import DASH, clock, three, whole
 from tui.widgets.smoke_panel import smoke_report
 from tui.widgets.sweep import columns_of, sweep
-
-COMPARED = (
-    ("tok/s", "output_throughput"),
-    ("TTFT p50 ms", "median_ttft_ms"),
-    ("TTFT p99 ms", "p99_ttft_ms"),
-    ("TPOT p50 ms", "median_tpot_ms"),
-    ("TPOT p99 ms", "p99_tpot_ms"),
-    ("failed", "failed"),
-)
 
 
 class StoredRun(Protocol):
@@ -143,21 +135,24 @@ def _number(value: object) -> float | None:
 
 def compared_view(compared: Compared, width: int) -> Content:
     """Point by point: the figure after, the change from before with its sign, and whether that is for the better."""
+    both = compared.before_result, compared.after_result
     out: list[Content | str] = [
         line(label("before  "), heading(compared.before)),
         line(label("after   "), heading(compared.after)),
-        *[line(("▲ ", W), one) for one in differences(compared.before_result, compared.after_result)],
+        *[line(("▲ ", W), one) for one in differences(*both)],
+        *[line(("▲ ", W), one) for one in left_out(*both).words],
         "",
     ]
-    points = compare(compared.before_result, compared.after_result)
+    points = compare(*both)
     if not points:
-        return rows(*out, line(("▲ ", W), "no load was measured by both"))
+        return rows(*out, line(("▲ ", W), "no load was measured to its end by both"))
+    shown = headlines(points)
     cell = 20
     side = max(7, *(len(point.name) for point in points)) + 2
     head = "streams" if all(point.rate is None for point in points) else "load"
-    fits = max(1, min(len(COMPARED), (width - side) // cell))
-    for start in range(0, len(COMPARED), fits):
-        chosen = COMPARED[start : start + fits]
+    fits = max(1, min(len(shown), (width - side) // cell))
+    for start in range(0, len(shown), fits):
+        chosen = shown[start : start + fits]
         out.append(line(label(fit(head, side)), *((f"{name:>{cell}}", B) for name, _ in chosen)))
         for point in points:
             parts: list[Part] = [(f"{point.name:>{side - 2}}  ", B)]
@@ -165,14 +160,15 @@ def compared_view(compared: Compared, width: int) -> Content:
                 parts += _change(point.change(key), cell)
             out.append(line(*parts))
         out.append("")
-    out.append(line(("✓", G), label(" better  "), ("▲", W), label(" worse; below 3 % neither is said")))
+    out += (line(("✓", G), label(" better  "), ("▲", W), label(" worse")), line(label(LEGEND)))
     return rows(*out)
 
 
 def _change(change: Change | None, cell: int) -> list[Part]:
     if change is None or change.after is None:
         return [(f"{DASH:>{cell}}", QUIET)]
-    mark, style = {True: ("✓", G), False: ("▲", W), None: (" ", QUIET)}[change.better]
+    style = {True: G, False: W, None: QUIET}[change.better]
+    mark = change.sign or " "
     if change.share is None:
         words = f"from {three(change.before)}" if change.before is not None else ""
     else:

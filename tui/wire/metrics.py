@@ -267,7 +267,15 @@ def summary(
     if window and e2els and window[1] - window[0] < percentile(sorted(e2els), 50.0):
         window = None  # not even one request's time: a part of a reply without its prefill is no steady state
     figures.update(_steady(pairs, window))
-    for name, values, p in (("median_ttft_ms", ttfts, 50.0), ("median_tpot_ms", tpots, 50.0), ("p99_ttft_ms", ttfts, 99.0)):
+    waits = (
+        ("ttft", 50.0, ttfts),
+        ("tpot", 50.0, tpots),
+        ("e2el", 50.0, sorted(e2els)),
+        ("ttft", 99.0, ttfts),
+        ("tpot", 99.0, tpots),
+    )
+    for kind, p, values in waits:
+        name = "%s_%s_ms" % ("median" if p == 50.0 else "p99", kind)
         interval = quantile_interval(values, p)
         figures[name + "_ci95"] = [x * 1000.0 for x in interval] if interval else None
     figures["p99_supported"] = len(done) >= P99_SAMPLES
