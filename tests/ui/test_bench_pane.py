@@ -287,6 +287,20 @@ async def test_a_run_of_nothing_but_a_refused_point_says_why(size: tuple[int, in
         assert "—" not in text(pilot.app)
 
 
+@pytest.mark.parametrize("size", [(80, 18), (134, 46)])
+async def test_a_point_that_was_cut_is_marked_and_on_no_curve(size: tuple[int, int]) -> None:
+    cut = Point(128, {**POINTS[7].figures, "output_throughput": 1718.0, "p99_ttft_ms": 9999.0, "cut": True})
+    pane = BenchPane()
+    async with PaneHost(pane).run_test(size=size) as pilot:
+        pane.plan, pane.points = PLAN, (*POINTS[:7], cut)
+        pane.result = dataclasses.replace(RESULT, points=pane.points, stopped="stopped by the user")
+        await until(pilot, lambda: "incomplete: stopped by the user (▲128 was cut: on no curve)" in text(pilot.app))
+        shown = text(pilot.app)
+        assert shown.count("1,718") == 1  # in the table, and no end of the curve
+        assert shown.count("2,741") >= 2
+        assert next(line for line in shown.splitlines() if line.startswith("concurrency")).split()[-1] == "▲128"
+
+
 async def test_a_rate_without_a_completed_request_is_not_known() -> None:
     """A sweep that was stopped before its first request had ended."""
     cut = Point(1, {"output_throughput": 0.0, "completed": 0, "failed": 0, "cut": True})

@@ -214,6 +214,7 @@ def test_csv() -> None:
 def test_drift() -> None:
     assert drift(result(point(1, 100.0, 1.0), point(2, 180.0, 1.0), point(1, 90.0, 1.0, repeat="again"))) == pytest.approx(-0.1)
     assert drift(result(point(1, 100.0, 1.0))) is None
+    assert drift(result(point(1, 100.0, 1.0), point(2, 180.0, 1.0), point(1, 50.0, 1.0, repeat="again", cut=True))) is None
 
 
 def test_an_estimate() -> None:

@@ -206,6 +206,8 @@ def _remark(figures: Mapping[str, Any]) -> str:
     words = []
     if figures.get("repeat"):
         words.append(str(figures["repeat"]))
+    if figures.get("cut"):
+        words.append("cut before its end")
     if is_late(figures):
         words.append("sent late")
     if figures.get("unsent_requests"):

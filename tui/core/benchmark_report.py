@@ -188,10 +188,11 @@ def csv_of(result: Result) -> str:
 
 def drift(result: Result) -> float | None:
     """By what share throughput at the first concurrency changed between the beginning and the end; None without a repetition."""
-    if len(result.points) < 2:
+    whole = [point for point in result.points if not point.figures.get("cut")]
+    if len(whole) < 2:
         return None
-    first = result.points[0]
-    again = [point for point in result.points[1:] if point.figures.get("repeat") == "again"]
+    first = whole[0]
+    again = [point for point in whole[1:] if point.figures.get("repeat") == "again"]
     a = first.get("output_throughput")
     b = again[-1].get("output_throughput") if again else None
     return (b - a) / a if a and b is not None else None

@@ -176,7 +176,9 @@ def remarks(result: Result | None, points: Sequence[Point], problem: str | None)
     if problem:
         out.append(line(("✗ ", BE), (problem, E)))
     if result is not None and result.stopped:
-        out.append(line(("▲ ", W), f"incomplete: {result.stopped}"))
+        cut = [_name(point) for point in points if point.figures.get("cut")]
+        told = f" (▲{', '.join(cut)} was cut: on no curve)" if cut else ""
+        out.append(line(("▲ ", W), f"incomplete: {result.stopped}{told}"))
     if result is not None and (moved := drift(result)) is not None and abs(moved) >= NOISE:
         sign = "+" if moved > 0 else "−"
         out.append(line(("▲ ", W), f"the server drifted: the first point again at the end {sign}{abs(moved) * 100:.0f} %"))

@@ -125,8 +125,7 @@ def sweep(
     low = spare * 2 // 5 if spare >= 11 else 0
     out = _curves(seen, side, cell, spare - low, low)
     heads: list[Part] = [
-        (f"{_head(concurrency, point):>{cell}}", BP if running and point is None and _in_hand(progress, concurrency) else B)
-        for concurrency, point in seen
+        (f"{_head(concurrency, point):>{cell}}", _head_style(concurrency, point, running, progress)) for concurrency, point in seen
     ]
     rest = len(columns) - begin - len(seen)
     what = "req/s asked" if any(point is not None and asked_rate(point) is not None for _, point in columns) else "concurrency"
@@ -140,7 +139,19 @@ def sweep(
 
 def _head(concurrency: int, point: Point | None) -> str:
     rate = asked_rate(point) if point is not None else None
-    return str(concurrency) if rate is None else f"{rate:g}"
+    name = str(concurrency) if rate is None else f"{rate:g}"
+    return f"▲{name}" if _is_cut(point) else name
+
+
+def _head_style(concurrency: int, point: Point | None, running: bool, progress: Progress | None) -> str:
+    if _is_cut(point):
+        return W
+    return BP if running and point is None and _in_hand(progress, concurrency) else B
+
+
+def _is_cut(point: Point | None) -> bool:
+    """Whether it was cut before its end: its figures of the whole run hold time without its tokens, and belong on no curve."""
+    return point is not None and bool(point.figures.get("cut"))
 
 
 def _in_hand(progress: Progress | None, concurrency: int) -> bool:
@@ -175,7 +186,7 @@ def _row(row: Row, seen: Sequence[tuple[int, Point | None]], side: int, cell: in
         style = row.style
         if row.name == "failed":
             style = BE if value else QUIET
-        elif value is None:
+        elif value is None or _is_cut(point):
             style = QUIET
         elif row.name == "tok/s" and point.figures.get("client_limited"):
             style = W
@@ -190,7 +201,7 @@ def _curves(seen: Sequence[tuple[int, Point | None]], side: int, cell: int, high
         known = [
             (cell * i + cell - 1, value)
             for i, (_, point) in enumerate(seen)
-            if point is not None and (value := point.get(name)) is not None and value > 0
+            if point is not None and not _is_cut(point) and (value := point.get(name)) is not None and value > 0
         ]
         if height < 3:
             return [Content("")] * max(0, height)
