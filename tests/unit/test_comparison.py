@@ -77,6 +77,7 @@ def at(streams: int, **figures: Any) -> Point:
             "too few requests for an interval",
         ),
         ("median_tpot_ms", {"median_tpot_ms": 10.0}, {"median_tpot_ms": 12.0}, False, ""),  # an older run: it holds no intervals
+        ("median_e2el_ms", {"median_e2el_ms": 10.0}, {"median_e2el_ms": 12.0, "median_e2el_ms_ci95": [11.9, 12.1]}, False, ""),
         # the whole run's rate holds the ramp and loses what its end cut off: the steady one tells whether the server changed
         (
             "output_throughput",

@@ -90,7 +90,7 @@ def compare(before: Result, after: Result) -> tuple[ComparedPoint, ...]:
     return tuple(
         ComparedPoint(
             key[1],
-            tuple(_change(name, earlier[key], later[key]) for name in (*HIGHER_IS_BETTER, *LOWER_IS_BETTER)),
+            tuple(change_of(name, earlier[key], later[key]) for name in (*HIGHER_IS_BETTER, *LOWER_IS_BETTER)),
             key[0] or None,
             key[2],
         )
@@ -173,7 +173,8 @@ def _key(point: Point) -> Key:
     return asked_rate(point) or 0.0, point.concurrency, label
 
 
-def _change(name: str, one: Point, other: Point) -> Change:
+def change_of(name: str, one: Point, other: Point) -> Change:
+    """How a figure of a point stands to the one before, `one`."""
     before, after = one.get(name), other.get(name)
     if before is None or after is None or before == 0:
         worse = before == 0 and name == "failed" and bool(after)
@@ -190,7 +191,7 @@ def _doubt(name: str, one: Point, other: Point) -> str:
     both = (one, other)
     if name.startswith("p99_") and any(point.figures.get("p99_supported") is False for point in both):
         return "too few requests for a p99"
-    if any(f"{name}_ci95" in point.figures for point in both):
+    if all(f"{name}_ci95" in point.figures for point in both):
         a, b = one.interval(name), other.interval(name)
         if a is None or b is None:
             return "too few requests for an interval"
@@ -204,7 +205,7 @@ def _doubt(name: str, one: Point, other: Point) -> str:
 
 def _doubt_of_whole(name: str, one: Point, other: Point) -> str:
     """A rate of the whole run changes with its length too: the steady one tells whether the server did."""
-    steady = _change(STEADY, one, other)
+    steady = change_of(STEADY, one, other)
     if steady.share is not None:
         moved = (other.get(name) or 0.0) > (one.get(name) or 0.0)
         return "" if steady.better is moved else "the steady throughput has no such change"

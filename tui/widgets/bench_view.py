@@ -9,7 +9,7 @@ from tui.core.benchmark import Plan, Point, Progress, Result, Vantage
 from tui.core.benchmark_knee import knee_words
 from tui.core.benchmark_open import asked_rate
 from tui.core.benchmark_report import drift, what_was_sent
-from tui.core.comparison import NOISE
+from tui.core.comparison import NOISE, change_of
 from tui.core.counted import counted
 from tui.core.text import clean
 from tui.widgets.figures import BE, BP, B, E, G, Part, W, big, fit, label, line, meter, spread
@@ -83,12 +83,13 @@ def _figure(value: float | None) -> str:
 
 def _single_foot(single: Point | None, previous: Result | None, room: int) -> Content:
     before = single_of(previous.points) if previous is not None else None
-    now, then = (one.get("output_throughput") if one is not None else None for one in (single, before))
-    if now is None or then is None or not then:
+    if single is None or before is None:
         return line(label("tok/s"))
-    share = (now - then) / then
-    words = change(now, then)
-    told: Part = label(words) if abs(share) < NOISE else (f"{words} {'✓' if share > 0 else '▲'}", G if share > 0 else W)
+    found = change_of("output_throughput", before, single)
+    if found.share is None or found.before is None:
+        return line(label("tok/s"))
+    words = f"{change(found.after, found.before)} {found.sign}".rstrip()
+    told: Part = label(words) if found.better is None else (words, G if found.better else W)
     full = line(label("tok/s "), told, label(" on the run before"))
     return full if full.cell_length <= room else line(label("tok/s "), told, label(" on last"))
 
