@@ -5,7 +5,9 @@ import random
 import pytest
 
 from tui.core.benchmark import Plan, Point, Result, Vantage
-from tui.core.benchmark_soak import course_of, rates_of, soak_words
+from tui.core.benchmark_report import document
+from tui.core.benchmark_soak import course_of, decays, rates_of, soak_verdict, soak_words
+from tui.widgets.bench_view import remarks
 
 FLAT = [1000.0, 1004.0, 997.0, 1001.0, 1003.0, 998.0]
 
@@ -42,6 +44,32 @@ def test_its_course(rates: list[float], verdict: str) -> None:
 def test_its_words() -> None:
     words = soak_words(soak([1000.0, 1002.0, 999.0, 850.0, 852.0, 849.0]))
     assert words.endswith("throughput between 849 and 1,002 tok/s: 1,000 at first and 850 at the end (-15 %, it decays)")
+
+
+@pytest.mark.parametrize(
+    ("rates", "verdict", "ends"),
+    [
+        ([1000.0, 1002.0, 999.0, 850.0, 852.0, 849.0], "decays", (1000.0, 850.0)),
+        (FLAT, "holds", (1000.0, 1001.0)),
+        ([700.0, 800.0, 900.0, 990.0, 1000.0, 1000.0, 1000.0], "grows", (800.0, 1000.0)),
+        ([1000.0, 900.0], None, (None, None)),
+    ],
+)
+def test_its_verdict_is_in_the_document_and_on_the_screen(
+    rates: list[float], verdict: str | None, ends: tuple[float | None, float | None]
+) -> None:
+    result = soak(rates)
+    told = document(result)["soak"]
+    assert (told["verdict"], told["words"]) == (verdict, soak_words(result))
+    assert (told["first_tokens_per_s"], told["last_tokens_per_s"]) == ends
+    assert (told["observed_s"], told["completed"], told["failed"]) == (5.0 + 120.0 * len(rates), 4 + 9 * len(rates), 0)
+    assert (told["peak_kv_cache"], told["preemptions"], told["last_fullest_gpu_mib"]) == (None, None, None)
+    assert decays(result) is (verdict == "decays")
+    assert remarks(result, result.points, None)[-1].plain == f"{'▲' if verdict == 'decays' else '·'} {soak_words(result)}"
+
+
+def test_only_a_soak_has_a_verdict() -> None:
+    assert soak_verdict(Result("e", "m", Vantage.HOST, Plan(), soak(FLAT).points)) is None
 
 
 @pytest.mark.parametrize("rates", [[1000.0], [1000.0, 900.0], [1000.0, 900.0, 800.0, 700.0, 600.0]])

@@ -17,7 +17,7 @@ from tui.core.benchmark import Plan, Point, Progress, Result
 from tui.core.benchmark_knee import knee_words
 from tui.core.benchmark_open import asked_rate, is_late
 from tui.core.benchmark_report import MEANINGS, drift
-from tui.core.benchmark_soak import course_of, rates_of, soak_words
+from tui.core.benchmark_soak import decays, soak_words
 from tui.core.counted import counted
 from tui.core.text import clean
 from tui.wire.metrics import P99_SAMPLES
@@ -257,9 +257,7 @@ def report(result: Result, saved: tuple[str, ...]) -> None:
             console, f"one stream at the end against the beginning: {changed * 100:+.1f} %", "yellow" if abs(changed) > 0.05 else ""
         )
     if plan.kind == "soak":
-        course = course_of(rates_of(result.points))
-        decays = course is not None and course.moved and course.share < 0
-        line(console, ("▲ " if decays else "") + soak_words(result), "yellow" if decays else "")
+        line(console, ("▲ " if decays(result) else "") + soak_words(result), "yellow" if decays(result) else "")
     if result.stopped and result.points:
         line(console, f"▲ partial: {result.stopped}", "yellow")
     elif result.stopped:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tui.core.benchmark import Plan, Point, Result, Vantage
 from tui.core.benchmark_knee import knee_in
+from tui.core.benchmark_soak import soak_verdict
 from tui.core.counted import counted
 from tui.core.text import clean
 
@@ -125,13 +126,19 @@ def document(result: Result, saved: tuple[str, ...] = ()) -> dict[str, Any]:
         "deviations": list(result.deviations),
         "plan": plan_document(result.plan),
         "points": [dict(point.figures) for point in result.points],
-        "knee": None if (knee := knee_in(result)) is None else knee.streams,
+        **conclusions(result),
         "saved": list(saved),
         "stopped": result.stopped,
         "started_at": None
         if result.started_at is None
         else time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(result.started_at)),
     }
+
+
+def conclusions(result: Result) -> dict[str, Any]:
+    """What the points come to: streams at the knee of a sweep that has one, the verdict of a soak."""
+    knee = knee_in(result)
+    return {"knee": None if knee is None else knee.streams, "soak": soak_verdict(result)}
 
 
 def plain(result: Result, *, detailed: bool = True) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import sqrt
 from statistics import fmean, median
+from typing import Any
 
 from tui.core.benchmark import Point, Result
 from tui.core.counted import counted
@@ -119,6 +120,56 @@ def _ends(values: Sequence[float]) -> tuple[float, float]:
     return (values[0], values[-1]) if len(values) < 2 * size else (median(values[:size]), median(values[-size:]))
 
 
+def _memory(points: Sequence[Point]) -> tuple[float, float] | None:
+    """MiB of the fullest GPU at first and at the end; None where they were not read."""
+    fullest = [
+        max((x for x in point.figures["gpu"]["memory_used_mib"] if x is not None), default=None)
+        for point in points
+        if point.figures.get("gpu")
+    ]
+    seen = [x for x in fullest if x is not None]
+    return _ends(seen) if seen else None
+
+
+def decays(result: Result) -> bool:
+    """Whether throughput fell in a soak by more than its slices differ."""
+    course = course_of(rates_of(result.points)) if result.plan.kind == "soak" else None
+    return course is not None and course.moved and course.share < 0
+
+
+def soak_verdict(result: Result) -> dict[str, Any] | None:
+    """What the soak saw as an object of `bench --json`; None of another benchmark. What is not known is null.
+
+    `verdict`: "decays", "grows" or "holds" as throughput goes from slice to slice; None where there are too few to tell.
+    """
+    if result.plan.kind != "soak":
+        return None
+    points = result.points
+    rates = rates_of(points)
+    course = course_of(rates)
+    verdict = None
+    if course is not None:
+        verdict = "holds" if not course.moved else "decays" if course.share < 0 else "grows"
+    memory = _memory(points)
+    return {
+        "verdict": verdict,
+        "words": soak_words(result),
+        "observed_s": _sum(points, "duration"),
+        "completed": int(_sum(points, "completed")),
+        "failed": int(_sum(points, "failed")),
+        "slices": len(rates),
+        "first_tokens_per_s": None if course is None else course.first,
+        "last_tokens_per_s": None if course is None else course.last,
+        "chance_tokens_per_s": None if course is None else course.noise,
+        "least_tokens_per_s": min(rates, default=None),
+        "most_tokens_per_s": max(rates, default=None),
+        "peak_kv_cache": _peak(points, "server_peak_kv_cache"),
+        "preemptions": _sum(points, "server_preemptions") if _peak(points, "server_preemptions") is not None else None,
+        "first_fullest_gpu_mib": None if memory is None else memory[0],
+        "last_fullest_gpu_mib": None if memory is None else memory[1],
+    }
+
+
 def _course_words(course: Course) -> str:
     how = ("it decays" if course.share < 0 else "it grows") if course.moved else "no more than its slices differ"
     return f": {course.first:,.0f} at first and {course.last:,.0f} at the end ({course.share * 100:+.0f} %, {how})"
@@ -144,14 +195,8 @@ def soak_words(result: Result) -> str:
         words.append(f"KV cache up to {kv * 100:.0f} %")
     if points[0].figures.get("server_preemptions") is not None:
         words.append(f"{_sum(points, 'server_preemptions'):,.0f} preemptions")
-    memory = [
-        max((x for x in point.figures["gpu"]["memory_used_mib"] if x is not None), default=None)
-        for point in points
-        if point.figures.get("gpu")
-    ]
-    seen = [x for x in memory if x is not None]
-    if seen:
-        first, last = _ends(seen)
+    if (memory := _memory(points)) is not None:
+        first, last = memory
         words.append(f"fullest GPU {first:,.0f} MiB at first and {last:,.0f} at the end ({last - first:+,.0f})")
     rates = rates_of(points)
     if len(rates) > 1:

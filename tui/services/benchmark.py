@@ -24,7 +24,7 @@ from tui.core.benchmark import REFUSED, STOPPED_BY_USER, Plan, Point, Progress, 
 from tui.core.benchmark_json import json_pieces, recorded
 from tui.core.benchmark_knee import knee_of
 from tui.core.benchmark_plan import LONGEST, LONGEST_MARGIN, LONGEST_OUTPUT, Step, steps_of
-from tui.core.benchmark_report import against, base_deviations, notes_of, plain
+from tui.core.benchmark_report import against, base_deviations, conclusions, notes_of, plain
 from tui.core.benchmark_server import series, serving
 from tui.core.benchmark_soak import engine_gpus
 from tui.core.counted import counted
@@ -334,8 +334,7 @@ class Benchmarks:
         name = "".join(c if c.isalnum() or c in "._-" else "_" for c in self._name)[:60] or "server"
         path = self._state / f"{stamp}-{name}.json"
         kept = replace(result, path=str(path))
-        fields = plain(kept)
-        fields["schema"] = 1
+        fields = {**plain(kept), **conclusions(kept), "schema": 1}
         try:
             self._state.mkdir(parents=True, exist_ok=True, mode=0o700)
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

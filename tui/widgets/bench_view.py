@@ -9,6 +9,7 @@ from tui.core.benchmark import Plan, Point, Progress, Result, Vantage
 from tui.core.benchmark_knee import knee_words
 from tui.core.benchmark_open import asked_rate
 from tui.core.benchmark_report import drift, what_was_sent
+from tui.core.benchmark_soak import decays, soak_words
 from tui.core.comparison import NOISE, change_of
 from tui.core.counted import counted
 from tui.core.text import clean
@@ -172,7 +173,7 @@ def one_point(point: Point, width: int, height: int) -> list[Content]:
 
 
 def remarks(result: Result | None, points: Sequence[Point], problem: str | None) -> list[Content]:
-    """What must be known beside the figures: why it ended early, warnings, failures with their first words, drift, the knee."""
+    """What must be known beside the figures: why it ended early, warnings, failures with their first words, drift, conclusions."""
     out: list[Content] = []
     if problem:
         out.append(line(("✗ ", BE), (problem, E)))
@@ -190,6 +191,8 @@ def remarks(result: Result | None, points: Sequence[Point], problem: str | None)
                 line(("✗ ", BE), (f"{_name(point)}: ", B), clean(str(examples[0].get("message") or examples[0].get("kind"))))
             )
     out += _warnings(points)
+    if result is not None and result.plan.kind == "soak" and result.points:
+        out.append(line(("▲ ", W) if decays(result) else label("· "), soak_words(result)))
     if result is not None and (knee := knee_words(result)) is not None:
         out.append(line(label("· "), knee))
     return out
