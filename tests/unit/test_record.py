@@ -79,6 +79,76 @@ def test_benchmarks_come_back_as_they_were(tmp_path: Path) -> None:
     assert "—" in text  # what was not measured is not 0
 
 
+def reported(tmp_path: Path, plan: Plan, *points: Point, stopped: str | None = None) -> str:
+    record = Record(tmp_path / "record.sqlite")
+    number = record.save_benchmark(
+        "kimi", replace(result(1.0, 1.0), plan=plan, points=points, stopped=stopped, deviations=("a *note*",))
+    )
+    assert number is not None
+    run = record.run(number)
+    assert run is not None
+    return markdown(run)
+
+
+def test_a_report_has_what_qualifies_its_figures(tmp_path: Path) -> None:
+    """What failed and why, warnings, intervals, goodput, p99 of too few requests, what was cut."""
+    good = {
+        "output_throughput": 640.0,
+        "steady_output_throughput": 660.9,
+        "steady_output_throughput_ci95": [648.8, 673.0],
+        "request_goodput": 4.5,
+        "p99_ttft_ms": 370.3,
+        "p99_supported": False,
+        "completed": 88,
+        "failed": 0,
+        "warnings": ["too short for its p99: 88 requests", "the client was the bottleneck: no idle core"],
+        "client_limited": True,
+        "foreign_requests": 3,
+    }
+    bad = {
+        "completed": 0,
+        "failed": 3,
+        "output_throughput": 0.0,
+        "p99_supported": False,
+        "errors_by_kind": {"http_500": 3},
+        "error_examples": [{"kind": "http_500", "message": "EngineCore died <b>"}],
+        "cut": True,
+    }
+    plan = Plan(concurrency=(4, 8), goodput={"ttft": 500.0, "tpot": 50.0})
+    text = reported(tmp_path, plan, Point(4, good), Point(8, bad), stopped="stopped by the user")
+    for words in (
+        "**Incomplete:** stopped by the user.",
+        "- ✗ 8 streams: 3 × http\\_500: EngineCore died \\<b\\>",
+        "- ▲ 4 streams: the client was the bottleneck: no idle core",
+        "- ▲ too short for a p99, which needs 368 requests: 4 streams had 88",
+        "| 4 | 640.0 | 660.9 (648.8–673.0) | — | 4.50 | — | 370.3 † |",
+        "| client was the limit, 3 foreign |",
+        "| 8 | — | — | — | — |",
+        "| cut before its end |",
+        "ranges in parentheses are 95 % intervals; † too few requests for a p99; good requests are within ttft 500 ms, tpot 50 ms.",
+        "- a \\*note\\*",
+    ):
+        assert words in text
+    rows = [line.count("|") - line.count("\\|") for line in text.splitlines() if line.startswith("|")]
+    assert len(set(rows)) == 1  # as many cells in each
+
+
+def test_a_report_of_a_soak_has_its_verdict_and_names_its_longest_prompts(tmp_path: Path) -> None:
+    longest = Point(3, {"output_throughput": 50.0, "completed": 3, "failed": 0, "duration": 5.0, "repeat": "longest prompt"})
+    rates = (1000.0, 1002.0, 999.0, 850.0, 852.0, 849.0)
+    slices = [Point(3, {"output_throughput": rate, "completed": 9, "failed": 0, "duration": 120.0}) for rate in rates]
+    text = reported(tmp_path, Plan(kind="soak", concurrency=(3,), duration_s=720.0), longest, *slices)
+    assert "- ▲ observed for 12 min: 57 requests completed, none failed" in text
+    assert "(-15 %, it decays)" in text
+    assert "| 3 (longest prompt) | 50.0 |" in text
+
+
+def test_a_report_of_a_sweep_names_its_knee(tmp_path: Path) -> None:
+    plan = Plan(concurrency=(1, 2, 4, 8), stop_at_knee=True)
+    figures = [Point(at, {"output_throughput": 100.0, "median_e2el_ms": 10.0 * at, "completed": 9}) for at in (1, 2, 4)]
+    assert "- knee at 1 stream: 2 and 4 gained nothing but waiting, more were not tried" in reported(tmp_path, plan, *figures)
+
+
 def test_the_report_names_an_open_loop_by_its_rate(tmp_path: Path) -> None:
     record = Record(tmp_path / "record.sqlite")
     figures = {"output_throughput": 40.0, "request_rate": 8.0, "burstiness": 1.0}

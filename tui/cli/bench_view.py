@@ -1,7 +1,7 @@
 """How `readyroom bench` shows itself on a terminal: a live line, a table, and what the figures mean."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
@@ -15,12 +15,11 @@ from rich.text import Text
 from tui.cli.bench_more import more
 from tui.core.benchmark import Plan, Point, Progress, Result
 from tui.core.benchmark_knee import knee_words
-from tui.core.benchmark_open import asked_rate, is_late
+from tui.core.benchmark_open import asked_rate
+from tui.core.benchmark_remarks import failures, remark, streams, warnings, who
 from tui.core.benchmark_report import MEANINGS, drift
 from tui.core.benchmark_soak import decays, soak_words
-from tui.core.counted import counted
 from tui.core.text import clean
-from tui.wire.metrics import P99_SAMPLES
 
 DASH = "—"
 
@@ -119,17 +118,6 @@ class LiveView:
             )
 
 
-def streams(count: int) -> str:
-    return counted(count, "stream")
-
-
-def who(point: Point) -> str:
-    """How a point is called."""
-    asked = asked_rate(point)
-    name = streams(point.concurrency) if asked is None else f"{asked:g} requests/s"
-    return f"{name} ({point.figures['repeat']})" if point.figures.get("repeat") else name
-
-
 def status(progress: Progress) -> str:
     """The live line."""
     words = [f"point {progress.point + 1}/{progress.points}"]
@@ -158,15 +146,15 @@ def waiting(progress: Progress) -> str:
 
 def table(points: Sequence[Point], width: int) -> RenderableType:
     """One row a point, with remarks beside it; where the terminal is too narrow for them, a letter and the remarks below."""
-    remarks = [_remark(point.figures) for point in points]
+    remarks = [remark(point) for point in points]
     beside = _rows(points, remarks)
     roomy = Console(width=1000)
     if not any(remarks) or Measurement.get(roomy, roomy.options, beside).maximum <= width:
         return beside
     letters = iter("abcdefghijklmnopqrstuvwxyz")
-    marks = {remark: next(letters, "*") for remark in dict.fromkeys(filter(None, remarks))}
-    below = [Text(f"{mark}  {remark}", style="yellow") for remark, mark in marks.items()]
-    return Group(_rows(points, [marks.get(remark, "") for remark in remarks]), *below)
+    marks = {words: next(letters, "*") for words in dict.fromkeys(filter(None, remarks))}
+    below = [Text(f"{mark}  {words}", style="yellow") for words, mark in marks.items()]
+    return Group(_rows(points, [marks.get(words, "") for words in remarks]), *below)
 
 
 def _rows(points: Sequence[Point], remarks: Sequence[str]) -> Table:
@@ -178,7 +166,7 @@ def _rows(points: Sequence[Point], remarks: Sequence[str]) -> Table:
         made.add_column(name, justify="right", no_wrap=True)
     if any(remarks):
         made.add_column("")
-    for point, remark in zip(points, remarks, strict=True):
+    for point, words in zip(points, remarks, strict=True):
         f = point.figures
         e2el = f.get("median_e2el_ms")
         throughput = rate(point.get("output_throughput"))
@@ -197,30 +185,9 @@ def _rows(points: Sequence[Point], remarks: Sequence[str]) -> Table:
             number(e2el / 1000 if isinstance(e2el, int | float) else None, 2),
             number(f.get("completed")),
             number(f.get("failed")),
-            *([Text(remark, style="yellow")] if any(remarks) else []),
+            *([Text(words, style="yellow")] if any(remarks) else []),
         )
     return made
-
-
-def _remark(figures: Mapping[str, Any]) -> str:
-    words = []
-    if figures.get("repeat"):
-        words.append(str(figures["repeat"]))
-    if figures.get("cut"):
-        words.append("cut before its end")
-    if is_late(figures):
-        words.append("sent late")
-    if figures.get("unsent_requests"):
-        words.append(f"{figures['unsent_requests']:,} never sent")
-    if figures.get("client_limited"):
-        words.append("client was the limit")
-    if foreign := figures.get("foreign_requests") or figures.get("foreign_running"):
-        words.append(f"{foreign} foreign")
-    if figures.get("incomplete"):
-        words.append(f"{figures['incomplete']} incomplete")
-    if figures.get("stopped_early"):
-        words.append(f"{figures['stopped_early']} ended early")
-    return ", ".join(words)
 
 
 def report(result: Result, saved: tuple[str, ...]) -> None:
@@ -236,19 +203,10 @@ def report(result: Result, saved: tuple[str, ...]) -> None:
     line(console, f"{result.model or DASH} · {result.endpoint} · {tokens}, {plan.output_tokens} out · load from {result.vantage}")
     for point in result.points:
         _server_side(console, point)
-        for kind, count in (point.figures.get("errors_by_kind") or {}).items():
-            example = next((e["message"] for e in point.figures["error_examples"] if e["kind"] == kind), "")
-            line(console, f"✗ {who(point)}: {count} × {kind}: {example}", "red")
-        for warning in point.figures.get("warnings") or ():
-            if not warning.startswith("too short"):
-                line(console, f"▲ {who(point)}: {warning}", "yellow")
-    short = [
-        f"{who(point)} had {point.figures['completed']:,}"
-        for point in result.points
-        if point.figures["completed"] and not point.figures.get("p99_supported")
-    ]
-    if short:
-        line(console, f"▲ too short for a p99, which needs {P99_SAMPLES} requests: " + ", ".join(short), "yellow")
+    for words in failures(result):
+        line(console, f"✗ {words}", "red")
+    for words in warnings(result):
+        line(console, f"▲ {words}", "yellow")
     if (knee := knee_words(result)) is not None:
         line(console, knee)
     changed = drift(result)
