@@ -72,7 +72,9 @@ def test_saved_files_have_vllms_names_and_shapes(tmp_path: Path) -> None:
     for file in tmp_path.rglob("*"):
         assert file.is_dir() or b"hush" not in file.read_bytes(), file
     assert len(found["itls"][0]) == 2
-    assert len((tmp_path / "points.csv").read_text().splitlines()) == 2
+    heads, _ = (tmp_path / "points.csv").read_text().splitlines()
+    numbers = {name for name, value in found.items() if not isinstance(value, list | dict)}
+    assert numbers - set(heads.split(",")) - {"gpu"} <= {name for name in numbers if name.endswith("_ci95")}
     assert "TTFT: first token-bearing chunk" in done.stdout.replace("\n", " ")
 
 
@@ -294,12 +296,37 @@ def test_what_cant_be_written_in_the_end_costs_no_results(tmp_path: Path) -> Non
     assert [run["kind"] for run in json.loads(runs.stdout)["runs"]] == ["benchmark"]
 
 
-def test_the_csv_that_was_there_is_kept_until_there_is_a_new_one(tmp_path: Path) -> None:
+def test_rows_are_added_to_a_csv_and_nothing_else_is_overwritten(tmp_path: Path) -> None:
     csv = tmp_path / "points.csv"
-    csv.write_text("before")
-    done = bench(tmp_path, "--base-url", "http://127.0.0.1:9", *SHORT, "--csv", str(csv))
-    assert done.returncode == 5
+    with scripted(good) as server:
+        words = ("--base-url", server.url, *SHORT, "--csv", str(csv))
+        assert bench(tmp_path, *words).returncode == 0
+        assert bench(tmp_path, *words, "--concurrency", "1,2").returncode == 0
+        rows = csv.read_text().splitlines()
+        assert rows[0].startswith("date,")
+        assert len(rows) == 1 + 1 + 2
+        unreachable = bench(tmp_path, "--base-url", "http://127.0.0.1:9", *SHORT, "--csv", str(csv))
+        assert unreachable.returncode == 5
+        assert csv.read_text().splitlines() == rows
+        csv.write_text("before")
+        seen = server.connections
+        done = bench(tmp_path, *words)
+        assert (done.returncode, server.connections) == (2, seen)
+    assert "holds something else" in done.stderr
     assert csv.read_text() == "before"
+
+
+def test_csv_goes_to_standard_output(tmp_path: Path) -> None:
+    with scripted(good) as server:
+        done = bench(tmp_path, "--base-url", server.url, *SHORT, "--csv", "-")
+        both = bench(tmp_path, "--base-url", server.url, *SHORT, "--csv", "-", "--json")
+    assert done.returncode == 0, done.stderr
+    heads, row = done.stdout.splitlines()
+    assert heads.startswith("date,endpoint_type,")
+    assert len(row.split(",")) >= heads.count(",")
+    assert "streams" in done.stderr
+    assert both.returncode == 2
+    assert not (tmp_path / "-").exists()
 
 
 def test_paths_are_not_broken_by_a_narrow_terminal(tmp_path: Path) -> None:

@@ -4,8 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from tui.cli.bench_files import require_writable
+from tui.cli.bench_files import require_writable, save
 from tui.cli.exits import Fail
+from tui.core.benchmark import Plan, Point, Result, Vantage
+from tui.core.benchmark_csv import csv_of
+
+RESULT = Result("/v1/chat/completions", "m", Vantage.DIRECT, Plan(), (Point(1, {"output_throughput": 10.5}),))
 
 
 def test_a_link_that_leads_to_no_file_yet_can_be_written_through(tmp_path: Path) -> None:
@@ -27,3 +31,38 @@ def test_a_link_that_leads_nowhere_is_refused_with_the_reason(tmp_path: Path) ->
     loop.symlink_to("loop.csv")
     with pytest.raises(Fail, match="Too many levels of symbolic links"):
         require_writable(None, str(loop))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (None, csv_of(RESULT)),
+        ("", csv_of(RESULT)),  # as mktemp makes it
+        (csv_of(RESULT), csv_of(RESULT) + csv_of(RESULT, heads=False)),
+        (csv_of(RESULT, heads=True).rstrip("\n"), csv_of(RESULT) + csv_of(RESULT, heads=False)),
+    ],
+)
+def test_rows_are_added_to_those_that_are_there(tmp_path: Path, before: str | None, after: str) -> None:
+    path = tmp_path / "points.csv"
+    if before is not None:
+        path.write_text(before)
+    require_writable(None, str(path))
+    assert (path.read_text() if path.exists() else None) == before
+    assert save(RESULT, None, str(path)).paths == (str(path),)
+    assert path.read_text() == after
+
+
+@pytest.mark.parametrize("held", ["dear diary\n", "date,endpoint_type\n", csv_of(RESULT).replace("rtfx", "other")])
+def test_a_file_of_something_else_is_not_overwritten(tmp_path: Path, held: str) -> None:
+    path = tmp_path / "points.csv"
+    path.write_text(held)
+    with pytest.raises(Fail, match="holds something else"):
+        require_writable(None, str(path))
+    (problem,) = save(RESULT, None, str(path)).problems  # it came meanwhile
+    assert "holds something else" in problem
+    assert path.read_text() == held
+
+
+def test_a_device_gets_the_columns_each_time() -> None:
+    require_writable(None, "/dev/null")
+    assert save(RESULT, None, "/dev/null").problems == ()

@@ -7,7 +7,7 @@ import pytest
 from tui.core.benchmark import Plan, Point, Result, Vantage
 from tui.core.benchmark_plan import Step, estimate, powers, schedule, single_stream, steps_of, sweep
 from tui.core.benchmark_prompts import parse_prompts
-from tui.core.benchmark_report import csv_of, document, drift, heading, notes_of, saved_name
+from tui.core.benchmark_report import document, drift, heading, notes_of, saved_name
 from tui.core.benchmark_server import foreign_running, sequences_of, series, server_figures, serving
 from tui.core.benchmark_soak import engine_gpus, slices, soak_words
 from tui.core.gpu import Gpu, GpuSample
@@ -203,12 +203,6 @@ def test_files_are_named_as_vllm_names_them() -> None:
     name = saved_name(point(8, 1.0, 1.0))
     assert name.startswith("openai-chat-infqps-concurrency8-model-7b-20")
     assert name.endswith(".json")
-
-
-def test_csv() -> None:
-    lines = csv_of(result(point(1, 10.0, 1.0, ttft=None), point(2, 19.0, 1.1, extra=3))).splitlines()
-    assert lines[0].split(",")[-2:] == ["ttft", "extra"]
-    assert len(lines) == 3
 
 
 def test_drift() -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tui import __version__
-from tui.cli.bench_files import require_writable, save
+from tui.cli.bench_files import STDOUT, require_writable, save
 from tui.cli.bench_flags import Numbers, Positive, plan_of, positive, streams, tokens
 from tui.cli.bench_prompts import read_prompts
 from tui.cli.context import (
@@ -32,6 +32,7 @@ from tui.cli.interrupts import first_signal
 from tui.core.address import socket_of
 from tui.core.bench_limits import MOST_TOKENS
 from tui.core.benchmark import REFUSED, STOPPED_BY_USER, Plan, Point, Progress, Result, Vantage
+from tui.core.benchmark_csv import csv_of
 from tui.core.benchmark_json import is_much, recorded
 from tui.core.benchmark_plan import steps_of
 from tui.core.benchmark_report import document, too_few
@@ -82,7 +83,13 @@ NOT_NOW = ("http_429", "http_502", "http_503", "http_504")
 @click.option("--max-failures", type=click.IntRange(min=0), default=0, metavar="N", help="Exit code 1 above N failed requests.")
 @click.option("--save", type=click.Path(file_okay=False), metavar="DIR", help="A file a point, as `vllm bench serve` writes it.")
 @click.option("--save-detailed", is_flag=True, help="With every request's arrays in the saved files.")
-@click.option("--csv", "csv_file", type=click.Path(dir_okay=False), metavar="FILE", help="One row a point.")
+@click.option(
+    "--csv",
+    "csv_file",
+    type=click.Path(dir_okay=False, allow_dash=True),
+    metavar="FILE",
+    help="One row a point, the same columns always; rows are added to a file of them; - writes standard output.",
+)
 @click.option("--yes", is_flag=True, help="Don't ask when the server is serving others or does not say.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @port_option
@@ -98,6 +105,8 @@ def bench(target: str | None, base_url: str | None, settings: Settings, accept_n
         raise click.UsageError("name either a TARGET or --base-url, not both")
     if base_url is not None and options["port"] is not None:
         raise click.UsageError("--port means a server of a TARGET; with --base-url the URL says the port")
+    if options["as_json"] and options["csv_file"] == STDOUT:
+        raise click.UsageError("--json and --csv - both write standard output: name a file for --csv")
     plan = plan_of(settings, options)
     prompts = None
     if (given := read_prompts(options["prompts"], plan.endpoint)) is not None:
@@ -150,7 +159,9 @@ async def _bench(
     else:
         from tui.cli.bench_view import report
 
-        report(result, saved.paths)
+        if rows := options["csv_file"] == STDOUT:
+            print(csv_of(result), end="", flush=True)
+        report(result, saved.paths, to_stderr=rows)
     for problem in saved.problems:
         click.echo(f"readyroom: {clean(problem)}", err=True)
     code = exit_code(result)

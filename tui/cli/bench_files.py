@@ -4,15 +4,21 @@ written at the end was measured for nothing."""
 import os
 import stat
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
 
 from tui.cli.exits import Exit, Fail
-from tui.core.benchmark import Result
+from tui.core.benchmark import Plan, Result, Vantage
+from tui.core.benchmark_csv import csv_of
 from tui.core.benchmark_json import json_pieces
-from tui.core.benchmark_report import csv_of, saved_document, saved_name
+from tui.core.benchmark_report import saved_document, saved_name
+
+STDOUT = "-"
+"""The FILE of `--csv` that means standard output."""
+HEADS = csv_of(Result("", "", Vantage.DIRECT, Plan())).encode()
 
 
 class Saved(Struct, frozen=True):
@@ -25,7 +31,7 @@ class Saved(Struct, frozen=True):
 def require_writable(directory: str | None, csv_file: str | None) -> None:
     """Makes the folder of `--save`. Raises Fail (usage) with the path and the reason where nothing can be written."""
     for option, path, attempt in (("--save", directory, _try_folder), ("--csv", csv_file, _try_file)):
-        if path is None:
+        if path is None or (option, path) == ("--csv", STDOUT):
             continue
         try:
             attempt(Path(path))
@@ -40,7 +46,10 @@ def _try_folder(folder: Path) -> None:
 
 
 def _try_file(path: Path) -> None:
-    """What a file holds is left as it is; a pipe or a device is not opened, since whoever reads it would see its end."""
+    """What a file holds is left as it is; a pipe or a device is not opened, since whoever reads it would see its end.
+
+    Raises FileExistsError for a file of something else than these rows.
+    """
     try:
         kind = path.stat().st_mode
     except FileNotFoundError:
@@ -52,8 +61,37 @@ def _try_file(path: Path) -> None:
     if stat.S_ISREG(kind):
         with path.open("ab"):
             pass
+        _holds_rows(path)
     elif not os.access(path, os.W_OK):
         raise PermissionError(13, os.strerror(13), str(path))
+
+
+def _holds_rows(path: Path) -> bool:
+    """Whether a regular file has these columns already: rows are added to it then. Nothing in it is no such file.
+
+    Raises FileExistsError where it holds something else: that is not overwritten.
+    """
+    with path.open("rb") as file:
+        begin = file.read(len(HEADS))
+    if begin and begin != HEADS:
+        raise FileExistsError(17, "it holds something else than rows of these columns, and is left as it is", str(path))
+    return bool(begin)
+
+
+def _write_rows(path: Path, result: Result) -> None:
+    """Rows behind those that are there; below the names of the columns where it is a new file, a pipe or a device."""
+    try:
+        regular = stat.S_ISREG(path.stat().st_mode)
+    except FileNotFoundError:
+        regular = False
+    if not (regular and _holds_rows(path)):
+        with path.open("w", encoding="utf-8") as file:
+            file.write(csv_of(result))
+        return
+    with path.open("rb+") as behind:
+        behind.seek(-1, os.SEEK_END)
+        whole = behind.read(1) == b"\n"  # a row that was cut stays one of its own
+        behind.write((b"" if whole else b"\n") + csv_of(result, heads=False).encode())
 
 
 def save(result: Result, directory: str | None, csv_file: str | None) -> Saved:
@@ -61,10 +99,9 @@ def save(result: Result, directory: str | None, csv_file: str | None) -> Saved:
     paths: list[str] = []
     problems: list[str] = []
 
-    def write(path: Path, text: Iterable[str]) -> None:
+    def write(path: Path, attempt: Callable[[Path], None]) -> None:
         try:
-            with path.open("w", encoding="utf-8") as file:
-                file.writelines(text)
+            attempt(path)
         except OSError as error:
             problems.append(_problem(error, path))
         else:
@@ -73,10 +110,15 @@ def save(result: Result, directory: str | None, csv_file: str | None) -> Saved:
     if directory is not None:
         for point in result.points:
             text = json_pieces(saved_document(point))
-            write(_free(Path(directory) / saved_name(point)), text)
-    if csv_file is not None:
-        write(Path(csv_file), [csv_of(result)])
+            write(_free(Path(directory) / saved_name(point)), partial(_write_text, text))
+    if csv_file is not None and csv_file != STDOUT:
+        write(Path(csv_file), lambda path: _write_rows(path, result))
     return Saved(tuple(paths), tuple(problems))
+
+
+def _write_text(text: Iterable[str], path: Path) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.writelines(text)
 
 
 def _problem(error: OSError, path: Path) -> str:

@@ -190,9 +190,9 @@ def _rows(points: Sequence[Point], remarks: Sequence[str]) -> Table:
     return made
 
 
-def report(result: Result, saved: tuple[str, ...]) -> None:
+def report(result: Result, saved: tuple[str, ...], *, to_stderr: bool = False) -> None:
     """The end: table, reasons of failures, the server's side, what the figures mean."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, stderr=to_stderr)
     if result.points:
         console.print(table(result.points, console.width))
         line(console, "latencies are medians, with 99th percentiles beside them: TTFT, TPOT and ITL in ms, E2EL in s", "dim")

@@ -1,7 +1,5 @@
-"""A benchmark as documents: `bench --json`, the files of `vllm bench serve`, CSV, and the words that say what the figures mean."""
+"""A benchmark as documents: `bench --json`, the files of `vllm bench serve`, and the words that say what the figures mean."""
 
-import csv
-import io
 import time
 from dataclasses import asdict, replace
 from typing import Any
@@ -178,19 +176,6 @@ def saved_name(point: Point) -> str:
 def saved_document(point: Point) -> dict[str, Any]:
     """One vLLM-shaped object, with the per-request arrays that are there."""
     return {**point.figures, **(point.detail or {})}
-
-
-def csv_of(result: Result) -> str:
-    """One row a point; columns are the first point's keys in order, then what others have more. Lists and objects are left out."""
-    names: list[str] = []
-    for point in result.points:
-        names += [name for name, value in point.figures.items() if name not in names and not isinstance(value, list | dict | tuple)]
-    target = io.StringIO()
-    writer = csv.writer(target, lineterminator="\n")
-    writer.writerow(names)
-    for point in result.points:
-        writer.writerow(["" if point.figures.get(name) is None else point.figures[name] for name in names])
-    return target.getvalue()
 
 
 def drift(result: Result) -> float | None:
