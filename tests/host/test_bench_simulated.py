@@ -9,8 +9,8 @@ from sshd import eventually
 
 from tui.core.benchmark import Plan
 from tui.core.benchmark_plan import sweep
-from tui.core.benchmark_report import drift
 from tui.core.benchmark_soak import soak_words
+from tui.core.comparison import drift
 from tui.host.local import LocalHost
 from tui.host.together import ended
 from tui.services.benchmark import Benchmarks, Server, collect

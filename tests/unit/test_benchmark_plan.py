@@ -7,7 +7,7 @@ import pytest
 from tui.core.benchmark import Plan, Point, Result, Vantage
 from tui.core.benchmark_plan import Step, estimate, powers, schedule, single_stream, steps_of, sweep
 from tui.core.benchmark_prompts import parse_prompts
-from tui.core.benchmark_report import document, drift, heading, notes_of, saved_name
+from tui.core.benchmark_report import document, heading, notes_of, saved_name
 from tui.core.benchmark_server import foreign_running, sequences_of, series, server_figures, serving
 from tui.core.benchmark_soak import engine_gpus, slices, soak_words
 from tui.core.gpu import Gpu, GpuSample
@@ -203,12 +203,6 @@ def test_files_are_named_as_vllm_names_them() -> None:
     name = saved_name(point(8, 1.0, 1.0))
     assert name.startswith("openai-chat-infqps-concurrency8-model-7b-20")
     assert name.endswith(".json")
-
-
-def test_drift() -> None:
-    assert drift(result(point(1, 100.0, 1.0), point(2, 180.0, 1.0), point(1, 90.0, 1.0, repeat="again"))) == pytest.approx(-0.1)
-    assert drift(result(point(1, 100.0, 1.0))) is None
-    assert drift(result(point(1, 100.0, 1.0), point(2, 180.0, 1.0), point(1, 50.0, 1.0, repeat="again", cut=True))) is None
 
 
 def test_an_estimate() -> None:

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from tui.cli import record as command
 from tui.core.benchmark import STOPPED_BY_USER, Plan, Point, Result, Vantage
-from tui.core.comparison import compare, headlines, left_out
+from tui.core.comparison import compare, drift, drift_words, headlines, left_out
 from tui.record.store import Record
 from tui.widgets.runs_view import Compared, compared_view
 
@@ -132,6 +132,47 @@ def test_the_headline_is_the_steady_throughput_where_both_have_one() -> None:
     ]
     assert [name for name, _ in headlines(compare(run(at(8, **whole)), run(at(8, **whole))))] == ["tok/s", "failed"]
     assert [name for name, _ in headlines(compare(run(at(8, **whole)), run(at(8, **steady))))] == ["tok/s", "failed"]
+
+
+AT_THE_END = "at the end against the beginning"
+
+
+def steady(streams: int, rate: float, half: float, **more: Any) -> Point:
+    bounds = [rate - half, rate + half]
+    return at(streams, output_throughput=100.0, steady_output_throughput=rate, steady_output_throughput_ci95=bounds, **more)
+
+
+@pytest.mark.parametrize(
+    ("points", "share", "better", "words"),
+    [
+        (
+            (at(1, output_throughput=100.0), at(2), at(1, output_throughput=90.0, repeat="again")),
+            -0.1,
+            False,
+            "1 stream at the end against the beginning: -10.0 %",
+        ),
+        (
+            (steady(2, 100.0, 1.0), at(4), steady(2, 90.0, 1.0, repeat="again")),
+            -0.1,
+            False,
+            "2 streams at the end against the beginning: -10.0 %",
+        ),
+        (
+            (steady(1, 100.0, 6.0), steady(1, 91.0, 6.0, repeat="again")),
+            -0.09,
+            None,
+            f"1 stream {AT_THE_END}: -9.0 % (may be chance: the 95 % intervals overlap)",
+        ),
+        ((at(1, output_throughput=100.0),), None, None, None),
+        ((at(1, output_throughput=100.0), at(1, output_throughput=50.0, repeat="again", cut=True)), None, None, None),
+        ((at(1, output_throughput=None), at(1, output_throughput=50.0, repeat="again")), None, None, None),
+    ],
+)
+def test_drift(points: tuple[Point, ...], share: float | None, better: bool | None, words: str | None) -> None:
+    found = drift(run(*points))
+    assert (None if found is None else found.share) == (None if share is None else pytest.approx(share))
+    assert (None if found is None else found.better) is better
+    assert drift_words(run(*points)) == words
 
 
 LEFT_OUT = [

@@ -88,7 +88,7 @@ NOT_NOW = ("http_429", "http_502", "http_503", "http_504")
     "csv_file",
     type=click.Path(dir_okay=False, allow_dash=True),
     metavar="FILE",
-    help="One row a point, the same columns always; rows are added to a file of them; - writes standard output.",
+    help="One row a point; the columns are stable, new ones come last. A file of them gets more rows; - is standard output.",
 )
 @click.option("--yes", is_flag=True, help="Don't ask when the server is serving others or does not say.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")

@@ -17,8 +17,9 @@ from tui.core.benchmark import Plan, Point, Progress, Result
 from tui.core.benchmark_knee import knee_words
 from tui.core.benchmark_open import asked_rate
 from tui.core.benchmark_remarks import failures, remark, streams, warnings, who
-from tui.core.benchmark_report import MEANINGS, drift
+from tui.core.benchmark_report import MEANINGS
 from tui.core.benchmark_soak import decays, soak_words
+from tui.core.comparison import drift, drift_words
 from tui.core.text import clean
 
 DASH = "—"
@@ -209,11 +210,8 @@ def report(result: Result, saved: tuple[str, ...], *, to_stderr: bool = False) -
         line(console, f"▲ {words}", "yellow")
     if (knee := knee_words(result)) is not None:
         line(console, knee)
-    changed = drift(result)
-    if changed is not None:
-        line(
-            console, f"one stream at the end against the beginning: {changed * 100:+.1f} %", "yellow" if abs(changed) > 0.05 else ""
-        )
+    if (changed := drift(result)) is not None and (told := drift_words(result)) is not None:
+        line(console, told, "" if changed.better is None else "yellow")
     if plan.kind == "soak":
         line(console, ("▲ " if decays(result) else "") + soak_words(result), "yellow" if decays(result) else "")
     if result.stopped and result.points:

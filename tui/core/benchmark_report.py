@@ -176,15 +176,3 @@ def saved_name(point: Point) -> str:
 def saved_document(point: Point) -> dict[str, Any]:
     """One vLLM-shaped object, with the per-request arrays that are there."""
     return {**point.figures, **(point.detail or {})}
-
-
-def drift(result: Result) -> float | None:
-    """By what share throughput at the first concurrency changed between the beginning and the end; None without a repetition."""
-    whole = [point for point in result.points if not point.figures.get("cut")]
-    if len(whole) < 2:
-        return None
-    first = whole[0]
-    again = [point for point in whole[1:] if point.figures.get("repeat") == "again"]
-    a = first.get("output_throughput")
-    b = again[-1].get("output_throughput") if again else None
-    return (b - a) / a if a and b is not None else None

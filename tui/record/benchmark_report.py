@@ -7,8 +7,8 @@ from tui.core.benchmark import Point, Result
 from tui.core.benchmark_knee import knee_words
 from tui.core.benchmark_open import asked_rate, load_name
 from tui.core.benchmark_remarks import failures, remark, warnings
-from tui.core.benchmark_report import drift
 from tui.core.benchmark_soak import decays, soak_words
+from tui.core.comparison import drift, drift_words
 from tui.record.markdown_words import escaped, number
 
 TOO_FEW = "†"
@@ -68,8 +68,8 @@ def _conclusions(result: Result) -> Iterator[str]:
         yield f"{'▲ ' if decays(result) else ''}{soak_words(result)}"
     if (knee := knee_words(result)) is not None:
         yield knee
-    if (moved := drift(result)) is not None:
-        yield f"the first point at the end against the beginning: {moved * 100:+.1f} %"
+    if (found := drift(result)) is not None and (told := drift_words(result)) is not None:
+        yield f"{'▲ ' if found.better is False else ''}{told}"
 
 
 def _table(result: Result) -> Iterator[str]:

@@ -8,9 +8,9 @@ from textual.content import Content
 from tui.core.benchmark import Plan, Point, Progress, Result, Vantage
 from tui.core.benchmark_knee import knee_words
 from tui.core.benchmark_open import asked_rate
-from tui.core.benchmark_report import drift, what_was_sent
+from tui.core.benchmark_report import what_was_sent
 from tui.core.benchmark_soak import decays, soak_words
-from tui.core.comparison import NOISE, change_of
+from tui.core.comparison import change_of, drift
 from tui.core.counted import counted
 from tui.core.text import clean
 from tui.widgets.figures import BE, BP, B, E, G, Part, W, big, fit, label, line, meter, spread
@@ -181,9 +181,10 @@ def remarks(result: Result | None, points: Sequence[Point], problem: str | None)
         cut = [_name(point) for point in points if point.figures.get("cut")]
         told = f" (▲{', '.join(cut)} was cut: on no curve)" if cut else ""
         out.append(line(("▲ ", W), f"incomplete: {result.stopped}{told}"))
-    if result is not None and (moved := drift(result)) is not None and abs(moved) >= NOISE:
-        sign = "+" if moved > 0 else "−"
-        out.append(line(("▲ ", W), f"the server drifted: the first point again at the end {sign}{abs(moved) * 100:.0f} %"))
+    if result is not None and (moved := drift(result)) is not None and moved.better is not None:
+        sign = "+" if moved.better else "−"
+        share = abs(moved.share or 0.0) * 100
+        out.append(line(("▲ ", W), f"the server drifted: the first point again at the end {sign}{share:.0f} %"))
     for point in points:
         examples = point.figures.get("error_examples")
         if point.get("failed") and isinstance(examples, list) and examples and isinstance(examples[0], dict):
