@@ -12,8 +12,9 @@ import click
 
 from tui import __version__
 from tui.cli.bench_files import STDOUT, require_writable, save
-from tui.cli.bench_flags import Numbers, Positive, plan_of, positive, streams, tokens
+from tui.cli.bench_flags import Numbers, Positive, ca_file, plan_of, positive, streams, tokens
 from tui.cli.bench_prompts import read_prompts
+from tui.cli.bench_refusal import refusal
 from tui.cli.context import (
     Exit,
     Fail,
@@ -46,9 +47,6 @@ if TYPE_CHECKING:
     from tui.services.benchmark import Benchmarks
     from tui.services.session import Session
 
-NOT_NOW = ("http_429", "http_502", "http_503", "http_504")
-"""Kinds of refusal that another time, and not another request, would change: the server's, or those of what stands before it."""
-
 
 @click.command()
 @click.argument("target", required=False)
@@ -79,6 +77,7 @@ NOT_NOW = ("http_429", "http_502", "http_503", "http_504")
 @click.option("--stall", type=Duration(), default=120.0, help="A reply without a byte for so long has failed. Default: 120s.")
 @click.option("--workers", type=click.IntRange(min=0), default=0, help="Processes of the load generator; 0 lets it choose.")
 @click.option("--seed", type=int, help="Of the prompts; default: new ones each run, so that no prefix cache can help.")
+@click.option("--ca-file", metavar="FILE", callback=ca_file, help="Trust this PEM file's authorities, too, with --base-url.")
 @click.option("--insecure", is_flag=True, help="Do not check the server's certificate.")
 @click.option("--max-failures", type=click.IntRange(min=0), default=0, metavar="N", help="Exit code 1 above N failed requests.")
 @click.option("--save", type=click.Path(file_okay=False), metavar="DIR", help="A file a point, as `vllm bench serve` writes it.")
@@ -107,6 +106,8 @@ def bench(target: str | None, base_url: str | None, settings: Settings, accept_n
         raise click.UsageError("--port means a server of a TARGET; with --base-url the URL says the port")
     if options["as_json"] and options["csv_file"] == STDOUT:
         raise click.UsageError("--json and --csv - both write standard output: name a file for --csv")
+    if base_url is None and options["ca_file"] is not None:
+        raise click.UsageError("--ca-file goes with --base-url; of a TARGET it is ca_file in the configuration")
     plan = plan_of(settings, options)
     prompts = None
     if (given := read_prompts(options["prompts"], plan.endpoint)) is not None:
@@ -134,7 +135,10 @@ async def _bench(
     except ValueError as error:
         raise Fail(Exit.USAGE, f"readyroom: {error}") from None
     require_writable(options["save"], options["csv_file"])
-    opened = _by_url(base_url, plan) if base_url is not None else _by_target(settings, target, plan, accept_new, options["port"])
+    if base_url is not None:
+        opened = _by_url(base_url, plan, options["ca_file"])
+    else:
+        opened = _by_target(settings, target, plan, accept_new, options["port"])
     async with opened as (name, benchmarks, api):
         try:
             consent = None if options["yes"] else Consent(name, plan)
@@ -146,7 +150,7 @@ async def _bench(
         except BenchmarkRunning as error:
             raise Fail(Exit.NEGATIVE, str(error)) from None
         except BenchmarkRefused as error:
-            raise _refusal(name, error, base_url is not None) from None
+            raise refusal(name, error, base_url is not None) from None
         except ValueError as error:
             raise Fail(Exit.USAGE, str(error)) from None
     if options["save_detailed"] and is_much(result):
@@ -182,7 +186,7 @@ def exit_code(result: Result) -> int:
 
 
 @asynccontextmanager
-async def _by_url(url: str, plan: Plan) -> AsyncIterator[tuple[str, "Benchmarks", "ApiClient"]]:
+async def _by_url(url: str, plan: Plan, ca_file: str | None) -> AsyncIterator[tuple[str, "Benchmarks", "ApiClient"]]:
     from tui.host.api import ApiClient
     from tui.host.open import open_host
     from tui.host.tunnel import DirectTransport
@@ -197,8 +201,9 @@ async def _by_url(url: str, plan: Plan) -> AsyncIterator[tuple[str, "Benchmarks"
     key = api_key(Deployment(), base_url=True)
     headers = authorized(url, key, {})
     name = target.unix or target.host_header
-    benchmarks = Benchmarks(name, Server(url, headers), host=None, open_local=lambda: open_host("local"), version=__version__)
-    transport = DirectTransport(verify=plan.verify_tls, uds=socket_of(url))
+    server = Server(url, headers, ca_file)
+    benchmarks = Benchmarks(name, server, host=None, open_local=lambda: open_host("local"), version=__version__)
+    transport = DirectTransport(verify=plan.verify_tls and (ca_file or True), uds=socket_of(url))
     api = ApiClient(url, transport, api_key=key, headers=plan.headers)
     try:
         yield name, benchmarks, api
@@ -280,15 +285,3 @@ async def _show(
             await task
     assert result is not None
     return result
-
-
-def _refusal(name: str, error: Any, by_url: bool) -> Fail:
-    if error.unreachable:
-        step = "is the server up, and is this its address?" if by_url else f"is the server ready? `readyroom status {name}` tells"
-        return Fail(Exit.UNREACHABLE, f"{name}: {error.cause}\n  {step}")
-    if error.kind in ("http_401", "http_403"):
-        return Fail(Exit.REFUSED, f"{name}: {error.cause}\n  set VLLM_API_KEY, or api_key_env in the configuration")
-    if error.kind in NOT_NOW:
-        step = "try again when it is up, or has room" if by_url else f"`readyroom status {name}` tells which"
-        return Fail(Exit.NEGATIVE, f"{name}: the server is not ready, or full ({error.kind}): {error.cause}\n  {step}")
-    return Fail(Exit.NEGATIVE, f"{name}: the server takes no such request ({error.kind}): {error.cause}")

@@ -1,6 +1,7 @@
 """The flags of `readyroom bench`: what they take, and the plan that they ask for together."""
 
 import math
+import ssl
 from collections.abc import Sequence
 from typing import Any
 
@@ -58,6 +59,21 @@ class Positive(click.FloatRange):
         if not math.isfinite(number):
             self.fail(f"{value} is no number to count with", param, ctx)
         return number
+
+
+def ca_file(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:
+    """A file of `--ca-file`, tried. Raises click.UsageError for what holds no certificates."""
+    if path is None:
+        return None
+    try:
+        with open(path, encoding="ascii") as file:
+            ssl.create_default_context(cadata=file.read() or " ")
+    except OSError as error:  # ssl.SSLError is one
+        why = "holds no certificate in PEM" if isinstance(error, ssl.SSLError) else error.strerror
+        raise click.UsageError(f"--ca-file {path}: {why}") from None
+    except ValueError:
+        raise click.UsageError(f"--ca-file {path}: holds no certificate in PEM") from None
+    return path
 
 
 def plan_of(settings: Settings, options: dict[str, Any]) -> Plan:

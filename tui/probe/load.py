@@ -28,13 +28,14 @@ from tui.probe.leash import Link
 from tui.probe.load_ask import Caller
 from tui.probe.load_client import client_figures
 from tui.probe.load_demand import demand_of, processes_of
+from tui.probe.load_fit import fit
 from tui.probe.load_http import target_of
 from tui.probe.load_longest import fitted
 from tui.probe.load_machine import MachineUse
 from tui.probe.load_net import Address, keep_stamping, kind_of, resolve, tls_context, words_of
 from tui.probe.load_prompts import Refused, asked_input, settle_fields, settle_lengths, settle_model
 from tui.probe.load_records import frames, pieces
-from tui.probe.load_server import LEAVING_S, METRICS_S, Gauges, longest_of, metrics_lines
+from tui.probe.load_server import LEAVING_S, METRICS_S, Gauges, metrics_lines
 from tui.probe.load_tally import a_chunk_of
 from tui.probe.load_telling import Telling
 from tui.probe.load_workers import Share, carry
@@ -77,7 +78,9 @@ def play(arguments: Dict[str, Any], link: Link) -> None:
     try:
         address, caller = _reach(plan)
         settle_model(caller, plan)
-        fields, notes, _ = settle_fields(caller, plan)
+        longest, notes = fit(caller, plan)
+        fields, more, _ = settle_fields(caller, plan)
+        notes += more
         lengths, more = settle_lengths(caller, plan, fields)
         notes += more
     except Refused as refused:
@@ -93,7 +96,7 @@ def play(arguments: Dict[str, Any], link: Link) -> None:
         {
             "f": "ready",
             "model": plan["model"],
-            "max_model_len": longest_of(caller, plan["model"]),
+            "max_model_len": longest,
             "notes": notes,
             "exact_lengths": lengths.exact,
             "server": lines,

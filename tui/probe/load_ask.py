@@ -37,6 +37,10 @@ class Caller:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
+    def full(self, path: str) -> str:
+        """The path that is asked indeed: with what the URL has in front of it."""
+        return self._target.prefix + path
+
     def ask(
         self, method: str, path: str, body: Optional[Dict[str, Any]] = None, within_s: Optional[float] = None
     ) -> Tuple[int, bytes]:

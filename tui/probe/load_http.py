@@ -11,6 +11,8 @@ from tui.wire.address import SOCKET, port_of, shown_url, socket_path
 from tui.wire.headers import TOKEN_CHARACTERS
 
 MAX_HEAD_BYTES = 64 * 1024
+REQUESTED = ("/v1/chat/completions", "/v1/completions", "/v1/models")
+"""Paths of requests, which nobody means to have in front of each one."""
 
 
 class Target(NamedTuple):
@@ -60,6 +62,9 @@ def target_of(url: str) -> Target:
     if parts.fragment:
         raise ValueError("%r has a part that begins with #, which no request carries: leave it out" % shown)
     prefix = parts.path.rstrip("/")
+    if end := next((end for end in REQUESTED if prefix.endswith(end)), ""):
+        base = shown[: shown.rindex(end)]
+        raise ValueError("%r is the address of a request: the base URL is %s" % (shown, base))
     if prefix.endswith("/v1"):
         prefix = prefix[:-3]
     if any(c <= " " or c == "\x7f" for c in prefix):

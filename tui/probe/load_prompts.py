@@ -149,6 +149,12 @@ class Prompts:
         return " ".join(parts)
 
 
+def names_in(names: List[str]) -> str:
+    """The names of models, as many as a line takes."""
+    listed = ", ".join(name[:LISTED_CHARACTERS] for name in names[:LISTED])
+    return listed + (" and %d more" % (len(names) - LISTED) if len(names) > LISTED else "")
+
+
 # -- what the server takes, and how it counts --------------------------------------------------------------------------------------
 
 
@@ -160,14 +166,16 @@ def settle_model(caller: Caller, plan: Dict[str, Any]) -> None:
     entries, refused = askable(reply.get("data") if isinstance(reply, dict) else None)
     names = [entry["id"] for entry in entries]
     if status != 200:
-        raise Refused("http_%d" % status, "GET /v1/models answers %d: is the server ready? Else name a model with --model" % status)
+        asked = "GET %s answers %d" % (caller.full("/v1/models"), status)
+        hint = {401: "", 403: "", 404: ": is this the server's base URL?"}.get(
+            status, ": is the server ready? Else name a model with --model"
+        )
+        raise Refused("http_%d" % status, asked + hint)
     if not names:
         raise Refused("http_%d" % status, "%s: name one with --model" % (refused or "GET /v1/models lists no model"))
     roots = {str(entry.get("root")) for entry in entries}
     if len(names) > 1 and len(roots) > 1:
-        listed = ", ".join(name[:LISTED_CHARACTERS] for name in names[:LISTED])
-        more = " and %d more" % (len(names) - LISTED) if len(names) > LISTED else ""
-        raise Refused("model", "the server has several models, name one with --model: %s%s" % (listed, more))
+        raise Refused("model", "the server has several models, name one with --model: %s" % names_in(names))
     plan["model"] = names[0]
 
 

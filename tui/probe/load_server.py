@@ -2,7 +2,7 @@
 
 import math
 import threading
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Tuple
 
 from tui.probe.load_ask import Caller
 from tui.probe.load_http import target_of
@@ -62,19 +62,6 @@ def metrics_lines(caller: Caller, within_s: float = METRICS_S) -> Tuple[bool, Li
             if name in NAMES:
                 found.append(line[:1000])
     return bool(found), found
-
-
-def longest_of(caller: Caller, model: str) -> Optional[int]:
-    """The server's limit for prompt and reply together, in tokens; None where it doesn't say."""
-    try:
-        _, reply = caller.ask_json("GET", "/v1/models")
-    except (OSError, ValueError):
-        return None
-    data = reply.get("data") if isinstance(reply, dict) else None
-    for entry in data if isinstance(data, list) else []:
-        if isinstance(entry, dict) and entry.get("id") == model and isinstance(entry.get("max_model_len"), int):
-            return int(entry["max_model_len"])
-    return None
 
 
 def values_of(lines: List[str], *names: str) -> List[float]:

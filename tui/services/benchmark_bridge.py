@@ -9,13 +9,15 @@ import httpx
 
 from tui.host.base import HostError
 from tui.probe.load_ask import MAX_REPLY_BYTES, Caller
+from tui.probe.load_http import Target
 
 
 class Bridge(Caller):
     """The load generator's single requests, made through httpx: called from a worker thread, carried by the event loop."""
 
-    def __init__(self, client: httpx.AsyncClient, base: str) -> None:
+    def __init__(self, client: httpx.AsyncClient, base: str, target: Target) -> None:
         self._client = client
+        self._target = target
         self._base = base
         self._loop = asyncio.get_running_loop()
         self._asked: set[Future[tuple[int, bytes]]] = set()

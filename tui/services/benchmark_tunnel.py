@@ -19,10 +19,11 @@ from tui.core.text import clean
 from tui.host.base import Host, HostError
 from tui.host.together import ended
 from tui.probe.load_clock import WallClock
+from tui.probe.load_fit import fit
 from tui.probe.load_http import target_of
 from tui.probe.load_longest import fitted
 from tui.probe.load_prompts import PATHS, Lengths, Prompts, Refused, settle_fields, settle_lengths, settle_model
-from tui.probe.load_server import LEAVING_S, METRICS_S, longest_of, metrics_lines, note_peaks
+from tui.probe.load_server import LEAVING_S, METRICS_S, metrics_lines, note_peaks
 from tui.probe.load_stream import Failure, Stream
 from tui.probe.load_tally import Pace, a_chunk_of
 from tui.services.benchmark_bridge import Bridge
@@ -65,7 +66,7 @@ class _Tunnel:
         target = target_of(server.url)
         self._base = f"{'https' if target.tls else 'http'}://{target.host_header}{target.prefix}"
         self._client = client
-        self._bridge = Bridge(client, self._base)
+        self._bridge = Bridge(client, self._base, target)
         self._plan = plan
         self._fields = what_is_asked(server, plan, prompts)
         self.vantage = Vantage.TUNNEL
@@ -96,14 +97,14 @@ class _Tunnel:
 
     def _settle(self) -> None:
         settle_model(self._bridge, self._fields)
+        self.longest, unlisted = fit(self._bridge, self._fields)
         fields, notes, _ = settle_fields(self._bridge, self._fields)
         lengths, more = settle_lengths(self._bridge, self._fields, fields)
         self._lengths, self._settled = lengths.known, fields
         self._prompts = self._made(None, None)
-        self.longest = longest_of(self._bridge, str(self._fields["model"]))
         self.model = clean(str(self._fields["model"]))
         caveat = CAVEAT.format(why="" if self._plan.vantage is Vantage.TUNNEL else NO_GENERATOR, most=MOST_STREAMS)
-        self.notes = (caveat, *(clean(note) for note in (*notes, *more)))
+        self.notes = (caveat, *(clean(note) for note in (*unlisted, *notes, *more)))
         self.server = tuple(metrics_lines(self._bridge)[1])
 
     def _made(self, input_tokens: int | None, output_tokens: int | None) -> Prompts:
