@@ -25,6 +25,7 @@ from tui.cli.context import (
     keep,
     open_session,
     port_option,
+    printing,
     resolve,
     run,
 )
@@ -156,16 +157,16 @@ async def _bench(
     if options["save_detailed"] and is_much(result):
         click.echo(f"readyroom: writing the records of {counted(recorded(result), 'request')} to {options['save']} …", err=True)
     saved = save(result, options["save"], options["csv_file"])
-    # The record first: whoever reads the table may close the pipe.
-    keep(lambda record: record.save_benchmark(name, result))
-    if options["as_json"]:
-        print(json.dumps(document(result, saved.paths), ensure_ascii=False), flush=True)
-    else:
-        from tui.cli.bench_view import report
+    kept = keep(lambda record: record.save_benchmark(name, result))
+    with printing(f"the result lies in {result.path}" if result.path else kept):
+        if options["as_json"]:
+            print(json.dumps(document(result, saved.paths), ensure_ascii=False), flush=True)
+        else:
+            from tui.cli.bench_view import report
 
-        if rows := options["csv_file"] == STDOUT:
-            print(csv_of(result), end="", flush=True)
-        report(result, saved.paths, to_stderr=rows)
+            if rows := options["csv_file"] == STDOUT:
+                print(csv_of(result), end="", flush=True)
+            report(result, saved.paths, to_stderr=rows)
     for problem in saved.problems:
         click.echo(f"readyroom: {clean(problem)}", err=True)
     code = exit_code(result)

@@ -32,6 +32,7 @@ __all__ = [
     "load_settings",
     "open_record",
     "open_session",
+    "printing",
     "resolve",
     "run",
     "settings_of",
@@ -156,18 +157,33 @@ def open_record() -> "Record":
     return Record(state_directory() / "record.sqlite")
 
 
-def keep(save: "Callable[[Record], object]") -> None:
-    """Keeps a run whose results were printed already. Where that fails stderr says why, and the exit code stays the run's own."""
+@contextmanager
+def printing(kept: str | None) -> Iterator[None]:
+    """Where what is printed here can't be written, `kept` says where it is all the same."""
+    try:
+        yield
+    except OSError as error:
+        if kept:
+            error.add_note(kept)
+        raise
+
+
+def keep(save: "Callable[[Record], int | None]") -> str | None:
+    """Keeps a run, and says where it is. Where that fails stderr says why, and the exit code stays the run's own.
+
+    Before its results are printed: whoever reads them may close the pipe.
+    """
     from tui.record.store import RecordError
 
     with closing(open_record()) as record:
         try:
-            save(record)
+            number = save(record)
         except RecordError as error:
             click.echo(f"readyroom: this run is not in the record: {error}", err=True)
-        else:
-            if record.problem:
-                click.echo(f"readyroom: {record.problem}", err=True)
+            return None
+        if record.problem:
+            click.echo(f"readyroom: {record.problem}", err=True)
+    return None if number is None else f"it is kept in the record: readyroom report {number}"
 
 
 async def attached(session: "Session") -> None:

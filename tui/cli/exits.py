@@ -16,7 +16,7 @@ class Exit(IntEnum):
     REFUSED = 8
     BUG = 70
     NOT_SAVED = 73
-    """All went well but for a file that could not be written in the end (sysexits' EX_CANTCREAT)."""
+    """All went well but for a file, or stdout, that could not be written in the end (sysexits' EX_CANTCREAT)."""
     INTERRUPTED = 130
 
 

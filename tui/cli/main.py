@@ -12,7 +12,7 @@ import click
 
 from tui import __version__
 from tui.cli.exits import Exit, Fail
-from tui.cli.last_words import last_words, nobody_listens
+from tui.cli.last_words import last_words, no_room, nobody_listens
 
 PIPE_BROKEN = 141
 """As a shell tells of what SIGPIPE ended."""
@@ -107,9 +107,11 @@ def main() -> NoReturn:
 def _ended() -> tuple[int, str]:
     """Runs the command; its exit code, and what is to be said on stderr."""
     try:
-        code = cli.main(standalone_mode=False, prog_name="readyroom")
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        try:
+            code = cli.main(standalone_mode=False, prog_name="readyroom")
+        finally:
+            if sys.stdout is not None and sys.exc_info()[0] in (None, SystemExit):
+                sys.stdout.flush()  # here, where its error has an exit code
     except SystemExit as error:
         return (error.code, "") if isinstance(error.code, int) else (int(bool(error.code)), str(error.code or ""))
     except Fail as error:
@@ -126,6 +128,8 @@ def _ended() -> tuple[int, str]:
             # the reader of a pipe went away (`readyroom log FILE | head`), or the terminal: no error of ours
             piped = isinstance(error, BrokenPipeError) and not isinstance(error.__context__, KeyboardInterrupt)
             return (PIPE_BROKEN if piped else Exit.INTERRUPTED), ""
+        if (why := no_room(error)) is not None:
+            return Exit.NOT_SAVED, f"readyroom: {why}"
         from tui.cli.failures import explain
 
         return explain(error)

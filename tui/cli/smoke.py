@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tui.cli.context import Exit, Fail, accept_new_option, attached, config_option, keep, open_session, port_option, run
+from tui.cli.context import Exit, Fail, accept_new_option, attached, config_option, keep, open_session, port_option, printing, run
 from tui.core.counted import some_of
 from tui.core.smoke import Outcome, SmokeResult, SmokeRun
 from tui.core.text import clean
@@ -56,13 +56,13 @@ async def _smoke(
             done = await _ask(api, chosen, settings, as_json)
         except ApiError as error:
             raise _no_answer(session.name, error) from None
-    if as_json:
-        print(json.dumps(document(done), ensure_ascii=False), flush=True)
-    else:
-        from rich.console import Console
+    with printing(keep(lambda record: record.save_smoke(session.name, done))):
+        if as_json:
+            print(json.dumps(document(done), ensure_ascii=False), flush=True)
+        else:
+            from rich.console import Console
 
-        report(done, Console())
-    keep(lambda record: record.save_smoke(session.name, done))
+            report(done, Console())
     return Exit.OK if done.passed else Exit.NEGATIVE
 
 
