@@ -193,18 +193,23 @@ class ControlRoom(ModelWork, RecordWork, FleetWork, inherit_bindings=False):
         self._word = None
 
     async def action_quit(self) -> None:
-        """Leaves; where a benchmark would be lost, after a question."""
-        running = next((one for one in self.mains.values() if one.benching), None)
+        """Leaves; where a benchmark would be ended, after a question."""
+        running = self._under_benchmark()
         if running is None:
             self.exit()
         elif not self.screen.is_modal:
             self._ask_to_quit(running)
 
+    def _under_benchmark(self) -> MainScreen | None:
+        return next((one for one in self.mains.values() if one.benching), None)
+
     @work(group="ask")
     async def _ask_to_quit(self, main: MainScreen) -> None:
-        from tui.screens.dialogs import ConfirmDialog
+        from tui.screens.dialogs import LeaveDialog
 
-        if await self.push_screen_wait(ConfirmDialog("A benchmark is running", main.lost_by_leaving(), "leave, and lose it")):
+        if await self.push_screen_wait(LeaveDialog("A benchmark is running", main.ended_by_leaving(), "leave")):
+            self.say("Keeping what was measured …")
+            await self.end_benchmark()
             self.exit()
 
     def action_retry(self) -> None:
@@ -240,12 +245,14 @@ class ControlRoom(ModelWork, RecordWork, FleetWork, inherit_bindings=False):
             self.push_screen(Palette())
 
     async def action_interrupt(self) -> None:
-        """The first ctrl+c says how to leave, the second leaves."""
+        """The first ctrl+c says how to leave, the second leaves; where a benchmark runs it asks, and the third leaves."""
         if self._interrupted:
-            self.exit(None)
+            await self.action_quit()
             return
         self._interrupted = True
-        self.notify("ctrl+c again leaves; nothing on the host changes.", markup=False, timeout=QUIT_AGAIN_S)
+        asks = self._under_benchmark() is not None
+        words = "ctrl+c again asks whether to end the benchmark." if asks else "ctrl+c again leaves; nothing on the host changes."
+        self.notify(words, markup=False, timeout=QUIT_AGAIN_S)
         self.set_timer(QUIT_AGAIN_S, self._forget_interrupt)
 
     def _forget_interrupt(self) -> None:

@@ -2,14 +2,14 @@
 
 import asyncio
 from collections.abc import Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from textual import on, work
 from textual.app import App
-from textual.worker import Worker
+from textual.worker import Worker, WorkerError
 
 from tui import __version__
 from tui.core.api import Reach
@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from tui.services.session import Session
 
 
+KEEPING_S = 8.0
+"""So long leaving waits for a benchmark that was stopped: its last frame comes through the connection."""
+
+
 class ModelWork(App[str | None], inherit_bindings=False):
     """One reply, one smoke run and one benchmark at a time. Leaving the app ends each of them, on the server too."""
 
@@ -47,6 +51,7 @@ class ModelWork(App[str | None], inherit_bindings=False):
     _smoke: "Worker[None] | None" = None
     _benchmarks: "Benchmarks | None" = None
     """The benchmarks that run now, to stop them."""
+    _measuring: "Worker[None] | None" = None
     _benchmark_asked: bool = False
     """From the key until the benchmark has ended, or was not begun."""
 
@@ -176,7 +181,7 @@ class ModelWork(App[str | None], inherit_bindings=False):
             self.complain("Benchmarks are switched off for this deployment (allow_bench = false).")
         elif not self._benchmark_asked:
             self._benchmark_asked = True
-            self._run_benchmark(asked.kind)
+            self._measuring = self._run_benchmark(asked.kind)
 
     @work(group="bench")
     async def _run_benchmark(self, kind: str) -> None:
@@ -244,6 +249,14 @@ class ModelWork(App[str | None], inherit_bindings=False):
     async def _stop_benchmark(self) -> None:
         if self._benchmarks is not None:
             await self._benchmarks.stop()
+
+    async def end_benchmark(self) -> None:
+        """Stops the benchmark that runs, and waits until what it has is kept, for a while."""
+        await self._stop_benchmark()
+        if self._measuring is not None:
+            with suppress(TimeoutError, WorkerError):
+                async with asyncio.timeout(KEEPING_S):
+                    await self._measuring.wait()
 
 
 def _save_benchmark(deployment: str, result: "Result", record: "Record") -> None:

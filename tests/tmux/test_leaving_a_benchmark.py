@@ -1,5 +1,6 @@
 """Leaving, or being interrupted, in the middle of a benchmark: no request and no process is left, here or on the host."""
 
+import json
 import os
 import signal
 import subprocess
@@ -69,13 +70,22 @@ def leave_by_q(terminal: Terminal) -> None:
     terminal.send("y")
 
 
+def leave_by_interrupts(terminal: Terminal) -> None:
+    """The second ctrl+c asks, the third leaves at once."""
+    terminal.send("C-c")
+    terminal.until(lambda screen: "ctrl+c again asks whether to end the benchmark" in screen)
+    terminal.send("C-c")
+    terminal.until(lambda screen: "A benchmark is running" in screen)
+    terminal.send("C-c")
+
+
 def leave_by_signal(terminal: Terminal) -> None:
     """Closes the terminal under it, as a lost SSH login does."""
     terminal.__exit__()
 
 
 @pytest.mark.sshd
-@pytest.mark.parametrize(("key", "leave"), [("F6", leave_by_q), ("F7", leave_by_q), ("F6", leave_by_signal)])
+@pytest.mark.parametrize(("key", "leave"), [("F6", leave_by_q), ("F7", leave_by_interrupts), ("F6", leave_by_signal)])
 def test_the_screen_over_a_real_sshd(sshd: Sshd, tmp_path: Path, key: str, leave: Callable[[Terminal], None]) -> None:
     need(TMUX, "tmux isn't installed")
     replies = Streaming()
@@ -90,7 +100,7 @@ def test_the_screen_over_a_real_sshd(sshd: Sshd, tmp_path: Path, key: str, leave
             until(lambda: replies.open == 0, seconds=GONE_S, what="no request is left")
             until(lambda: not generators(sshd), seconds=GONE_S, what="no process is left on the host")
             seen = replies.seen
-            if leave is leave_by_q:
+            if leave is not leave_by_signal:
                 terminal.until(lambda screen: "LEFT WITH 0" in screen)
         assert replies.seen == seen
 
@@ -115,6 +125,25 @@ def test_the_command_over_a_real_sshd(sshd: Sshd, tmp_path: Path, how: list[sign
         finally:
             client.kill()
             client.wait()
+
+
+@pytest.mark.sshd
+def test_what_was_measured_is_kept(sshd: Sshd, tmp_path: Path) -> None:
+    need(TMUX, "tmux isn't installed")
+    with scripted(lambda exchange: exchange.reply()) as server:
+        config = configured(tmp_path, server)
+        with Terminal(f"{ROOM} box --config {config}", 120, 35, environment(sshd, tmp_path)) as terminal:
+            terminal.until(lambda screen: "READY" in screen)
+            terminal.send("F7")
+            until(lambda: server.served > 20, seconds=30, what="a point in progress")
+            leave_by_q(terminal)
+            terminal.until(lambda screen: "LEFT WITH 0" in screen, GONE_S + 5)
+        command = [ROOM, "runs", "--json"]
+        done = subprocess.run(
+            command, env={**os.environ, **environment(sshd, tmp_path)}, capture_output=True, text=True, timeout=60
+        )
+    (run,) = [one for one in json.loads(done.stdout)["runs"] if one["kind"] == "benchmark"]
+    assert "sweep" in run["title"]
 
 
 def test_the_simulated_host(tmp_path: Path) -> None:

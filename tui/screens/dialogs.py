@@ -129,6 +129,15 @@ class ConfirmDialog(Modal[bool]):
         self.dismiss(answer)
 
 
+class LeaveDialog(ConfirmDialog):
+    """Whether to leave though something would be ended by it; ctrl+c is an answer here, too: one that waits for nothing."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+c", "leave_at_once", "leave", priority=True)]
+
+    def action_leave_at_once(self) -> None:
+        self.app.exit()
+
+
 class ServerDialog(Modal[int | None]):
     """Which of the servers of a host is meant; answers with its pid."""
 

@@ -73,15 +73,16 @@ class WorkScreen(Screen[None]):
         """It is over, whatever came of it."""
         self.benching, self.progress = False, None
 
-    def lost_by_leaving(self) -> str:
+    def ended_by_leaving(self) -> str:
         """What becomes of the benchmark that runs when the app is left."""
         progress, plan = self.progress, self.plan
         several = progress is not None and progress.points > 1
         how_far = f", point {progress.point + 1} of {progress.points}" if progress is not None and several else ""
         name = {"single": "single-stream benchmark"}.get(plan.kind, plan.kind) if plan is not None else "benchmark"
-        done = f" {counted(len(self.points), 'point')} measured so far would be lost." if self.points else " Nothing of it is kept."
+        whole = f" ({counted(len(self.points), 'whole point')})" if self.points else ""
         stop = shown_key(BY_ID["stop"], self.own_keys)
-        return f"The {name} is under way{how_far}. Leaving ends it.{done} {stop} stops it instead, and keeps what was measured."
+        kept = f"keeps what was measured{whole}"
+        return f"The {name} is under way{how_far}. Leaving ends it, and {kept}, as {stop} does without leaving."
 
     def _name_activity(self) -> None:
         doing = []
