@@ -16,6 +16,8 @@ PORTS = (
     " widen net.ipv4.ip_local_port_range, or bound the requests in flight with --concurrency"
 )
 
+STARVED = "no core was idle on the load's machine (0.0 of 2 cores idle): whatever ran there waited, the server too if it did"
+
 
 @pytest.mark.parametrize(
     ("figures", "words"),
@@ -29,6 +31,16 @@ PORTS = (
             [FILES.replace(" (a process may have 1,024)", "")],
         ),
         ({"client_limited": True, "errors_by_kind": {"no_ports": 1, "http_503": 4}}, [PORTS]),
+        ({"client_limited": False, "host_idle_cores": 0.0, "host_cores": 2.0, "duration": 9.0}, [STARVED]),
+        ({"client_limited": True, "host_idle_cores": 0.04, "host_cores": 2.0, "duration": 9.0}, [LIMITED, STARVED]),
+        ({"client_limited": False, "host_idle_cores": 0.0, "host_cores": 2.0, "duration": 0.2}, []),
+        ({"client_limited": False, "host_idle_cores": 0.3, "host_cores": 2.0, "duration": 9.0}, []),
+        (
+            {"client_limited": False, "host_idle_cores": 0.45, "host_cores": 224.0, "duration": 9.0},
+            [STARVED.replace("0.0 of 2", "0.5 of 224")],
+        ),
+        ({"client_limited": False, "host_idle_cores": 0.6, "host_cores": 224.0, "duration": 9.0}, []),
+        ({"client_limited": False, "host_idle_cores": None, "host_cores": 2.0, "duration": 9.0}, []),
     ],
 )
 def test_what_the_client_ran_out_of(figures: dict[str, Any], words: list[str]) -> None:

@@ -19,6 +19,7 @@ MEANINGS = (
     ("tok/s", "output tokens of completed requests / whole run, ramp and drain included"),
     ("steady", "the same while all streams were busy"),
 )
+"""What the figures of a closed loop mean; an open one has no time in which all streams were busy."""
 
 BASE_DEVIATIONS = (
     "tokens are the server's own counts (usage), no local tokenizer",
@@ -51,7 +52,8 @@ def notes_of(plan: Plan) -> list[str]:
     if plan.request_rate is None and max(plan.concurrency, default=1) > 1 and not plan.stagger_s:
         notes.append("all streams begin at once, as vLLM's do: TTFT holds that burst (median_ttft_after_burst_ms is without it)")
     if plan.duration_s is not None:
-        notes.append("requests cut off by the end of the duration are in no sum: see the steady throughput, which has their tokens")
+        has = "the steady throughput" if plan.request_rate is None else "arrived_output_tokens of --json"
+        notes.append(f"requests cut off by the end of the duration are in no sum: see {has}, which has their tokens")
     if plan.prompts_file is not None:
         notes.append("prompts of a file are sent as they are, again and again: a prefix cache may help")
         if plan.kind == "soak":
