@@ -223,3 +223,39 @@ def test_an_open_loop_that_could_not_keep_its_rate_says_so(tmp_path: Path) -> No
     assert told.endswith("never sent (only 1 stream was allowed)")
     assert "sent late" in shown.stdout
     assert "at p99 (only 1 stream was allowed)" in " ".join(shown.stdout.split())
+
+
+def test_what_the_figures_mean_is_told_when_asked(tmp_path: Path) -> None:
+    """What is so in every benchmark is not said after each: what is of this one alone would be lost in it."""
+    words = ("--concurrency", "2", "--requests", "4", "--input-tokens", "16", "--output-tokens", "3")
+    with scripted(good) as server:
+        done = bench(tmp_path, "--base-url", server.url, *words)
+        asked = bench(tmp_path, "--base-url", server.url, *words, "--definitions")
+        open_loop = bench(
+            tmp_path, "--base-url", server.url, "--request-rate", "9", "--duration", "1s", *words[4:], "--definitions"
+        )
+    always = ("TTFT: first token-bearing chunk", "no local tokenizer")
+    assert not any(one in done.stdout for one in always)
+    assert all(one in asked.stdout for one in always)
+    assert "--definitions" in done.stdout
+    for shown in (done.stdout, asked.stdout):
+        assert "req/s" in shown.splitlines()[0]
+        assert "· all streams begin at once" in shown
+        (warning,) = (line for line in shown.splitlines() if line.startswith("▲ too short"))
+        assert warning.endswith("2 streams had 4")
+    assert "steady" in asked.stdout
+    assert "steady" not in open_loop.stdout
+    assert "are in no sum but arrived_output_tokens" in open_loop.stdout
+
+
+def test_all_options_are_in_a_group_of_the_help(tmp_path: Path) -> None:
+    done = bench(tmp_path, "--help")
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stdout.splitlines() if line.endswith(":") and not line.startswith(" ")] == [
+        "Which server:",
+        "How much load:",
+        "How long:",
+        "What is asked:",
+        "What becomes of it:",
+        "Examples:",
+    ]

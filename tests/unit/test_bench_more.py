@@ -75,6 +75,15 @@ def test_idle_cores_are_those_of_the_gpu_host_only() -> None:
     assert "idle cores" not in shown([{}], 200, Vantage.DIRECT)[0]
 
 
+def test_the_rate_that_has_no_room_in_the_table_is_told_here() -> None:
+    result = Result("x", "m", Vantage.HOST, Plan(), (Point(8, {"request_rate": "inf", "completed": 4, "request_throughput": 1.5}),))
+    assert more(result, 80) is None
+    console = Console(width=80)
+    with console.capture() as said:
+        console.print(more(result, 80, rates=True))
+    assert [line.split() for line in said.get().splitlines()] == [["streams", "req/s"], ["8", "1.50"]]
+
+
 def test_nothing_more_is_nothing() -> None:
     assert more(Result("x", "m", Vantage.HOST, Plan(), (Point(1, {"request_rate": "inf"}),)), 80) is None
     assert more(Result("x", "m", Vantage.HOST, Plan()), 80) is None

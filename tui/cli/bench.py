@@ -13,6 +13,7 @@ import click
 from tui import __version__
 from tui.cli.bench_files import STDOUT, require_writable, save
 from tui.cli.bench_flags import Numbers, Positive, ca_file, plan_of, positive, streams, tokens
+from tui.cli.bench_help import GroupedHelp
 from tui.cli.bench_prompts import read_prompts
 from tui.cli.bench_refusal import refusal
 from tui.cli.context import (
@@ -48,24 +49,28 @@ if TYPE_CHECKING:
     from tui.services.benchmark import Benchmarks
     from tui.services.session import Session
 
+GATE = "With --request-rate the most in flight (vLLM's --max-concurrency)."
+PROMPTS = "JSONL, or ShareGPT's JSON; - reads standard input. An entry's output_tokens go before --output-tokens."
+LENGTH = "Default: 20s, and for a closed loop 4 requests a stream at least."
 
-@click.command()
+
+@click.command(cls=GroupedHelp)
 @click.argument("target", required=False)
 @click.option("--base-url", metavar="URL", help="Bench this endpoint from here, with no host: http(s)://… or unix:/path.")
-@click.option("--concurrency", type=Numbers(), help="Streams of each point: 1,8,64. Default: one stream.")
+@click.option("--concurrency", type=Numbers(), help=f"Streams of each point: 1,8,64; default 1. {GATE}")
 @click.option("--sweep", metavar="TOP", type=streams, help="1, 2, 4 … TOP streams until the knee, the first again at the end.")
-@click.option("--requests", type=positive, metavar="N", help="Exactly N requests a point.")
-@click.option("--duration", type=Duration(), help="Measure each point for so long; what is in flight then is incomplete.")
+@click.option("--requests", type=positive, metavar="N", help="Exactly N requests a point; one stream sends 5 by default.")
+@click.option("--duration", type=Duration(), help=f"Measure each point for so long; what is in flight then is incomplete. {LENGTH}")
 @click.option("--request-rate", type=Positive(), metavar="R", help="Open loop: R requests a second.")
 @click.option("--burstiness", type=Positive(), default=1.0, help="1 is Poisson; less comes in bursts.")
 @click.option("--soak", type=Duration(), help="Keep the load up for so long and say what was observed.")
-@click.option("--input-tokens", type=tokens, metavar="N", help="Tokens of each prompt.")
-@click.option("--output-tokens", type=tokens, metavar="N", help="Tokens of each reply.")
+@click.option("--input-tokens", type=tokens, metavar="N", help="Tokens of each prompt; default 512.")
+@click.option("--output-tokens", type=tokens, metavar="N", help="Tokens of each reply; default 512.")
 @click.option(
     "--shared-prefix", type=click.IntRange(0, MOST_TOKENS), default=0, metavar="N", help="N tokens more that all prompts share."
 )
 @click.option("--token-ids", is_flag=True, help="Prompts are token ids (completions only) instead of natural text.")
-@click.option("--prompts", metavar="FILE", help="JSONL, or ShareGPT's JSON; - reads standard input.")
+@click.option("--prompts", metavar="FILE", help=PROMPTS)
 @click.option("--model", metavar="M", help="The served model, when there are several.")
 @click.option("--endpoint", type=click.Choice(["chat", "completions"]), help="Default: chat.")
 @click.option("--extra-body", metavar="JSON", help="Fields added to each request.")
@@ -90,6 +95,7 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="One row a point; the columns are stable, new ones come last. A file of them gets more rows; - is standard output.",
 )
+@click.option("--definitions", is_flag=True, help="Say what the figures mean, and how they are taken.")
 @click.option("--yes", is_flag=True, help="Don't ask when the server is serving others or does not say.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @port_option
@@ -98,8 +104,9 @@ if TYPE_CHECKING:
 def bench(target: str | None, base_url: str | None, settings: Settings, accept_new: bool, **options: Any) -> None:
     """Benchmarks a server: one stream by default, several with --concurrency or --sweep.
 
-    TTFT, TPOT, ITL, E2EL and throughput are defined as `vllm bench serve` defines them. Exit code 0, 1 when more requests failed
-    than allowed, 5 when the server can't be reached, 73 when --save or --csv could not be written in the end.
+    TTFT, TPOT, ITL, E2EL and throughput are defined as `vllm bench serve` defines them. [bench] in the configuration sets other
+    defaults of lengths and endpoint. Exit code 0, 1 when more requests failed than allowed, 5 when the server can't be reached, 73
+    when --save, --csv or stdout could not be written in the end.
     """
     if base_url is not None and target is not None:
         raise click.UsageError("name either a TARGET or --base-url, not both")
@@ -166,7 +173,7 @@ async def _bench(
 
             if rows := options["csv_file"] == STDOUT:
                 print(csv_of(result), end="", flush=True)
-            report(result, saved.paths, to_stderr=rows)
+            report(result, saved.paths, definitions=options["definitions"], to_stderr=rows)
     for problem in saved.problems:
         click.echo(f"readyroom: {clean(problem)}", err=True)
     code = exit_code(result)

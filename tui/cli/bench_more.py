@@ -11,13 +11,18 @@ from tui.core.benchmark import Point, Result, Vantage
 from tui.core.benchmark_open import asked_rate
 
 DASH = "—"
+GOODPUT = "good/s"
 Column = tuple[str, list[str | None], str]
 """Its name, a value for each point (None: not known), and what it means."""
 
 
-def more(result: Result, width: int) -> RenderableType | None:
-    """One row a point in each table, and what the columns mean; None where there is nothing more to tell."""
-    columns = [column for column in _columns(result) if any(value is not None for value in column[1])]
+def more(result: Result, width: int, *, rates: bool = False, definitions: bool = True) -> RenderableType | None:
+    """One row a point in each table; None where there is nothing more to tell.
+
+    `rates`: the requests a second of a closed loop are told here. `definitions`: what all the columns mean, not only the limits
+    that were given.
+    """
+    columns = [column for column in _columns(result, rates) if any(value is not None for value in column[1])]
     if not columns:
         return None
     parts: list[RenderableType] = []
@@ -27,11 +32,12 @@ def more(result: Result, width: int) -> RenderableType | None:
             count -= 1
         parts.append(_table(result.points, columns[:count]))
         columns = columns[count:]
-    meanings = dict.fromkeys(meaning for _, values, meaning in _columns(result) if meaning and any(values))
+    told = [(name, meaning) for name, values, meaning in _columns(result, rates) if meaning and any(values)]
+    meanings = dict.fromkeys(meaning for name, meaning in told if definitions or name == GOODPUT)
     return Group(*parts, *([Text("; ".join(meanings), style="dim")] if meanings else []))
 
 
-def _columns(result: Result) -> list[Column]:
+def _columns(result: Result, rates: bool) -> list[Column]:
     points = result.points
     limits = ", ".join(f"{name} {limit:g} ms" for name, limit in result.plan.goodput.items())
     confidence = "95 %: confidence interval, of TTFT and TPOT that of the median"
@@ -41,7 +47,12 @@ def _columns(result: Result) -> list[Column]:
         return [get(point) for point in points]
 
     return [
-        ("good/s", each(lambda p: _number(p.get("request_goodput"), 2)), f"good/s: requests a second within {limits}"),
+        (
+            "req/s",
+            each(lambda p: _number(p.get("request_throughput"), 2) if rates and asked_rate(p) is None else None),
+            "",
+        ),
+        (GOODPUT, each(lambda p: _number(p.get("request_goodput"), 2)), f"good/s: requests a second within {limits}"),
         ("steady 95 %", each(_half), confidence),
         ("TTFT 95 %", each(lambda p: _between(p, "median_ttft_ms", 1)), confidence),
         ("TTFT p99 95 %", each(lambda p: _between(p, "p99_ttft_ms", 1)), confidence),

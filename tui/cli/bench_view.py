@@ -1,5 +1,6 @@
 """How `readyroom bench` shows itself on a terminal: a live line, a table, and what the figures mean."""
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,12 +18,14 @@ from tui.core.benchmark import Plan, Point, Progress, Result
 from tui.core.benchmark_knee import knee_words
 from tui.core.benchmark_open import asked_rate
 from tui.core.benchmark_remarks import failures, remark, streams, warnings, who
-from tui.core.benchmark_report import MEANINGS
+from tui.core.benchmark_report import meanings, notes_in
 from tui.core.benchmark_soak import decays, soak_words
 from tui.core.comparison import drift, drift_words
 from tui.core.text import clean
 
 DASH = "—"
+PIPED_WIDTH = 200
+"""Columns of a table that no terminal shows: its rows stay whole, unless COLUMNS says otherwise."""
 
 
 def number(value: Any, digits: int = 0) -> str:
@@ -145,25 +148,39 @@ def waiting(progress: Progress) -> str:
     return f"{failed}waiting for the first reply, {duration(progress.waiting_s or 0.0)}"
 
 
-def table(points: Sequence[Point], width: int) -> RenderableType:
-    """One row a point, with remarks beside it; where the terminal is too narrow for them, a letter and the remarks below."""
+def table(points: Sequence[Point], width: int, *, rates: bool = False) -> RenderableType:
+    """One row a point, with remarks beside it; where the terminal is too narrow for them, a letter and the remarks below.
+
+    `rates`: a closed loop has its requests a second, too.
+    """
     remarks = [remark(point) for point in points]
-    beside = _rows(points, remarks)
-    roomy = Console(width=1000)
-    if not any(remarks) or Measurement.get(roomy, roomy.options, beside).maximum <= width:
+    beside = _rows(points, remarks, rates)
+    if not any(remarks) or _width(beside) <= width:
         return beside
     letters = iter("abcdefghijklmnopqrstuvwxyz")
     marks = {words: next(letters, "*") for words in dict.fromkeys(filter(None, remarks))}
     below = [Text(f"{mark}  {words}", style="yellow") for words, mark in marks.items()]
-    return Group(_rows(points, [marks.get(words, "") for words in remarks]), *below)
+    return Group(_rows(points, [marks.get(words, "") for words in remarks], rates), *below)
 
 
-def _rows(points: Sequence[Point], remarks: Sequence[str]) -> Table:
+def rates_fit(points: Sequence[Point], width: int) -> bool:
+    """Whether the requests a second have room in the table."""
+    marks = ["a" if remark(point) else "" for point in points]
+    return _width(_rows(points, marks, True)) <= width
+
+
+def _width(made: Table) -> int:
+    roomy = Console(width=1000)
+    return Measurement.get(roomy, roomy.options, made).maximum
+
+
+def _rows(points: Sequence[Point], remarks: Sequence[str], rates: bool) -> Table:
     made = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     open_loop = any(asked_rate(point) is not None for point in points)
     # an open loop has no steady part; the rate that it had stands beside the one that was asked for
     names = ("asked", "req/s", "tok/s") if open_loop else ("streams", "tok/s", "steady")
-    for name in (*names, "TTFT", "p99", "TPOT", "p99", "ITL p99", "E2EL", "done", "failed"):
+    rates = rates and not open_loop
+    for name in (*names, *(("req/s",) if rates else ()), "TTFT", "p99", "TPOT", "p99", "ITL p99", "E2EL", "done", "failed"):
         made.add_column(name, justify="right", no_wrap=True)
     if any(remarks):
         made.add_column("")
@@ -172,12 +189,14 @@ def _rows(points: Sequence[Point], remarks: Sequence[str]) -> Table:
         e2el = f.get("median_e2el_ms")
         throughput = rate(point.get("output_throughput"))
         asked = asked_rate(point)
+        requests = number(point.get("request_throughput"), 2)
         made.add_row(
             *(
-                (DASH if asked is None else f"{asked:g}", number(point.get("request_throughput"), 2), throughput)
+                (DASH if asked is None else f"{asked:g}", requests, throughput)
                 if open_loop
                 else (str(point.concurrency), throughput, rate(f.get("steady_output_throughput")))
             ),
+            *((requests,) if rates else ()),
             number(f.get("median_ttft_ms"), 1),
             number(f.get("p99_ttft_ms"), 1),
             number(f.get("median_tpot_ms"), 2),
@@ -191,13 +210,18 @@ def _rows(points: Sequence[Point], remarks: Sequence[str]) -> Table:
     return made
 
 
-def report(result: Result, saved: tuple[str, ...], *, to_stderr: bool = False) -> None:
-    """The end: table, reasons of failures, the server's side, what the figures mean."""
-    console = Console(highlight=False, stderr=to_stderr)
+def report(result: Result, saved: tuple[str, ...], *, definitions: bool = False, to_stderr: bool = False) -> None:
+    """The end: table, reasons of failures, the server's side; with `definitions` what the figures mean, and how they are taken."""
+    piped = not (sys.stderr if to_stderr else sys.stdout).isatty() and not os.environ.get("COLUMNS")
+    console = Console(highlight=False, stderr=to_stderr, width=PIPED_WIDTH if piped else None)
     if result.points:
-        console.print(table(result.points, console.width))
-        line(console, "latencies are medians, with 99th percentiles beside them: TTFT, TPOT and ITL in ms, E2EL in s", "dim")
-        if (further := more(result, console.width)) is not None:
+        rates = rates_fit(result.points, console.width)
+        console.print(table(result.points, console.width, rates=rates))
+        if definitions:
+            line(console, "latencies are medians, with 99th percentiles beside them: TTFT, TPOT and ITL in ms, E2EL in s", "dim")
+        else:
+            line(console, "medians with p99 beside them, in ms, E2EL in s · vLLM's terms (--definitions)", "dim")
+        if (further := more(result, console.width, rates=not rates, definitions=definitions)) is not None:
             console.print(further)
     plan = result.plan
     tokens = "prompts of a file" if plan.prompts_file else f"{plan.input_tokens} tokens in"
@@ -218,8 +242,9 @@ def report(result: Result, saved: tuple[str, ...], *, to_stderr: bool = False) -
         line(console, f"▲ partial: {result.stopped}", "yellow")
     elif result.stopped:
         line(console, f"✗ nothing was measured: {result.stopped}", "red")
-    line(console, "; ".join(f"{name}: {meaning}" for name, meaning in MEANINGS) + " (definitions of vLLM 0.33)", "dim")
-    for deviation in result.deviations:
+    if definitions:
+        line(console, meanings(plan), "dim")
+    for deviation in result.deviations if definitions else notes_in(result):
         line(console, f"· {deviation}", "dim")
     for path in (*saved, *((result.path,) if result.path else ())):
         # unbroken, however narrow the terminal: the path is for copying
@@ -227,8 +252,8 @@ def report(result: Result, saved: tuple[str, ...], *, to_stderr: bool = False) -
 
 
 def line(console: Console, words: str, style: str = "") -> None:
-    """Untrusted words on a line of their own: never markup."""
-    console.print(Text(words, style=style))
+    """Untrusted words on a line of their own: never markup. In a pipe or a file it is one line, which can be searched for."""
+    console.print(Text(words, style=style), soft_wrap=not console.is_terminal)
 
 
 def _server_side(console: Console, point: Point) -> None:

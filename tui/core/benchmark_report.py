@@ -21,6 +21,13 @@ MEANINGS = (
 )
 """What the figures of a closed loop mean; an open one has no time in which all streams were busy."""
 
+
+def meanings(plan: Plan) -> str:
+    """What the figures mean, in one sentence."""
+    told = (f"{name}: {meaning}" for name, meaning in MEANINGS if name != "steady" or plan.request_rate is None)
+    return "; ".join(told) + " (definitions of vLLM 0.33)"
+
+
 BASE_DEVIATIONS = (
     "tokens are the server's own counts (usage), no local tokenizer",
     "reasoning_content counts as a token",
@@ -34,6 +41,12 @@ PROCESS_STAMPS = "arrival times are those at which the client's own process read
 def base_deviations(vantage: Vantage) -> tuple[str, ...]:
     """What is so in every benchmark with a load from there."""
     return (*BASE_DEVIATIONS, PROCESS_STAMPS if vantage is Vantage.TUNNEL else KERNEL_STAMPS)
+
+
+def notes_in(result: Result) -> list[str]:
+    """What must be known of the figures of this one benchmark: its deviations without those of every one."""
+    always = base_deviations(result.vantage)
+    return [one for one in result.deviations if one not in always]
 
 
 def too_few(plan: Plan) -> str | None:
@@ -52,8 +65,8 @@ def notes_of(plan: Plan) -> list[str]:
     if plan.request_rate is None and max(plan.concurrency, default=1) > 1 and not plan.stagger_s:
         notes.append("all streams begin at once, as vLLM's do: TTFT holds that burst (median_ttft_after_burst_ms is without it)")
     if plan.duration_s is not None:
-        has = "the steady throughput" if plan.request_rate is None else "arrived_output_tokens of --json"
-        notes.append(f"requests cut off by the end of the duration are in no sum: see {has}, which has their tokens")
+        where = ": see the steady throughput, which has their tokens" if plan.request_rate is None else " but arrived_output_tokens"
+        notes.append(f"requests cut off by the end of the duration are in no sum{where}")
     if plan.prompts_file is not None:
         notes.append("prompts of a file are sent as they are, again and again: a prefix cache may help")
         if plan.kind == "soak":
