@@ -55,6 +55,28 @@ def test_long_work_is_told_each_second_and_no_more_at_its_end() -> None:
     assert (progress.stage, progress.work, progress.waiting_s) == ("summing up", WORK, None)
 
 
+@pytest.mark.parametrize(
+    ("elapsed", "done", "left"),
+    [
+        (5.0, 0, 15.0),
+        (25.0, 0, None),  # nothing has ended: nobody knows
+        (25.0, 10, 75.0),  # 40 at least
+        (5.0, 39, 15.0),
+        (19.0, 45, 1.0),
+        (21.0, 45, None),  # what is in flight
+        (170.0, 10, 10.0),  # it ends after 180 s, whatever is done
+        (181.0, 10, None),
+    ],
+)
+def test_how_long_a_point_takes_that_has_no_set_end(elapsed: float, done: int, left: float | None) -> None:
+    order = {"at_least": 40, "at_least_s": 20.0, "at_most_s": 180.0}
+    progress = progress_of({"stage": "measuring", "elapsed_s": elapsed, "done": done, "chunks": 9}, 0, 1, Step(10, None, order))
+    assert progress.left_s == left
+    shown = progress_line(progress, 100).plain
+    assert ("left" in shown) == (left is not None)
+    assert "0:00" not in shown
+
+
 def test_short_work_is_not_told() -> None:
     sink = Sink()
     with Telling(sink, 3, "summing up", WORK):  # type: ignore[arg-type]

@@ -59,3 +59,15 @@ def test_what_goes_together_is_all_in_the_plan() -> None:
     points = plan("--concurrency", "1,65536", "--thorough", "--requests", "7")
     assert (points.kind, points.concurrency, points.thorough, points.requests) == ("sweep", (1, 65536), True, 7)
     assert plan("--sweep", "65536").concurrency[-1] == 65_536
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("--goodput", "ttft:500 tpot:50"), ("--goodput", "ttft:500,tpot:50"), ("--goodput", "ttft:500", "--goodput", "tpot:50")],
+)
+def test_limits_of_goodput_however_they_are_separated(words: tuple[str, ...]) -> None:
+    assert plan(*words).goodput == {"ttft": 500.0, "tpot": 50.0}
+
+
+def test_a_stall_of_less_than_a_second() -> None:
+    assert plan("--stall", "300ms").stall_s == 0.3

@@ -7,7 +7,7 @@ import pytest
 from tui.core.benchmark import Plan, Point, Result, Vantage
 from tui.core.benchmark_plan import Step, estimate, powers, schedule, single_stream, steps_of, sweep
 from tui.core.benchmark_prompts import parse_prompts
-from tui.core.benchmark_report import document, heading, notes_of, saved_name
+from tui.core.benchmark_report import document, heading, notes_of, saved_name, what_was_sent
 from tui.core.benchmark_server import foreign_running, sequences_of, series, server_figures, serving
 from tui.core.benchmark_soak import engine_gpus, slices, soak_words
 from tui.core.gpu import Gpu, GpuSample
@@ -234,6 +234,24 @@ PROMPTS = [
 @pytest.mark.parametrize(("text", "expected"), PROMPTS)
 def test_prompt_files(text: str, expected: list[dict[str, object]]) -> None:
     assert parse_prompts(text, "chat").prompts == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "out", "title"),
+    [
+        ('{"prompt": "a"}', "", "prompts of a file, 40 out"),
+        ('{"prompt": "a", "output_tokens": 9}\n{"prompt": "b", "output_tokens": 9}', "9", "prompts of a file, 9 out"),
+        (
+            '{"prompt": "a", "output_tokens": 9}\n{"prompt": "b", "max_tokens": 2000}',
+            "9 to 2,000",
+            "prompts of a file, 9 to 2,000 out",
+        ),
+        ('{"prompt": "a", "output_tokens": 9}\n{"prompt": "b"}', "9 to 40", "prompts of a file, 9 to 40 out"),
+    ],
+)
+def test_the_lengths_that_a_file_asks_for_are_told(text: str, out: str, title: str) -> None:
+    assert parse_prompts(text, "chat").out(40) == out
+    assert what_was_sent(Plan(prompts_file="f", output_tokens=40, prompts_out=out))[0] == title
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from tui.cli.context import (
 )
 from tui.cli.duration import Duration
 from tui.cli.interrupts import first_signal
-from tui.core.address import socket_of
+from tui.core.address import SOCKET, shown_url, socket_of
 from tui.core.bench_limits import MOST_TOKENS
 from tui.core.benchmark import REFUSED, STOPPED_BY_USER, Plan, Point, Progress, Result, Vantage
 from tui.core.benchmark_csv import csv_of
@@ -108,6 +108,8 @@ def bench(target: str | None, base_url: str | None, settings: Settings, accept_n
     defaults of lengths and endpoint. Exit code 0, 1 when more requests failed than allowed, 5 when the server can't be reached, 73
     when --save, --csv or stdout could not be written in the end.
     """
+    if target is not None and target.startswith(("http://", "https://", SOCKET)):
+        raise click.UsageError(f"a TARGET is a host; a server is benchmarked by its URL with --base-url {shown_url(target)}")
     if base_url is not None and target is not None:
         raise click.UsageError("name either a TARGET or --base-url, not both")
     if base_url is not None and options["port"] is not None:
@@ -119,7 +121,8 @@ def bench(target: str | None, base_url: str | None, settings: Settings, accept_n
     plan = plan_of(settings, options)
     prompts = None
     if (given := read_prompts(options["prompts"], plan.endpoint)) is not None:
-        prompts, plan = given.prompts, replace(plan, prompts_notes=given.notes)
+        out = given.out(plan.output_tokens)
+        prompts, plan = given.prompts, replace(plan, prompts_notes=given.notes, prompts_out=out)
     run(_bench(settings, target, base_url, plan, prompts, accept_new, options))
 
 

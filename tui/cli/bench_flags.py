@@ -175,7 +175,7 @@ def _headers(words: Sequence[str]) -> dict[str, str]:
 
 def _limits(words: Sequence[str]) -> dict[str, float]:
     found = {}
-    for word in " ".join(words).split():
+    for word in " ".join(words).replace(",", " ").split():
         name, _, number = word.partition(":")
         try:
             value = float(number)

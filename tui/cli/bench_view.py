@@ -18,7 +18,7 @@ from tui.core.benchmark import Plan, Point, Progress, Result
 from tui.core.benchmark_knee import knee_words
 from tui.core.benchmark_open import asked_rate
 from tui.core.benchmark_remarks import failures, remark, streams, warnings, who
-from tui.core.benchmark_report import meanings, notes_in
+from tui.core.benchmark_report import meanings, notes_in, what_was_sent
 from tui.core.benchmark_soak import decays, soak_words
 from tui.core.comparison import drift, drift_words
 from tui.core.text import clean
@@ -224,8 +224,7 @@ def report(result: Result, saved: tuple[str, ...], *, definitions: bool = False,
         if (further := more(result, console.width, rates=not rates, definitions=definitions)) is not None:
             console.print(further)
     plan = result.plan
-    tokens = "prompts of a file" if plan.prompts_file else f"{plan.input_tokens} tokens in"
-    line(console, f"{result.model or DASH} · {result.endpoint} · {tokens}, {plan.output_tokens} out · load from {result.vantage}")
+    line(console, f"{result.model or DASH} · {result.endpoint} · {what_was_sent(plan)[0]} tokens · load from {result.vantage}")
     for point in result.points:
         _server_side(console, point)
     for words in failures(result):

@@ -5,12 +5,12 @@ from typing import Any
 
 import click
 
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
+_UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
 LONGEST_S = 1e7
 
 
 class Duration(click.ParamType[float]):
-    """Seconds, or `90s`, `45m`, `1h30m`, `2d`; above 0 unless `zero` is allowed, 1e7 s at most."""
+    """Seconds, or `300ms`, `90s`, `45m`, `1h30m`, `2d`; above 0 unless `zero` is allowed, 1e7 s at most."""
 
     name = "time"
 
@@ -21,7 +21,7 @@ class Duration(click.ParamType[float]):
         if isinstance(value, int | float):
             return float(value)
         text = str(value).strip().lower()
-        parts = re.findall(r"(\d+(?:\.\d*)?|\.\d+)([smhd]?)", text, re.ASCII)
+        parts = re.findall(r"(\d+(?:\.\d*)?|\.\d+)(ms|[smhd]?)", text, re.ASCII)
         if not parts or "".join(number + unit for number, unit in parts) != text or any(not unit for _, unit in parts[:-1]):
             self.fail(f"{value!r} is no length of time: write 90, 90s, 45m or 1h30m", param, ctx)
         seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)

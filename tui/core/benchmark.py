@@ -42,6 +42,8 @@ class Plan:
     prompts_file: str | None = None
     prompts_notes: tuple[str, ...] = ()
     """What must be known of the file's prompts: entries that were left out, lengths of replies."""
+    prompts_out: str = ""
+    """How long the file says that replies should be, where it does: `40` or `12 to 300` tokens."""
     stop_at_knee: bool = False
     repeat_first: bool = False
     """Measure the first point again at the end, to see whether the server drifted meanwhile."""

@@ -27,6 +27,15 @@ class Given(NamedTuple):
     prompts: list[dict[str, Any]]
     notes: tuple[str, ...]
 
+    def out(self, output_tokens: int) -> str:
+        """How long replies should be, as the file says it: `40` or `12 to 300` tokens, `output_tokens` where an entry says nothing.
+        Empty where none says anything."""
+        if not any("output_tokens" in one for one in self.prompts):
+            return ""
+        asked = [int(one.get("output_tokens", output_tokens)) for one in self.prompts]
+        least, most = min(asked), max(asked)
+        return f"{least:,}" if least == most else f"{least:,} to {most:,}"
+
 
 def parse_prompts(text: str, endpoint: str) -> Given:
     """`{"prompt": …}` or `{"messages": […]}` objects, `output_tokens` with them where the file says how long a reply should be.

@@ -82,7 +82,7 @@ def notes_of(plan: Plan) -> list[str]:
 def what_was_sent(plan: Plan) -> list[str]:
     """The requests in words, with what lets a prefix cache help: `512 in, 256 out` and `unique prompts`."""
     source = "prompts of a file" if plan.prompts_file is not None else f"{plan.input_tokens:,} in"
-    words = [f"{source}, {plan.output_tokens:,} out"]
+    words = [f"{source}, {plan.prompts_out or format(plan.output_tokens, ',')} out"]
     if plan.endpoint != "chat":
         words.append(plan.endpoint)
     if plan.shared_prefix_tokens:

@@ -1,5 +1,6 @@
 """From what a load source measured to the figures of a point, and from its frames to progress."""
 
+import math
 import time
 from typing import Any
 
@@ -64,6 +65,17 @@ def _per_joule(found: dict[str, Any], mean_power_w: float | None) -> float | Non
     return tokens / (mean_power_w * seconds) if tokens and mean_power_w and seconds else None
 
 
+def _open_ended(order: dict[str, Any], elapsed: float, done: int) -> float | None:
+    """Seconds that are left of a point which lasts for a least time and a least number of requests; None where it can't be told."""
+    by_time = float(order["at_least_s"]) - elapsed
+    missing = int(order.get("at_least") or 0) - done
+    if missing <= 0 or not done:
+        return by_time if by_time > 0 else None  # then what is in flight is left, or nobody knows how fast it goes
+    most = float(order.get("at_most_s") or math.inf) - elapsed
+    left = min(max(by_time, elapsed / done * missing), most)
+    return left if left > 0 else None
+
+
 def progress_of(frame: dict[str, Any], number: int, points: int, step: Step) -> Progress:
     """What a progress frame of the load generator says of point `number` (from 0) of `points`."""
     order = step.order
@@ -76,7 +88,7 @@ def progress_of(frame: dict[str, Any], number: int, points: int, step: Step) -> 
     elif planned and done:
         left = max(0.0, elapsed / done * (planned - done))
     elif order.get("at_least_s"):
-        left = max(0.0, order["at_least_s"] - elapsed)
+        left = _open_ended(order, elapsed, done)
     return Progress(
         point=number,
         points=points,

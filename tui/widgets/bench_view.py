@@ -134,7 +134,8 @@ def _share(progress: Progress) -> float | None:
         return None
     if progress.left_s is not None and progress.elapsed_s + progress.left_s > 0:
         return progress.elapsed_s / (progress.elapsed_s + progress.left_s)
-    return progress.done / progress.planned if progress.planned else None
+    # its time is over, and nobody knows when the rest has come: the bar stays where it stands
+    return progress.done / progress.planned if progress.planned else 1.0
 
 
 def one_point(point: Point, width: int, height: int) -> list[Content]:
