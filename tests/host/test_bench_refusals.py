@@ -2,21 +2,26 @@
 
 import json
 import threading
+import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-from scripted_server import Exchange, scripted
+from scripted_server import Exchange, Scripted, scripted
 from test_bench_command import bench, good
 from test_load_connections import certificate, secured
 
+from tui.core.benchmark import Plan, Progress, Result, Vantage
+from tui.host.local import LocalHost
 from tui.probe.load_ask import Caller
 from tui.probe.load_fit import fit
 from tui.probe.load_http import target_of
 from tui.probe.load_net import resolve
+from tui.probe.load_patience import AGAIN_S
 from tui.probe.load_prompts import Refused
+from tui.services.benchmark import BenchmarkRefused, Benchmarks, Server, collect
 
 __all__ = ["certificate"]
 
@@ -148,3 +153,72 @@ def test_the_address_of_a_request_is_no_base_url(tmp_path: Path, path: str) -> N
     said = bench(tmp_path, "--base-url", "http://box:1/api" + path)
     assert said.returncode == 2
     assert "the base URL is http://box:1/api\n" in said.stderr
+
+
+def busy(server: Scripted, status: str, times: int, body: bytes = b'{"error":{"message":"overloaded"}}') -> list[str]:
+    """Answers so many first requests for a completion with that status; the paths of all that were asked."""
+    asked: list[str] = []
+
+    def answer(exchange: Exchange) -> None:
+        asked.append(exchange.path)
+        if sum(path.endswith("completions") for path in asked) <= times and exchange.path.endswith("completions"):
+            exchange.plain(status, body)
+        else:
+            server.single(exchange)
+
+    server.answer = answer
+    return asked
+
+
+SHORT = ("--requests", "2", "--input-tokens", "16", "--output-tokens", "3")
+
+
+@pytest.mark.parametrize(
+    ("status", "times"), [("503 Service Unavailable", 1), ("429 Too Many Requests", 2), ("502 Bad Gateway", 1)]
+)
+def test_one_refusal_for_want_of_room_is_no_end(tmp_path: Path, status: str, times: int) -> None:
+    with scripted(good) as server:
+        busy(server, status, times)
+        done = bench(tmp_path, "--base-url", server.url, *SHORT)
+    assert done.returncode == 0, done.stderr
+    assert ("the server answers 429, asking again" in done.stderr) == (times > 1)  # what takes a second is not told of
+
+
+@pytest.mark.parametrize("vantage", [Vantage.DIRECT, Vantage.TUNNEL])
+async def test_a_server_without_room_is_asked_a_few_times_and_a_stop_ends_it(tmp_path: Path, vantage: Vantage) -> None:
+    plan = Plan(concurrency=(1,), requests=2, input_tokens=16, output_tokens=3, vantage=vantage)
+    with scripted(good) as server:
+        asked = busy(server, "503 Service Unavailable", 99)
+        benchmarks = Benchmarks("box", Server(server.url), host=LocalHost(), open_local=LocalHost, state=tmp_path)
+        with pytest.raises(BenchmarkRefused, match="overloaded") as caught:
+            await collect(benchmarks, plan)
+        assert caught.value.kind == "http_503"
+        assert sum(path.endswith("completions") for path in asked) == 1 + len(AGAIN_S)
+        works = set()
+        began = time.monotonic()
+        async for item in benchmarks.run(plan):
+            if isinstance(item, Progress) and item.work:
+                works.add(item.work)
+                await benchmarks.stop()
+        assert time.monotonic() - began < sum(AGAIN_S)
+    assert works == {"the server answers 503, asking again"}
+    assert isinstance(item, Result)
+    assert item.stopped == "stopped by the user"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "words"),
+    [
+        ("500 Internal Server Error", b'{"error":{"message":"EngineCore died"}}', "the server failed (http_500): EngineCore died"),
+        ("501 Not Implemented", b"<html><h1>No\nsuch</h1>\x1b[31m</html>", "the server failed (http_501): No such"),
+        ("400 Bad Request", b"", "the server takes no such request (http_400): no reason given"),
+        ("400 Bad Request", b"[1]", "the server takes no such request (http_400): [1]"),
+    ],
+)
+def test_what_failed_is_told_in_the_servers_words(tmp_path: Path, status: str, body: bytes, words: str) -> None:
+    with scripted(good) as server:
+        busy(server, status, 99, body)
+        done = bench(tmp_path, "--base-url", server.url, *SHORT)
+    assert done.returncode == 1
+    assert words in done.stderr
+    assert "\x1b" not in done.stderr

@@ -27,6 +27,9 @@ def refusal(name: str, error: "BenchmarkRefused", by_url: bool) -> Fail:
     if error.kind in NOT_NOW:
         step = "try again when it is up, or has room" if by_url else f"`readyroom status {name}` tells which"
         return Fail(Exit.NEGATIVE, f"{name}: the server is not ready, or full ({error.kind}): {error.cause}\n  {step}")
+    if error.kind.startswith("http_5"):
+        step = "its own log says more" if by_url else f"`readyroom status {name}` tells more, and its log"
+        return Fail(Exit.NEGATIVE, f"{name}: the server failed ({error.kind}): {error.cause}\n  {step}")
     return Fail(Exit.NEGATIVE, f"{name}: the server takes no such request ({error.kind}): {error.cause}")
 
 

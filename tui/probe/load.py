@@ -5,6 +5,7 @@ Arguments: `url`, `model` (or None), `endpoint` ("chat" or "completions"), `head
 `ignore_eos`, `max_workers`.
 
     probe -> client   {"f": "ready", "model", "address", "notes", "exact_lengths", "server"}    or  {"f": "refused", "kind", "why"}
+                      {"f": "work", "work"}                               before that: what is waited for, empty when it is over
     client -> probe   {"do": "point", "id", "order": {...}, "warmup": bool, "limits": {...}, "arrays": [names], "workers": N or 0,
                        "input_tokens": N or None, "output_tokens": N or None}      instead of the plan's;
                                                                            no prompt passes such `input_tokens` (see load_longest)
@@ -33,6 +34,7 @@ from tui.probe.load_http import target_of
 from tui.probe.load_longest import fitted
 from tui.probe.load_machine import MachineUse
 from tui.probe.load_net import Address, keep_stamping, kind_of, resolve, tls_context, words_of
+from tui.probe.load_patience import Patient
 from tui.probe.load_prompts import Refused, asked_input, settle_fields, settle_lengths, settle_model
 from tui.probe.load_records import frames, pieces
 from tui.probe.load_server import LEAVING_S, METRICS_S, Gauges, metrics_lines
@@ -77,9 +79,14 @@ def play(arguments: Dict[str, Any], link: Link) -> None:
     stamping = keep_stamping()
     try:
         address, caller = _reach(plan)
-        settle_model(caller, plan)
-        longest, notes = fit(caller, plan)
-        fields, more, _ = settle_fields(caller, plan)
+        patient = Patient(
+            caller,
+            wait=lambda seconds: link.request(seconds) is None,
+            tell=lambda words: link.send({"f": "work", "work": words}),
+        )
+        settle_model(patient, plan)
+        longest, notes = fit(patient, plan)
+        fields, more, _ = settle_fields(patient, plan)
         notes += more
         lengths, more = settle_lengths(caller, plan, fields)
         notes += more

@@ -11,6 +11,14 @@ from tui.probe.load_net import Address, Connection
 MAX_REPLY_BYTES = 16 << 20
 
 
+def json_of(reply: bytes) -> Any:
+    """The JSON of a body; None where it is none."""
+    try:
+        return json.loads(reply.decode("utf-8", "replace"))
+    except ValueError:
+        return None
+
+
 class Caller:
     """Asks one server. Not for use by several threads."""
 
@@ -62,10 +70,7 @@ class Caller:
     def ask_json(self, method: str, path: str, body: Optional[Dict[str, Any]] = None) -> Tuple[int, Any]:
         """As `ask`, with the JSON of the reply (None when it is none)."""
         status, reply = self.ask(method, path, body)
-        try:
-            return status, json.loads(reply.decode("utf-8", "replace"))
-        except ValueError:
-            return status, None
+        return status, json_of(reply)
 
     def _ask(self, method: str, path: str, body: Optional[Dict[str, Any]], fresh: bool, until: float) -> Tuple[int, bytes]:
         if fresh:

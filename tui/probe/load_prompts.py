@@ -8,9 +8,10 @@ number, so that no two share more than the chat template. Python 3.8.
 
 import json
 import random
+import re
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from tui.probe.load_ask import Caller
+from tui.probe.load_ask import Caller, json_of
 from tui.probe.load_corpus import REQUEST, SENTENCES, WORDS
 from tui.wire.models import askable
 from tui.wire.stream import error_of
@@ -23,6 +24,9 @@ LISTED = 6
 """Models that a refusal names: a server with adapters has thousands."""
 LISTED_CHARACTERS = 64
 """Of each name; the longest that is taken is one of 4 KiB."""
+
+QUOTED_OF, QUOTED = 2000, 160
+"""So many bytes of a reply without words of an error are looked at, and so many characters of them told."""
 
 TRIAL = "Say a word."
 TRIAL_IDS = [1, 2, 3, 4]
@@ -206,20 +210,26 @@ def settle_fields(caller: Caller, plan: Dict[str, Any]) -> Tuple[Dict[str, Any],
         body.pop("stream_options", None)
         body["stream"] = False
         try:
-            status, reply = caller.ask_json("POST", PATHS[plan["endpoint"]], body)
+            status, data = caller.ask("POST", PATHS[plan["endpoint"]], body)
         except (OSError, ValueError) as error:
             raise Refused("connect", str(error)) from None
+        reply = json_of(data)
         if status == 200 and error_of(reply) is None:
             spent = reply.get("usage") if isinstance(reply, dict) else None
             count = spent.get("prompt_tokens") if isinstance(spent, dict) else None
             fields, refusal = _streamed(caller, plan, fields)
             return fields, [words for words in (note, refusal) if words], count if isinstance(count, int) else None
-        words = error_of(reply) or "no reason given"
+        words = error_of(reply) or _text_of(data) or "no reason given"
         refused = refused or Refused("http_%d" % status, words)
         if status not in REJECTIONS:
             break
     assert refused is not None
     raise refused
+
+
+def _text_of(data: bytes) -> str:
+    """The beginning of what a reply says that is no JSON of an error, without its marks: a proxy's page, say."""
+    return " ".join(re.sub(r"<[^>]*>", " ", data[:QUOTED_OF].decode("utf-8", "replace")).split())[:QUOTED]
 
 
 def _streamed(caller: Caller, plan: Dict[str, Any], fields: Dict[str, Any]) -> Tuple[Dict[str, Any], str]:

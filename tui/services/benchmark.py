@@ -89,6 +89,8 @@ class Benchmarks:
         self._version = version
         self._running = False
         self._stopping = False
+        self._waits_for = ""
+        """What the source of the load waits for before it begins, in words."""
         self._generator: LoadSource | None = None
         self._starting: asyncio.Task[LoadSource] | None = None
 
@@ -143,6 +145,7 @@ class Benchmarks:
         steps = steps_of(plan)
         self._running = True
         self._stopping = False
+        self._waits_for = ""
         run = _Run(plan, steps, time.time(), self._vantage(plan))
         lock = None
         try:
@@ -159,7 +162,8 @@ class Benchmarks:
                         starting.cancel()
                     while not (await asyncio.wait([starting], timeout=WAITING_S))[0]:
                         waited = time.monotonic() - began
-                        yield Progress(0, len(steps), steps[0].concurrency, "preparing", elapsed_s=waited, waiting_s=waited)
+                        at = Progress(0, len(steps), steps[0].concurrency, "preparing", elapsed_s=waited, waiting_s=waited)
+                        yield replace(at, work=self._waits_for)
                     self._generator = None if starting.cancelled() else starting.result()
                 except BenchmarkRefused as error:
                     cause = hide(error.cause, self._secrets(plan))[:REFUSAL_LIMIT]  # not the other way: half a secret isn't found
@@ -262,6 +266,9 @@ class Benchmarks:
             if plan.stop_at_knee and not repeated and knee_of(run.points) is not None:
                 skip = True
 
+    def _tell(self, words: str) -> None:
+        self._waits_for = words
+
     # -- where the load comes from -------------------------------------------------------------------------------------------------
 
     def _vantage(self, plan: Plan) -> Vantage:
@@ -297,7 +304,7 @@ class Benchmarks:
                 raise ValueError("the vantage 'tunnel' needs a host: name a TARGET instead of a URL")
             from tui.services.benchmark_tunnel import open_tunnel
 
-            return await open_tunnel(self._host, self._server, plan, prompts, self._version, stack)
+            return await open_tunnel(self._host, self._server, plan, prompts, self._version, stack, self._tell)
         local = await stack.enter_async_context(self._open_local())
         await local.connect()
         return await self._enter(local, Vantage.DIRECT, plan, prompts, stack)
@@ -305,7 +312,7 @@ class Benchmarks:
     async def _enter(
         self, host: Host, vantage: Vantage, plan: Plan, prompts: list[dict[str, Any]] | None, stack: contextlib.AsyncExitStack
     ) -> LoadSource:
-        generator = await Generator.start(host, vantage, self._server, plan, prompts, self._version)
+        generator = await Generator.start(host, vantage, self._server, plan, prompts, self._version, self._tell)
         stack.push_async_callback(generator.close)
         return generator
 

@@ -6,7 +6,7 @@ import contextlib
 import json
 import time
 import zlib
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -30,6 +30,14 @@ RECORDS_LIMIT = 64 << 20
 
 COLLECTING_S = 1.0
 """How often it is said that records still come; what takes less is not told of."""
+
+
+Tell = Callable[[str], None]
+"""Takes in words what is waited for before anything is measured; empty words when it is over."""
+
+
+def _nobody(words: str) -> None:
+    pass
 
 
 class BenchmarkRefused(Exception):
@@ -136,9 +144,16 @@ class Generator:
 
     @classmethod
     async def start(
-        cls, host: Host, vantage: Vantage, server: Server, plan: Plan, prompts: list[dict[str, Any]] | None, version: str
+        cls,
+        host: Host,
+        vantage: Vantage,
+        server: Server,
+        plan: Plan,
+        prompts: list[dict[str, Any]] | None,
+        version: str,
+        tell: Tell = _nobody,
     ) -> "Generator":
-        """Ships the load generator and lets it get to know the server.
+        """Ships the load generator and lets it get to know the server; `tell` is told what is waited for meanwhile.
 
         Raises ProbeFailed or Unreachable where it can't run, BenchmarkRefused where the server doesn't take it.
         """
@@ -152,15 +167,17 @@ class Generator:
         }
         made = cls(await host.start_probe("load", arguments), vantage)
         try:
-            await made._get_ready()
+            await made._get_ready(tell)
         except BaseException:
             await made.close()
             raise
         return made
 
-    async def _get_ready(self) -> None:
+    async def _get_ready(self, tell: Tell) -> None:
         async for frame in self._frames:
             match frame.get("f"):
+                case "work":
+                    tell(clean(str(frame.get("work"))))
                 case "ready":
                     self.model = clean(str(frame["model"]))
                     self.notes = tuple(clean(str(note)) for note in frame["notes"])

@@ -5,6 +5,7 @@ for tokens, failures and figures are the load generator's own.
 """
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
@@ -22,12 +23,13 @@ from tui.probe.load_clock import WallClock
 from tui.probe.load_fit import fit
 from tui.probe.load_http import target_of
 from tui.probe.load_longest import fitted
+from tui.probe.load_patience import Patient
 from tui.probe.load_prompts import PATHS, Lengths, Prompts, Refused, settle_fields, settle_lengths, settle_model
 from tui.probe.load_server import LEAVING_S, METRICS_S, metrics_lines, note_peaks
 from tui.probe.load_stream import Failure, Stream
 from tui.probe.load_tally import Pace, a_chunk_of
 from tui.services.benchmark_bridge import Bridge
-from tui.services.benchmark_probe import MEASURED, BenchmarkRefused, LoadSource, Measured, Server, what_is_asked
+from tui.services.benchmark_probe import MEASURED, BenchmarkRefused, LoadSource, Measured, Server, Tell, what_is_asked
 from tui.wire.headers import authorized, merged
 from tui.wire.metrics import detail, summary
 from tui.wire.record import INCOMPLETE, Record
@@ -44,9 +46,16 @@ NO_GENERATOR = " (the load generator can't run on the host)"
 
 
 async def open_tunnel(
-    host: Host, server: Server, plan: Plan, prompts: list[dict[str, Any]] | None, version: str, stack: AsyncExitStack
+    host: Host,
+    server: Server,
+    plan: Plan,
+    prompts: list[dict[str, Any]] | None,
+    version: str,
+    stack: AsyncExitStack,
+    tell: Tell = lambda words: None,
 ) -> LoadSource:
-    """A load source behind the host's transport. Raises BenchmarkRefused; ValueError for a bad URL or header."""
+    """A load source behind the host's transport; `tell` is told, in a thread, what is waited for. Raises BenchmarkRefused;
+    ValueError for a bad URL or header."""
     verify: Any = server.ca_file or plan.verify_tls
     own = {"User-Agent": f"readyroom/{version}", "Content-Type": "application/json", "Accept-Encoding": "identity"}
     headers = authorized(server.url, None, merged(server.headers, plan.headers, own))
@@ -55,7 +64,7 @@ async def open_tunnel(
         httpx.AsyncClient(transport=host.transport(verify=verify, uds=socket_of(server.url)), headers=headers, timeout=limits)
     )
     made = _Tunnel(client, server, plan, prompts)
-    await made.prepare()
+    await made.prepare(tell)
     return made
 
 
@@ -85,20 +94,23 @@ class _Tunnel:
         """Tokens in a chunk of this server, from the newest load."""
         self._stopping = asyncio.Event()
 
-    async def prepare(self) -> None:
+    async def prepare(self, tell: Tell) -> None:
+        left = threading.Event()
         try:
-            await asyncio.to_thread(self._settle)
+            await asyncio.to_thread(self._settle, Patient(self._bridge, wait=lambda seconds: not left.wait(seconds), tell=tell))
         except Refused as error:
             raise BenchmarkRefused(error.kind, clean(str(error))) from None
         except OSError as error:
             raise BenchmarkRefused("connect", clean(str(error))) from None
         except ValueError as error:
             raise BenchmarkRefused("bad_http", clean(str(error))) from None
+        finally:
+            left.set()  # a thread that still waits would hold up the end of the program
 
-    def _settle(self) -> None:
-        settle_model(self._bridge, self._fields)
-        self.longest, unlisted = fit(self._bridge, self._fields)
-        fields, notes, _ = settle_fields(self._bridge, self._fields)
+    def _settle(self, patient: Patient) -> None:
+        settle_model(patient, self._fields)
+        self.longest, unlisted = fit(patient, self._fields)
+        fields, notes, _ = settle_fields(patient, self._fields)
         lengths, more = settle_lengths(self._bridge, self._fields, fields)
         self._lengths, self._settled = lengths.known, fields
         self._prompts = self._made(None, None)
