@@ -224,7 +224,7 @@ def report(result: Result, saved: tuple[str, ...], *, definitions: bool = False,
         if (further := more(result, console.width, rates=not rates, definitions=definitions)) is not None:
             console.print(further)
     plan = result.plan
-    line(console, f"{result.model or DASH} · {result.endpoint} · {what_was_sent(plan)[0]} tokens · load from {result.vantage}")
+    line(console, f"{result.model or DASH} · {result.endpoint} · tokens: {what_was_sent(plan)[0]} · load from {result.vantage}")
     for point in result.points:
         _server_side(console, point)
     for words in failures(result):
