@@ -7,8 +7,6 @@ request at once.
 
 import asyncio
 import contextlib
-import fcntl
-import hashlib
 import os
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -17,14 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import platformdirs
 
 from tui.core.address import secrets_of
 from tui.core.benchmark import REFUSED, STOPPED_BY_USER, Plan, Point, Progress, Result, Vantage
-from tui.core.benchmark_json import json_pieces, recorded
+from tui.core.benchmark_json import recorded
 from tui.core.benchmark_knee import knee_of
 from tui.core.benchmark_plan import LONGEST, LONGEST_MARGIN, LONGEST_OUTPUT, Step, steps_of
-from tui.core.benchmark_report import against, base_deviations, conclusions, notes_of, plain
+from tui.core.benchmark_report import against, base_deviations, notes_of
 from tui.core.benchmark_server import series, serving
 from tui.core.benchmark_soak import engine_gpus
 from tui.core.counted import counted
@@ -35,6 +32,7 @@ from tui.host.together import ended
 from tui.services.benchmark_gpus import Drawn, GpuWatch
 from tui.services.benchmark_point import point_of, progress_of
 from tui.services.benchmark_probe import MEASURED, BenchmarkRefused, Generator, LoadSource, Measured, Server
+from tui.services.benchmark_results import BenchmarkRunning, Results
 from tui.services.session import Session
 from tui.wire.headers import authorized
 from tui.wire.metrics import ARRAYS, PLAIN_ARRAYS
@@ -46,10 +44,6 @@ WAITING_S = 1.0
 """How often it is said that the server has yet to answer at all."""
 REFUSAL_LIMIT = 500
 """Characters of a server's refusal."""
-
-
-class BenchmarkRunning(Exception):
-    """A benchmark of this server runs already: two would measure each other."""
 
 
 class Benchmarks:
@@ -75,7 +69,6 @@ class Benchmarks:
         itself; `wanted_gpus` are the engine's, as configured. A single stream below `expected_tokens_s` is warned
         of; `batched_tokens` gives the most tokens that the engine takes into one step, where that is known. Results are kept below
         `state`, by default the state directory of XDG."""
-        self._name = name
         self._server = server
         self._host = host
         self._open_local = open_local
@@ -85,7 +78,7 @@ class Benchmarks:
         self._expected_tokens_s = expected_tokens_s
         self._batched_tokens = batched_tokens
         self._watch: GpuWatch | None = None
-        self._state = state if state is not None else platformdirs.user_state_path("readyroom") / "benchmarks"
+        self._results = Results(state, name)
         self._version = version
         self._running = False
         self._stopping = False
@@ -149,7 +142,7 @@ class Benchmarks:
         run = _Run(plan, steps, time.time(), self._vantage(plan))
         lock = None
         try:
-            lock = self._lock()
+            lock = self._results.lock(self._server.url)
             async with contextlib.AsyncExitStack() as stack:
                 yield Progress(0, len(steps), steps[0].concurrency, "preparing")
                 if self._host is not None:
@@ -183,7 +176,7 @@ class Benchmarks:
                         run.stopped = error.cause
             result = run.result()
             run.kept = True  # also where this is left meanwhile: the thread goes on
-            keeping = asyncio.create_task(asyncio.to_thread(self._keep, result))
+            keeping = asyncio.create_task(asyncio.to_thread(self._results.keep, result))
             began = time.monotonic()
             while not (await asyncio.wait([keeping], timeout=WAITING_S))[0]:
                 work = f"writing the records of {counted(recorded(result), 'request')}"
@@ -198,7 +191,7 @@ class Benchmarks:
                 os.close(lock)
             if not run.kept and run.points:
                 run.stopped = run.stopped or STOPPED_BY_USER
-                self._keep(run.result())
+                self._results.keep(run.result())
 
     def _secrets(self, plan: Plan) -> tuple[str, ...]:
         values = (*self._server.headers.values(), *plan.headers.values(), *secrets_of(self._server.url))
@@ -315,41 +308,6 @@ class Benchmarks:
         generator = await Generator.start(host, vantage, self._server, plan, prompts, self._version, self._tell)
         stack.push_async_callback(generator.close)
         return generator
-
-    # -- what remains --------------------------------------------------------------------------------------------------------------
-
-    def _lock(self) -> int | None:
-        """A lock that other processes of readyroom see too. Raises BenchmarkRunning; None where the state can't be written."""
-        word = hashlib.sha256(f"{self._name}\n{self._server.url}".encode()).hexdigest()[:16]
-        try:
-            self._state.mkdir(parents=True, exist_ok=True, mode=0o700)
-            handle = os.open(self._state / f".{word}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError:
-            return None
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(handle)
-            raise BenchmarkRunning(f"another readyroom benchmarks {self._name} now: wait for it or stop it there") from None
-        return handle
-
-    def _keep(self, result: Result) -> Result:
-        """Writes the result as JSON, 0600; the result with its path, or unchanged where it can't be written."""
-        if not result.points:
-            return result
-        stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(result.started_at or time.time()))
-        name = "".join(c if c.isalnum() or c in "._-" else "_" for c in self._name)[:60] or "server"
-        path = self._state / f"{stamp}-{name}.json"
-        kept = replace(result, path=str(path))
-        fields = {**plain(kept), **conclusions(kept), "schema": 1}
-        try:
-            self._state.mkdir(parents=True, exist_ok=True, mode=0o700)
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.writelines(json_pieces(fields))
-        except OSError:
-            return result
-        return kept
 
 
 def _of_engine(session: Session) -> GpuSample | None:
