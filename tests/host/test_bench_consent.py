@@ -56,9 +56,10 @@ def test_a_busy_server_is_asked_about_as_it_is_loaded(tmp_path: Path, target: st
         assert server.served == 0
 
 
-@pytest.mark.parametrize("vantage", ["direct", "tunnel"])
 @pytest.mark.parametrize(
-    "metrics", [b"", b"python_gc_objects_collected_total 3.0\n", b"vllm:num_requests_running NaN\n"], ids=["none", "others", "bad"]
+    ("vantage", "metrics"),
+    [("direct", b""), ("direct", b"vllm:num_requests_running NaN\n"), ("tunnel", b"python_gc_objects_collected_total 3.0\n")],
+    ids=["none", "bad", "others"],
 )
 def test_a_script_is_told_of_a_server_that_does_not_say_whether_it_is_busy(tmp_path: Path, metrics: bytes, vantage: str) -> None:
     with scripted(good) as server:

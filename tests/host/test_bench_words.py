@@ -49,14 +49,14 @@ def test_prompts_that_can_not_be_taken(tmp_path: Path, make: object, why: str) -
 
 
 @pytest.mark.parametrize(
-    ("status", "words", "other"),
+    ("target", "status", "words", "other"),
     [
-        ("503 Service Unavailable", "not ready, or full (http_503): the engine is loading", "no such request"),
-        ("429 Too Many Requests", "not ready, or full (http_429): the engine is loading", "no such request"),
-        ("422 Unprocessable", "takes no such request (http_422): the engine is loading", "not ready"),
+        (True, "503 Service Unavailable", "not ready, or full (http_503): the engine is loading", "no such request"),
+        (False, "429 Too Many Requests", "not ready, or full (http_429): the engine is loading", "no such request"),
+        (True, "422 Unprocessable", "takes no such request (http_422): the engine is loading", "not ready"),
+        (False, "422 Unprocessable", "takes no such request (http_422): the engine is loading", "not ready"),
     ],
 )
-@pytest.mark.parametrize("target", [False, True])
 def test_a_refusal_says_whether_another_time_would_help(tmp_path: Path, target: bool, status: str, words: str, other: str) -> None:
     with scripted(good) as server:
 

@@ -144,7 +144,7 @@ async def test_leaving_a_benchmark_asks_first() -> None:
         app.main.progress = Progress(point=1, points=3, concurrency=2, stage="measuring")
         await pilot.press("q")
         await until(pilot, lambda: isinstance(app.screen, ConfirmDialog))
-        await shows(pilot, "point 2 of 3", "f8 stops it")
+        await shows(pilot, "point 2 of 3", "keeps what")
         await pilot.press("n")
         await until(pilot, lambda: app.screen is app.main)
         assert app.main.benching
