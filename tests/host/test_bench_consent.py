@@ -38,8 +38,7 @@ def guarded(tmp_path: Path, tls: bool, metrics: bytes) -> Iterator[Scripted]:
         yield server
 
 
-@pytest.mark.parametrize("target", ["url", "direct", "host", "tunnel"])
-@pytest.mark.parametrize("tls", [False, True])
+@pytest.mark.parametrize(("target", "tls"), [("url", False), ("url", True), ("direct", True), ("host", True), ("tunnel", True)])
 def test_a_busy_server_is_asked_about_as_it_is_loaded(tmp_path: Path, target: str, tls: bool) -> None:
     if tls:
         need(shutil.which("openssl"), "openssl isn't installed")
