@@ -150,7 +150,10 @@ class Scripted:
                 if line.lower().startswith(b"content-length:"):
                     size = int(line.split(b":")[1])
             while len(buffer) < size:
-                buffer += sock.recv(65536)
+                piece = sock.recv(65536)
+                if not piece:  # the client went away in the middle: without this the thread would turn for ever
+                    return
+                buffer += piece
             body, buffer = buffer[:size], buffer[size:]
             asked = json.loads(body) if body else {}
             if not asked.get("stream") or trial(asked):
