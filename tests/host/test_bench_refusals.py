@@ -173,9 +173,7 @@ def busy(server: Scripted, status: str, times: int, body: bytes = b'{"error":{"m
 SHORT = ("--requests", "2", "--input-tokens", "16", "--output-tokens", "3")
 
 
-@pytest.mark.parametrize(
-    ("status", "times"), [("502 Bad Gateway", 1), ("429 Too Many Requests", 2)]
-)
+@pytest.mark.parametrize(("status", "times"), [("502 Bad Gateway", 1), ("429 Too Many Requests", 2)])
 def test_one_refusal_for_want_of_room_is_no_end(tmp_path: Path, status: str, times: int) -> None:
     with scripted(good) as server:
         busy(server, status, times)
