@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from tui.core.deployment import DeploymentState, HostSeen
 from tui.core.gpu import Gpu, GpuSample
 from tui.core.gpu_choice import only, together
 from tui.core.gpu_health import health
-from tui.host.base import HostError, Unreachable
+from tui.host.base import HostError, ProbeStream, Unreachable
 from tui.host.local import LocalHost
 from tui.host.probe import ShippedProbe
 from tui.services.following import Following
@@ -120,6 +120,42 @@ async def test_what_breaks_beside_a_log_is_seen(tmp_path: Path) -> None:
     deployment = Deployment(engines=(Engine(host="local", log="auto"),))
     async with LocalHost() as host, asyncio.timeout(20):
         await host.connect()
+        session = Session("kimi", "local", deployment, Settings(), host)
+        with pytest.raises(ValueError, match="a source beyond reading"):
+            await Blind(session, HostClock(), lambda: None)._follow_once(f"file:{log}")
+
+
+class Slow:
+    """A stream that is not yet closed when it has ended."""
+
+    def __init__(self, stream: ProbeStream) -> None:
+        self.stream = stream
+        self.closed = False
+
+    def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
+        return aiter(self.stream)
+
+    async def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            await self.stream.close()
+            await asyncio.Event().wait()
+
+
+async def test_what_breaks_is_seen_where_closing_takes_longer_than_the_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "server.log"
+    log.write_text("a line\n")
+    deployment = Deployment(engines=(Engine(host="local", log="auto"),))
+    async with LocalHost() as host, asyncio.timeout(20):
+        await host.connect()
+        start = host.start_probe
+
+        async def slow(*arguments: Any, **options: Any) -> Any:
+            return Slow(await start(*arguments, **options))
+
+        monkeypatch.setattr(host, "start_probe", slow)
         session = Session("kimi", "local", deployment, Settings(), host)
         with pytest.raises(ValueError, match="a source beyond reading"):
             await Blind(session, HostClock(), lambda: None)._follow_once(f"file:{log}")

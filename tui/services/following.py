@@ -175,7 +175,8 @@ class Following:
             stream = await self._session.host.start_probe(FOLLOW, arguments)
         except ProbeFailed as error:
             raise NoProbe(source, error) from None
-        leaving = asyncio.create_task(self._leave_for_another(stream, source))
+        broken: list[Exception] = []
+        leaving = asyncio.create_task(self._leave_for_another(stream, source, broken))
         try:
             async for frame in stream:
                 self._clock.see(frame)
@@ -191,17 +192,22 @@ class Following:
                 await ended(leaving)
             finally:
                 await stream.close()
-        if not leaving.cancelled():
-            leaving.result()  # what broke it is told
+        if broken:
+            raise broken[0]
 
-    async def _leave_for_another(self, stream: ProbeStream, source: str) -> None:
-        """Ends the stream when the server that is meant writes elsewhere: another was chosen, or it was started anew."""
+    async def _leave_for_another(self, stream: ProbeStream, source: str, broken: list[Exception]) -> None:
+        """Ends the stream when the server that is meant writes elsewhere: another was chosen, or it was started anew.
+
+        What breaks it is left in `broken`: the stream ends while it is being closed here, so the task may be cancelled meanwhile.
+        """
         if self._engine.log != "auto":
             return
         try:
             while not self._elsewhere(source):
                 self._changed.clear()
                 await self._changed.wait()
+        except Exception as error:
+            broken.append(error)
         finally:
             await stream.close()
 
