@@ -17,13 +17,13 @@ import msgspec
 from textual.pilot import Pilot
 
 from tui.app import ControlRoom
-from tui.core.logs.state import Phase
+from tui.core.logs.load_state import Phase
 from tui.host.ssh import SshHost
 from tui.record.store import Record
-from tui.screens.asking import ScreenAsker
-from tui.services.session import Session
+from tui.screens.login_dialogs import ScreenAsker
+from tui.services.deployment_watch import Session
 from tui.settings import BenchSettings, Engine, Settings, UiSettings
-from tui.simulator.process import simulated_host
+from tui.simulator.sim_process import simulated_host
 
 HERE = Path(__file__).parent
 NAME = "kimi-k2-w4"

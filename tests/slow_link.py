@@ -5,7 +5,7 @@ import contextlib
 
 from listening import Listening
 
-from tui.host.together import ended, together
+from tui.aio import ended, together
 
 
 class SlowLink(Listening):

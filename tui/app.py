@@ -20,24 +20,24 @@ from textual.screen import Screen
 from tui import themes
 from tui.actions import ACTIONS, BY_CALL, BY_ID, Action, help_of
 from tui.core.deployment import DeploymentState
-from tui.fleet_work import FleetWork
+from tui.fleet_controller import FleetWork
 from tui.messages import GpuOpened, OverviewShown, ScreenFurnished, TextCopied
-from tui.model_work import ModelWork
-from tui.record_work import RecordWork
-from tui.screens.asking import Asked, ScreenAsker
-from tui.screens.main import MainScreen
-from tui.screens.obstacles import NOT_YET, obstacle
+from tui.model_controller import ModelWork
+from tui.record_controller import RecordWork
+from tui.screens.availability import NOT_YET, obstacle
+from tui.screens.login_dialogs import Asked, ScreenAsker
+from tui.screens.main_screen import MainScreen
 from tui.settings import Settings
 from tui.terminal_driver import TerminalDriver
-from tui.widgets.failure import title
-from tui.widgets.ink import Plain
+from tui.widgets.canvas import Plain
+from tui.widgets.failure_view import title
 
 if TYPE_CHECKING:
     from textual.actions import ActionParseResult
 
     from tui.record.store import Record
-    from tui.services.fleet import Fleet
-    from tui.services.session import Session
+    from tui.services.deployment_watch import Session
+    from tui.services.opened import Fleet
 
 QUIT_AGAIN_S = 3.0
 WORD_S = 4.0
@@ -51,7 +51,7 @@ class ControlRoom(ModelWork, RecordWork, FleetWork, inherit_bindings=False):
     """
 
     TITLE = "readyroom"
-    CSS_PATH = "screens/main.tcss"  # a default screen's own CSS_PATH is not read by Textual 8.2
+    CSS_PATH = "screens/main_screen.tcss"  # a default screen's own CSS_PATH is not read by Textual 8.2
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c", "interrupt", show=False, system=True),
         # Textual would add one that no [keys] can move
@@ -282,7 +282,7 @@ class ControlRoom(ModelWork, RecordWork, FleetWork, inherit_bindings=False):
 
     @on(GpuOpened)
     def _open_gpu(self, opened: GpuOpened) -> None:
-        from tui.core.findings import GpuSeen, gpu_seen
+        from tui.core.gpu_findings import GpuSeen, gpu_seen
         from tui.screens.dialogs import GpuDialog
 
         def found(state: DeploymentState) -> GpuSeen | None:

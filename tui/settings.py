@@ -12,12 +12,10 @@ import msgspec
 import platformdirs
 import tomli
 
-from tui.core.address import shown_url, socket_of
-from tui.core.bench_limits import MOST_STREAMS, MOST_TOKENS
+from tui.core.bench_plan import MOST_STREAMS, MOST_TOKENS
 from tui.core.text import clean
 from tui.host.target import require_target
-from tui.wire.address import port_of
-from tui.wire.headers import unsendable
+from tui.wire.urls import port_of, shown_url, socket_of, unsendable
 
 LOG_SOURCES = ("auto", "none", "file:", "journal:", "docker:", "compose:", "kubectl:", "tmux:", "command:")
 LARGEST = 4 * 2**20

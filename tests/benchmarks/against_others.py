@@ -17,7 +17,7 @@ import httpx
 from fidelity import ScheduleServer, truth
 from other_clients import KEYS, Run, clients
 
-from tui.core.benchmark_server import server_figures
+from tui.core.bench_server import server_figures
 
 SERVER = ("server_mean_ttft_ms", "server_mean_queue_ms")
 """What the server itself says of the time of a run."""

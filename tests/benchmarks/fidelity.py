@@ -23,8 +23,8 @@ from tui.probe.load_http import target_of
 from tui.probe.load_net import resolve
 from tui.probe.load_prompts import _unknown
 from tui.probe.load_workers import Share, carry
-from tui.wire.metrics import percentile, summary
-from tui.wire.record import COMPLETED, Record
+from tui.wire.request_record import COMPLETED, Record
+from tui.wire.summary import percentile, summary
 
 HERE = Path(__file__).parent
 STAMPS_LATE_MS = 0.1

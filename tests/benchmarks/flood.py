@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tui.core.deployment import DeploymentState
 from tui.host.local import LocalHost
-from tui.services.session import Session
+from tui.services.deployment_watch import Session
 from tui.settings import Deployment, Engine, Settings
 
 LINE = '(APIServer pid=1) INFO:     10.0.0.7:40000 - "POST /v1/chat/completions HTTP/1.1" 200 OK\n'

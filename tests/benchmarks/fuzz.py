@@ -17,18 +17,18 @@ from hypothesis import strategies as st
 
 from tui.core.deployment import DeploymentState, LogRead, fold
 from tui.core.gpu_frames import gpus_from_frame, machine_from_frame
-from tui.core.logs.outlook import judge
-from tui.core.logs.reader import LogReader
-from tui.core.logs.report import document
-from tui.core.smi import gpus_from_smi, with_processes
-from tui.core.supervisor import supervisor_from_frame
+from tui.core.logs.forecast import judge
+from tui.core.logs.log_reader import LogReader
+from tui.core.logs.log_report import document
+from tui.core.server_end import supervisor_from_frame
+from tui.core.smi_csv import gpus_from_smi, with_processes
 from tui.core.text import LineSplitter, clean
-from tui.host.metrics import MetricsReader
-from tui.probe.lines import LineCutter
-from tui.services.found import servers_from_frame
+from tui.host.prometheus import MetricsReader
+from tui.probe.log_lines import LineCutter
+from tui.services.server_search import servers_from_frame
 from tui.settings import SettingsError, parse_settings
+from tui.wire.event_stream import EventDecoder, token_of
 from tui.wire.frames import decode
-from tui.wire.stream import EventDecoder, token_of
 
 DATA = Path(__file__).parent.parent / "data"
 LOG_LINES = [

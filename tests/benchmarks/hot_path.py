@@ -9,8 +9,8 @@ from typing import Any
 
 from tui.probe.load_http import Response
 from tui.probe.load_stream import Stream, scan
-from tui.wire.record import Record
-from tui.wire.stream import EventDecoder, token_of
+from tui.wire.event_stream import EventDecoder, token_of
+from tui.wire.request_record import Record
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 PAYLOAD = (

@@ -8,7 +8,7 @@ import sys
 import time
 from collections import Counter
 
-from tui.core.logs.reader import LogReader
+from tui.core.logs.log_reader import LogReader
 from tui.core.text import LineSplitter
 
 

@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from room import room
 
 from tui.core.deployment import ApiPolled, DeploymentState, GpusSampled, LogRead, MachineSampled, OutlookMade, fold
-from tui.core.logs.outlook import judge
-from tui.core.logs.reader import LogReader
+from tui.core.logs.forecast import judge
+from tui.core.logs.log_reader import LogReader
 
 PAINT_S = 10
 LINE = '(APIServer pid=1) INFO:     10.0.0.{host}:40000 - "POST /v1/chat/completions HTTP/1.1" 200 OK for request {number}'

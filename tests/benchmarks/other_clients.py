@@ -23,7 +23,7 @@ from tui.probe.load_http import target_of
 from tui.probe.load_net import resolve
 from tui.probe.load_prompts import _unknown
 from tui.probe.load_workers import Share, carry
-from tui.wire.metrics import summary
+from tui.wire.summary import summary
 
 INPUT = 128
 KEYS = ("output_throughput", "mean_ttft_ms", "median_ttft_ms", "p99_ttft_ms", "median_tpot_ms", "median_itl_ms", "p99_itl_ms")

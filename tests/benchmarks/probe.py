@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from tui.probe.boot import BOOT, opening
-from tui.simulator.nvml import build, scenario
+from tui.simulator import installed
+from tui.simulator.nvml import scenario_file
 
 WORKER_MIB = 96_733
 
@@ -115,11 +116,11 @@ def calls(count: int, env: dict[str, str], hz: float, seconds: float) -> Counter
 
         return call
 
-    pynvml.nvmlLib = ctypes.CDLL(env["LD_LIBRARY_PATH"] + "/" + build.NAME)
+    pynvml.nvmlLib = ctypes.CDLL(env["LD_LIBRARY_PATH"] + "/" + installed.NAME)
     pynvml.nvmlInit()
     for name in [name for name in dir(pynvml) if name.startswith("nvmlDevice")]:
         setattr(pynvml, name, counted(name, getattr(pynvml, name)))
-    from tui.probe.nvml import Device
+    from tui.probe.nvml_sampler import Device
 
     devices = [Device(index) for index in range(count)]
     now = 0.0
@@ -133,18 +134,18 @@ def calls(count: int, env: dict[str, str], hz: float, seconds: float) -> Counter
 def main(seconds: float = 60.0, count: int = 8) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        if not build.install_library(folder / "lib"):
+        if not installed.install_library(folder / "lib"):
             sys.exit("there is no C compiler")
         workers = [subprocess.Popen(["sleep", "infinity"]) for _ in range(count)]
         try:
-            env = {"LD_LIBRARY_PATH": str(folder / "lib"), scenario.VARIABLE: str(folder / "scenario")}
+            env = {"LD_LIBRARY_PATH": str(folder / "lib"), scenario_file.VARIABLE: str(folder / "scenario")}
             pids = [worker.pid for worker in workers]
             print(f"{'GPUs':>4} {'Hz':>4} {'of a core':>10} {'frames/s':>9} {'bytes/s':>9}")
             for gpus, hz in ((0, 2.0), (1, 2.0), (count, 2.0), (count, 10.0)):
-                scenario.write(folder / "scenario", rows(gpus, pids))
+                scenario_file.write(folder / "scenario", rows(gpus, pids))
                 share, frames, size = run(hz, seconds, env, pids)
                 print(f"{gpus:>4} {hz:>4g} {share:>10.2%} {frames:>9.1f} {size:>9,}", flush=True)
-            scenario.write(folder / "scenario", rows(count, pids))
+            scenario_file.write(folder / "scenario", rows(count, pids))
             for hz in (2.0, 10.0):
                 seen = calls(count, env, hz, 60.0)
                 print(f"{sum(seen.values()) / 60:,.0f} NVML calls a second at {hz:g} Hz: ", end="")

@@ -12,9 +12,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tui.core.logs.outlook import judge
-from tui.core.logs.reader import LogReader
-from tui.core.logs.state import Phase, Verdict
+from tui.core.logs.forecast import judge
+from tui.core.logs.load_state import Phase, Verdict
+from tui.core.logs.log_reader import LogReader
 from tui.core.text import LineSplitter
 
 DATA = Path(__file__).parent.parent / "data" / "logs"

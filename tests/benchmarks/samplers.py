@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tui.probe.boot import BOOT, bundle, opening_with
-from tui.wire.metrics import percentile
+from tui.wire.summary import percentile
 
 START_S = 5.0
 """Left out at the beginning: the interpreter's start, the driver's, and readings taken once."""

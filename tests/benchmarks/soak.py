@@ -24,7 +24,7 @@ from test_api import UP, Replay  # type: ignore[import-not-found,unused-ignore] 
 from test_session import Cuttable  # type: ignore[import-not-found,unused-ignore]  # noqa: E402
 
 from tui.host.base import Unreachable  # noqa: E402
-from tui.services.session import Session  # noqa: E402
+from tui.services.deployment_watch import Session  # noqa: E402
 from tui.settings import Deployment, Engine, Settings  # noqa: E402
 
 LOGS = sorted((Path(__file__).parent.parent / "data" / "logs" / "servers").glob("*.log"))

@@ -6,7 +6,7 @@ import time
 
 from listening import Listening
 
-from tui.host.together import ended
+from tui.aio import ended
 
 
 class Endpoint(Listening):

@@ -7,8 +7,8 @@ from scripted_server import Exchange, scripted
 
 from tui.probe.load_http import target_of
 from tui.probe.load_net import resolve
-from tui.probe.load_order import Outcome
 from tui.probe.load_prompts import _unknown
+from tui.probe.load_schedule import Outcome
 from tui.probe.load_workers import Share
 
 FIELDS = {"max_tokens": "$asked", "stream": True}

@@ -11,8 +11,8 @@ from typing import Any
 
 from listening import Listening
 
+from tui.aio import ended
 from tui.host.api import ApiClient
-from tui.host.together import ended
 
 DATA = Path(__file__).parents[1] / "data/http"
 SSE_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"

@@ -11,7 +11,8 @@ from shipped import ShippedProbe
 
 from tui.core.gpu import GpuSample
 from tui.core.gpu_frames import gpus_from_frame
-from tui.simulator.nvml import build, scenario
+from tui.simulator import installed
+from tui.simulator.nvml import scenario_file
 
 FULL = 96_733
 
@@ -55,12 +56,12 @@ class SimulatedDriver:
     def __init__(self, folder: Path) -> None:
         self.scenario = folder / "scenario"
         self.programs = folder / "bin"
-        build.install_smi(self.programs)
-        build.install_library(folder / "lib")
-        self.env = {"LD_LIBRARY_PATH": str(folder / "lib"), scenario.VARIABLE: str(self.scenario)}
+        installed.install_smi(self.programs)
+        installed.install_library(folder / "lib")
+        self.env = {"LD_LIBRARY_PATH": str(folder / "lib"), scenario_file.VARIABLE: str(self.scenario)}
 
     def play(self, *gpus: dict[str, Any], **options: Any) -> None:
-        scenario.write(self.scenario, gpus, **options)
+        scenario_file.write(self.scenario, gpus, **options)
 
     def smi(self, *words: str) -> subprocess.CompletedProcess[str]:
         command = [str(self.programs / "nvidia-smi"), *words]

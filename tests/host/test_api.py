@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from listening import Listening
 
-from tui.core.api import Reach
-from tui.core.counted import some_of
+from tui.core.api_status import Reach
+from tui.core.presentation import some_of
 from tui.host.api import ApiClient, ApiError
 from tui.host.base import NotPermitted
 

@@ -9,12 +9,12 @@ from scripted_server import Exchange, scripted
 from sshd import Sshd, free_port
 from test_bench_command import bench
 
-from tui.core.benchmark import Plan, Vantage
+from tui.core.bench_result import Plan, Vantage
 from tui.host.base import Host
 from tui.host.local import LocalHost
 from tui.host.ssh import SshHost
-from tui.services.benchmark import BenchmarkRefused, Benchmarks, Server, collect
-from tui.wire.headers import authorized, basic_of, merged
+from tui.services.bench_run import BenchmarkRefused, Benchmarks, Server, collect
+from tui.wire.urls import authorized, basic_of, merged
 
 SHORT = Plan(concurrency=(1,), requests=2, input_tokens=16, output_tokens=3)
 

@@ -10,18 +10,16 @@ from typing import Any
 
 import pytest
 
-from tui.cli.bench_view import LiveView, status
-from tui.core.benchmark import Plan, Point, Progress, Result, Vantage
-from tui.core.benchmark_json import SLICE, is_much, json_pieces, recorded
-from tui.core.benchmark_plan import Step
-from tui.core.benchmark_report import plain
+from tui.cli.bench_tables import LiveView, status
+from tui.core.bench_documents import SLICE, is_much, json_pieces, plain, recorded
+from tui.core.bench_plan import Step
+from tui.core.bench_result import Plan, Point, Progress, Result, Vantage
+from tui.probe.load import Telling
 from tui.probe.load_records import frames, pieces
-from tui.probe.load_telling import Telling
-from tui.services.benchmark_point import progress_of
-from tui.services.benchmark_probe import Generator, Measured
-from tui.widgets.bench_view import progress_line
-from tui.wire.metrics import ARRAYS
-from tui.wire.record import COMPLETED, Record
+from tui.services.bench_generator import Generator, Measured, progress_of
+from tui.widgets.bench_pane import progress_line
+from tui.wire.request_record import COMPLETED, Record
+from tui.wire.summary import ARRAYS
 
 WORK = "summing up 5,000 requests"
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from scripted_server import Exchange, scripted
 
-from tui.core.benchmark import Plan
+from tui.core.bench_result import Plan
 from tui.core.gpu import Gpu, GpuSample
 from tui.host.base import ProbeStream
 from tui.host.local import LocalHost
-from tui.services.benchmark import Benchmarks, Server, collect
-from tui.services.benchmark_gpus import Drawn
+from tui.services.bench_gpus import Drawn
+from tui.services.bench_run import Benchmarks, Server, collect
 
 LOADED_W, IDLE_W = 700.0, 100.0
 

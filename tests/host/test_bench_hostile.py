@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from scripted_server import SSE, Exchange, scripted
 
-from tui.core.benchmark import Plan, Vantage
-from tui.core.benchmark_plan import steps_of
+from tui.core.bench_plan import steps_of
+from tui.core.bench_result import Plan, Vantage
 from tui.host.base import ProbeFailed
 from tui.host.local import LocalHost
 from tui.probe.load_records import PIECE_BYTES
-from tui.services.benchmark import BenchmarkRefused, Benchmarks, Server, collect
-from tui.services.benchmark_probe import RECORDS_LIMIT, _arrays
-from tui.services.benchmark_tunnel import open_tunnel
+from tui.services.bench_generator import RECORDS_LIMIT, _arrays
+from tui.services.bench_run import BenchmarkRefused, Benchmarks, Server, collect
+from tui.services.bench_tunnel import open_tunnel
 
 SOURCES = [Vantage.HOST, Vantage.TUNNEL]
 HOSTILE = "over\x1b]52;c;aGk=\x07loaded\x1b[2J\u202e"
@@ -178,7 +178,7 @@ async def test_arrays_that_are_lost_do_not_cost_the_figures(tmp_path: Path, monk
             return unpack(packed[:16])
         return unpack(packed)
 
-    monkeypatch.setattr("tui.services.benchmark_probe._arrays", arrays)
+    monkeypatch.setattr("tui.services.bench_generator._arrays", arrays)
     asked = Plan(concurrency=(1, 2), requests=4, input_tokens=16, output_tokens=3, save_detailed=True)
     with scripted(lambda exchange: exchange.reply()) as server:
         benchmarks = Benchmarks("box", Server(server.url), host=None, open_local=LocalHost, state=tmp_path)

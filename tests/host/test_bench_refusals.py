@@ -13,15 +13,14 @@ from scripted_server import Exchange, Scripted, scripted
 from test_bench_command import bench, good
 from test_load_connections import certificate, secured
 
-from tui.core.benchmark import Plan, Progress, Result, Vantage
+from tui.core.bench_result import Plan, Progress, Result, Vantage
 from tui.host.local import LocalHost
-from tui.probe.load_ask import Caller
-from tui.probe.load_fit import fit
 from tui.probe.load_http import target_of
 from tui.probe.load_net import resolve
-from tui.probe.load_patience import AGAIN_S
+from tui.probe.load_preflight import AGAIN_S, fit
 from tui.probe.load_prompts import Refused
-from tui.services.benchmark import BenchmarkRefused, Benchmarks, Server, collect
+from tui.probe.load_server import Caller
+from tui.services.bench_run import BenchmarkRefused, Benchmarks, Server, collect
 
 __all__ = ["certificate"]
 

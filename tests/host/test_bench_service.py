@@ -18,11 +18,11 @@ import pytest
 from scripted_server import SSE, Exchange, scripted
 from sshd import Sshd, alive, descendants, eventually, until
 
-from tui.core.benchmark import Plan, Point, Progress, Result, Vantage
+from tui.core.bench_result import Plan, Point, Progress, Result, Vantage
 from tui.host.base import Host
 from tui.host.local import LocalHost
 from tui.host.ssh import SshHost
-from tui.services.benchmark import BenchmarkRefused, BenchmarkRunning, Benchmarks, Server, collect
+from tui.services.bench_run import BenchmarkRefused, BenchmarkRunning, Benchmarks, Server, collect
 
 LIMIT_S = 20.0
 """8 s of silence, and what a loaded machine adds: time in which the probe does not run counts in part only."""

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from sshd import eventually
 
-from tui.core.benchmark import Plan
-from tui.core.benchmark_plan import sweep
-from tui.core.benchmark_soak import soak_words
-from tui.core.comparison import drift
+from tui.aio import ended
+from tui.core.bench_compare import drift
+from tui.core.bench_plan import sweep
+from tui.core.bench_result import Plan
+from tui.core.bench_soak import soak_words
 from tui.host.local import LocalHost
-from tui.host.together import ended
-from tui.services.benchmark import Benchmarks, Server, collect
+from tui.services.bench_run import Benchmarks, Server, collect
 from tui.simulator.endpoint import Endpoint
 from tui.simulator.scenarios import Model, Scenario
 

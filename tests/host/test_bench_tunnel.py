@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from scripted_server import Exchange, scripted
 
-from tui.core.benchmark import STOPPED_BY_USER, Plan, Result, Vantage
-from tui.core.benchmark_soak import soak_words
+from tui.core.bench_result import STOPPED_BY_USER, Plan, Result, Vantage
+from tui.core.bench_soak import soak_words
 from tui.host.base import ProbeFailed
 from tui.host.local import LocalHost
-from tui.host.probe import ShippedProbe
-from tui.services.benchmark import Benchmarks, Server, collect
+from tui.host.shipped import ShippedProbe
+from tui.services.bench_run import Benchmarks, Server, collect
 
 TUNNEL: dict[str, Any] = {"input_tokens": 16, "output_tokens": 3, "vantage": Vantage.TUNNEL}
 

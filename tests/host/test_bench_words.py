@@ -11,13 +11,13 @@ import pytest
 from scripted_server import Exchange, scripted
 from test_bench_command import COMMAND, bench, environment, good
 
-from tui.cli.bench_prompts import PROMPTS_LIMIT
-from tui.cli.bench_view import status
-from tui.core.benchmark import Plan, Point, Progress, Result, Vantage
-from tui.core.benchmark_report import against, notes_of
+from tui.cli.bench_options import PROMPTS_LIMIT
+from tui.cli.bench_tables import status
+from tui.core.bench_documents import against, notes_of
+from tui.core.bench_result import Plan, Point, Progress, Result, Vantage
 from tui.host.local import LocalHost
-from tui.services.benchmark import Benchmarks, Server
-from tui.widgets.bench_view import hero, progress_line, remarks
+from tui.services.bench_run import Benchmarks, Server
+from tui.widgets.bench_pane import hero, progress_line, remarks
 
 SHORT = ("--requests", "2", "--input-tokens", "16", "--output-tokens", "3")
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from replay import SSE_HEAD, Asked, Replay, answer, client, event, recorded, replay, reply
 
-from tui.core.chat import NO_TEMPLATE, Conversation, Turn
-from tui.services.chat import converse
+from tui.core.conversation import NO_TEMPLATE, Conversation, Turn
+from tui.services.chat_turn import converse
 
 NO_CHAT = (
     "As of transformers v4.44, default chat template is no longer allowed, so you must provide a chat template if the tokenizer "

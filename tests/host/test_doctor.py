@@ -13,11 +13,11 @@ from needs import allowed
 from test_attach import Box, alone, box  # noqa: F401
 from test_sources import on_path  # noqa: F401
 
-from tui.core.checkup import Check, Grade
+from tui.core.checks import Check, Grade
 from tui.host.exec import ExecHost
-from tui.services.doctor import _log
-from tui.services.log_source import TAIL_LINES, follow_arguments
-from tui.services.session import Session
+from tui.services.deployment_watch import Session
+from tui.services.diagnostics import _log
+from tui.services.log_following import TAIL_LINES, follow_arguments
 from tui.settings import Deployment, Engine, Settings
 
 

@@ -10,9 +10,9 @@ from needs import allowed, need
 from shipped import ShippedProbe
 
 from tui.core.gpu_frames import gpus_from_frame
-from tui.probe.family import FAMILY_S, HOST, Family, in_container
-from tui.probe.processes import Processes
-from tui.simulator.nvml import build, scenario
+from tui.probe.process_table import FAMILY_S, HOST, Family, Processes, in_container
+from tui.simulator import installed
+from tui.simulator.nvml import scenario_file
 
 HIDDEN = 999_999_999
 """A process that the driver knows and /proc doesn't: of another user under hidepid, or of the host where this is a container."""
@@ -88,15 +88,15 @@ def test_a_server_that_is_started_anew(processes: list["subprocess.Popen[bytes]"
 @pytest.fixture
 def driver(tmp_path: Path) -> dict[str, str]:
     """The environment in which the simulated driver is found."""
-    need(build.compiler(), "there is no C compiler")
-    build.install_library(tmp_path / "lib")
-    return {"LD_LIBRARY_PATH": str(tmp_path / "lib"), scenario.VARIABLE: str(tmp_path / "scenario")}
+    need(installed.compiler(), "there is no C compiler")
+    installed.install_library(tmp_path / "lib")
+    return {"LD_LIBRARY_PATH": str(tmp_path / "lib"), scenario_file.VARIABLE: str(tmp_path / "scenario")}
 
 
 def play(driver: dict[str, str], *pids: int) -> None:
     used = [{"pid": pid, "memory_mib": 10_000} for pid in pids]
-    scenario.write(
-        Path(driver[scenario.VARIABLE]),
+    scenario_file.write(
+        Path(driver[scenario_file.VARIABLE]),
         [{"index": 0, "uuid": "GPU-0", "name": "NVIDIA H200", "memory_used_mib": 9, "memory_total_mib": 10, "processes": used}],
     )
 

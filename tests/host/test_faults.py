@@ -18,7 +18,7 @@ from test_session import until
 from tui.core.connection import Link
 from tui.core.deployment import DeploymentState
 from tui.host.ssh import SshHost
-from tui.services.session import Session
+from tui.services.deployment_watch import Session
 from tui.settings import Deployment, Engine, Settings
 
 READY = (Path(__file__).parent.parent / "data" / "logs" / "servers" / "26-kimi-k25-8xh200-ep8-ready.log").read_text()

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tui.probe.boot import BOOT, opening
-from tui.probe.servers import engine_of, model_of, options_of, without_secrets
+from tui.probe.server_processes import engine_of, model_of, options_of, without_secrets
 
 SERVER = """
     import socket, sys, time

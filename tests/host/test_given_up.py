@@ -20,20 +20,19 @@ from scripted_server import SSE, Exchange, scripted
 from slow_link import SlowLink
 from sshd import Sshd, alive, descendants, eventually
 
-from tui.core.benchmark import Plan, Progress
+from tui.aio import opened
+from tui.core.bench_result import Plan, Progress
 from tui.host.api import ApiClient
 from tui.host.base import NotPermitted
 from tui.host.exec import ExecHost
 from tui.host.local import LocalHost
 from tui.host.ssh import SshHost
-from tui.host.ssh_dial import Route
-from tui.host.ssh_keys import Agent
-from tui.host.ssh_proxy import ProxyCommand
-from tui.host.together import opened
-from tui.services.benchmark import Benchmarks, Server
-from tui.services.doctor import examine
-from tui.services.opening import OpeningSession
-from tui.services.session import Session
+from tui.host.ssh_dial import ProxyCommand, Route
+from tui.host.ssh_login import Agent
+from tui.services.bench_run import Benchmarks, Server
+from tui.services.deployment_watch import Session
+from tui.services.diagnostics import examine
+from tui.services.opened import OpeningSession
 from tui.settings import Deployment, Engine, Settings
 
 # -- while it opens ----------------------------------------------------------------------------------------------------------------

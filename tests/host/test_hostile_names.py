@@ -11,14 +11,14 @@ from scripted_server import Exchange, Scripted, scripted
 from sshd import Sshd
 from test_bench_command import SHORT, bench, environment
 
-from tui.core.api import ApiStatus, Reach, ServedModel
-from tui.core.benchmark import Plan, Vantage
+from tui.core.api_status import ApiStatus, Reach, ServedModel
+from tui.core.bench_result import Plan, Vantage
 from tui.core.text import clean
 from tui.host.api import ApiClient
 from tui.host.local import LocalHost
 from tui.host.ssh import SshHost
-from tui.services.benchmark import Benchmarks, Server, collect
-from tui.wire.models import LONGEST_ID, askable
+from tui.services.bench_run import Benchmarks, Server, collect
+from tui.wire.urls import LONGEST_ID, askable
 
 NAMES = (
     "kimi[red]\x1b[31m\u202e",

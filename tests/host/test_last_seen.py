@@ -17,16 +17,16 @@ from test_simulated_host import stopped
 
 from tui.core.connection import Link
 from tui.core.deployment import DeploymentState, Status, status_of
-from tui.core.last_server import LastServer
-from tui.core.logs.state import Phase
+from tui.core.logs.load_state import Phase
+from tui.core.server_end import LastServer
 from tui.host.base import Host, Unreachable
 from tui.host.open import open_host
 from tui.record.store import Record
-from tui.services.found import Server
+from tui.services.deployment_watch import Session
 from tui.services.last_seen import LastSeen
-from tui.services.session import Session
+from tui.services.server_search import Server
 from tui.settings import Deployment, Engine, Settings
-from tui.simulator.process import Simulation, simulated_host
+from tui.simulator.sim_process import Simulation, simulated_host
 
 LOGS = Path(__file__).parent.parent / "data" / "logs" / "servers"
 KV = LOGS / "09-cpu-032-kv-too-small.log"

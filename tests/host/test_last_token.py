@@ -12,7 +12,7 @@ import pytest
 from test_api import UP, Replay, recorded, reply
 
 from tui.host.api import ApiClient, ApiError
-from tui.services.first_token import one_token
+from tui.services.chat_turn import one_token
 
 
 def error(status: str, words: str) -> bytes:

@@ -8,8 +8,8 @@ import pytest
 from sshd import free_port
 from test_session import Cuttable, session_on, until
 
+from tui.aio import together
 from tui.host.base import Unreachable
-from tui.host.together import together
 
 
 async def test_what_fails_while_it_is_cancelled() -> None:

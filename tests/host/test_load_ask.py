@@ -6,10 +6,9 @@ import pytest
 from loads import good
 from scripted_server import Exchange, scripted, until
 
-from tui.probe.load_ask import Caller
 from tui.probe.load_http import target_of
 from tui.probe.load_net import resolve
-from tui.probe.load_server import metrics_lines
+from tui.probe.load_server import Caller, metrics_lines
 
 
 def caller(url: str) -> Caller:

@@ -9,10 +9,9 @@ import pytest
 from loads import load
 from scripted_server import SSE, Exchange, scripted
 
-from tui.probe.load_clock import STEP_S, WallClock
-from tui.probe.load_order import Outcome
-from tui.wire.metrics import summary
-from tui.wire.record import COMPLETED, FAILED, INCOMPLETE
+from tui.probe.load_schedule import STEP_S, Outcome, WallClock
+from tui.wire.request_record import COMPLETED, FAILED, INCOMPLETE
+from tui.wire.summary import summary
 
 DAY = 86_400.0
 

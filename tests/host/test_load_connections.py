@@ -11,7 +11,7 @@ import pytest
 from loads import good, load
 from scripted_server import Exchange, scripted
 
-from tui.wire.record import COMPLETED, FAILED
+from tui.wire.request_record import COMPLETED, FAILED
 
 
 def test_a_unix_socket(tmp_path: Path) -> None:

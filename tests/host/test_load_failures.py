@@ -7,8 +7,8 @@ import pytest
 from loads import good, load, run
 from scripted_server import SSE, Exchange, scripted, until
 
-from tui.wire.metrics import summary
-from tui.wire.record import COMPLETED, FAILED, INCOMPLETE
+from tui.wire.request_record import COMPLETED, FAILED, INCOMPLETE
+from tui.wire.summary import summary
 
 
 def test_a_good_stream() -> None:

@@ -11,9 +11,9 @@ import pytest
 from loads import good
 from scripted_server import Exchange, scripted
 
-from tui.probe.load_files import RESERVE
+from tui.probe.load_connections import RESERVE
 from tui.probe.load_net import OPEN_FILES
-from tui.wire.record import COMPLETED, FAILED
+from tui.wire.request_record import COMPLETED, FAILED
 
 CODE = """
 import json, resource, sys

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from scripted_server import SSE, Exchange, Scripted, scripted
 
-from tui.probe.load_ask import Caller
 from tui.probe.load_http import target_of
-from tui.probe.load_longest import fitted
 from tui.probe.load_net import resolve
+from tui.probe.load_preflight import fitted
 from tui.probe.load_prompts import Lengths, Prompts, Refused, settle_fields, settle_lengths
+from tui.probe.load_server import Caller
 
 TEMPLATE = 7
 """Tokens that this server's chat template adds."""

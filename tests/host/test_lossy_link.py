@@ -14,7 +14,7 @@ from test_session import until
 from tui.core.connection import Link
 from tui.core.deployment import DeploymentState
 from tui.host.ssh import SshHost
-from tui.services.session import Session
+from tui.services.deployment_watch import Session
 from tui.settings import Deployment, Engine, Settings
 
 pytestmark = [pytest.mark.sshd, pytest.mark.timing, pytest.mark.timeout(240)]

@@ -16,11 +16,11 @@ from tui.core.gpu_choice import only, together
 from tui.core.gpu_health import health
 from tui.host.base import HostError, ProbeStream, Unreachable
 from tui.host.local import LocalHost
-from tui.host.probe import ShippedProbe
-from tui.services.following import Following
+from tui.host.shipped import ShippedProbe
+from tui.services.deployment_watch import Session
 from tui.services.host_clock import HostClock
+from tui.services.log_following import Following
 from tui.services.other_hosts import OtherHost
-from tui.services.session import Session
 from tui.settings import Deployment, Engine, Settings
 
 ENGINES = (

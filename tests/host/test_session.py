@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from test_api import UP, Replay
 
-from tui.core.api import Reach
+from tui.core.api_status import Reach
 from tui.core.connection import ConnectionState, Link
 from tui.core.deployment import DeploymentState, Status, status_of
-from tui.core.logs.state import Phase
+from tui.core.logs.load_state import Phase
 from tui.host.base import CommandStream, Completed, Host, HostError, ProbeFailed, ProbeStream, Refused, Unreachable
 from tui.host.local import LocalHost
 from tui.record.store import Record
-from tui.services.session import Session
+from tui.services.deployment_watch import Session
 from tui.settings import Deployment, Engine, Settings
 
 LOGS = Path(__file__).parent.parent / "data" / "logs"

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tui.cli import watching
+from tui.cli import status
 from tui.cli.context import open_session
-from tui.cli.watching import settled_state
+from tui.cli.status import settled_state
 from tui.core.connection import Link
 from tui.core.deployment import exit_code_of
 from tui.host.ssh import SshHost
-from tui.services.session import Session
+from tui.services.deployment_watch import Session
 from tui.settings import Deployment, Engine, Settings
 
 
@@ -40,7 +40,7 @@ async def test_a_mute_host_is_unreachable_when_its_time_is_over(tmp_path: Path, 
 
 
 async def test_a_connection_that_never_ends_is_unreachable(tmp_path: Path, mute: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "CONNECT_S", 0.5)
+    monkeypatch.setattr(status, "CONNECT_S", 0.5)
     async with far(tmp_path, mute, 300) as session:
         state = await settled_state(session, 0.1)
     assert exit_code_of(state) == 5

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from sshd import eventually
 
-from tui.host.together import ended
+from tui.aio import ended
 from tui.simulator.endpoint import Endpoint
 from tui.simulator.scenarios import Model, Scenario
 

@@ -17,12 +17,12 @@ import httpx
 import pytest
 from needs import allowed, need
 
-from tui.core.logs.reader import LogReader
-from tui.core.logs.state import LoadState, Phase
+from tui.core.logs.load_state import LoadState, Phase
+from tui.core.logs.log_reader import LogReader
 from tui.core.text import LineSplitter
-from tui.simulator.process import Simulation, SimulatorFailed, simulated_host
-from tui.simulator.processes import alive
+from tui.simulator.engine_processes import alive
 from tui.simulator.scenarios import SCENARIOS
+from tui.simulator.sim_process import Simulation, SimulatorFailed, simulated_host
 
 T = TypeVar("T")
 

@@ -11,9 +11,9 @@ import asyncssh
 import pytest
 from sshd import eventually, free_port
 
-from tui.simulator.host import SimulatedHost, Specification
-from tui.simulator.process import SimulatorFailed, simulated_host
 from tui.simulator.scenarios import SCENARIOS
+from tui.simulator.sim_process import SimulatorFailed, simulated_host
+from tui.simulator.simulated_host import SimulatedHost, Specification
 from tui.simulator.supervisor import Supervisor
 
 pytestmark = [pytest.mark.timing, pytest.mark.timeout(120)]

@@ -12,7 +12,7 @@ from sshd import Sshd, alive, eventually
 
 from tui.core.connection import Link
 from tui.host.base import HostError, Unreachable
-from tui.host.probe import ShippedProbe
+from tui.host.shipped import ShippedProbe
 from tui.host.ssh import SshHost
 
 pytestmark = pytest.mark.sshd

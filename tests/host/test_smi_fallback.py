@@ -10,14 +10,15 @@ from sshd import eventually
 from tui.core.gpu import GpuSample
 from tui.host.local import LocalHost
 from tui.services.other_hosts import OtherHost
-from tui.services.smi import sample_smi
-from tui.simulator.nvml import build, scenario
+from tui.services.smi_stream import sample_smi
+from tui.simulator import installed
+from tui.simulator.nvml import scenario_file
 
 
 @pytest.mark.skipif(Path("/usr/bin/nvidia-smi").exists(), reason="this machine has an nvidia-smi of its own")
 @pytest.mark.parametrize("broken", [False, True])
 async def test_samples_with_processes_and_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: bool) -> None:
-    build.install_smi(tmp_path)
+    installed.install_smi(tmp_path)
     gpu = {"uuid": "GPU-1", "name": "H100", "memory_used_mib": 90_000, "memory_total_mib": 97_887}
     rows = [
         {
@@ -28,8 +29,8 @@ async def test_samples_with_processes_and_the_reason(tmp_path: Path, monkeypatch
         }
         for rank in range(2)
     ]
-    scenario.write(tmp_path / "scenario", rows, init="driver not loaded" if broken else 0)
-    monkeypatch.setenv(scenario.VARIABLE, str(tmp_path / "scenario"))
+    scenario_file.write(tmp_path / "scenario", rows, init="driver not loaded" if broken else 0)
+    monkeypatch.setenv(scenario_file.VARIABLE, str(tmp_path / "scenario"))
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     seen: list[GpuSample] = []
     async with LocalHost() as host:
@@ -55,9 +56,11 @@ async def test_samples_with_processes_and_the_reason(tmp_path: Path, monkeypatch
 
 @pytest.mark.skipif(Path("/usr/bin/nvidia-smi").exists(), reason="this machine has an nvidia-smi of its own")
 async def test_a_further_host_without_nvml_is_asked_through_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    build.install_smi(tmp_path)
-    scenario.write(tmp_path / "scenario", [{"index": 0, "uuid": "GPU-1", "memory_used_mib": 90_000, "memory_total_mib": 97_887}])
-    monkeypatch.setenv(scenario.VARIABLE, str(tmp_path / "scenario"))
+    installed.install_smi(tmp_path)
+    scenario_file.write(
+        tmp_path / "scenario", [{"index": 0, "uuid": "GPU-1", "memory_used_mib": 90_000, "memory_total_mib": 97_887}]
+    )
+    monkeypatch.setenv(scenario_file.VARIABLE, str(tmp_path / "scenario"))
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     seen: list[GpuSample] = []
     other = OtherHost(LocalHost(), "gpu-2", hz=10.0)

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from tui.core.chat import NO_TEMPLATE, Conversation, Turn
+from tui.core.conversation import NO_TEMPLATE, Conversation, Turn
 from tui.host.ssh import SshHost
-from tui.services.chat import converse
-from tui.services.session import Session
+from tui.services.chat_turn import converse
+from tui.services.deployment_watch import Session
 from tui.settings import Settings
-from tui.simulator.process import Simulation, simulated_host
+from tui.simulator.sim_process import Simulation, simulated_host
 
 
 async def command(sim: Simulation, tmp_path: Path, *arguments: str, max_tokens: int = 4096) -> tuple[int, str, str]:

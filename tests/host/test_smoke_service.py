@@ -12,9 +12,9 @@ import pytest
 from replay import SSE_HEAD, Asked, Replay, answer, client, event, recorded, replay, reply
 from test_chat_service import NO_CHAT
 
-from tui.core.smoke import Outcome, SmokeRun
+from tui.core.smoke_prompts import Outcome, SmokeRun
 from tui.host.api import ApiError
-from tui.services.smoke import run_smoke
+from tui.services.smoke_run import run_smoke
 from tui.settings import SmokeSettings
 
 RAIN = (

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from test_follow import Follower, append, follow  # noqa: F401
 
-from tui.probe.sources import overlap
+from tui.probe.log_sources import overlap
 
 Follow = Callable[..., Follower]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tui.cli.status_all import table
+from tui.cli.status import table
 from tui.core.connection import ConnectionState, Link
 from tui.core.deployment import DeploymentState
-from tui.core.logs.state import Failure, LoadState, Phase
+from tui.core.logs.load_state import Failure, LoadState, Phase
 
 LOGS = Path(__file__).parent.parent / "data" / "logs" / "servers"
 CONFIG = """

@@ -13,15 +13,16 @@ import pytest
 from needs import allowed
 from sshd import Sshd, alive, eventually, until
 
+from tui.aio import patiently
 from tui.core.gpu import GpuSample
 from tui.host.base import Host, NotPermitted
 from tui.host.exec import ExecHost
 from tui.host.local import LocalHost
 from tui.host.ssh import STANDING_LIMIT, SshHost
-from tui.services.patience import patiently
-from tui.services.processes import servers_of
-from tui.services.smi import sample_smi
-from tui.simulator.nvml import build, scenario
+from tui.services.server_search import servers_of
+from tui.services.smi_stream import sample_smi
+from tui.simulator import installed
+from tui.simulator.nvml import scenario_file
 
 LIMIT_S = 12.0
 """8 s of silence, and what a loaded machine adds."""
@@ -59,10 +60,10 @@ def gpus(tmp_path: Path) -> dict[str, str]:
     allowed(not Path("/usr/bin/nvidia-smi").exists(), "this machine has an nvidia-smi of its own")
     programs = tmp_path / "programs"
     programs.mkdir()
-    build.install_smi(programs)
+    installed.install_smi(programs)
     rows = [{"index": rank, "uuid": f"GPU-{rank}", "memory_used_mib": 90_000, "memory_total_mib": 97_887} for rank in range(2)]
-    scenario.write(tmp_path / "scenario", rows)
-    return {"PATH": f"{programs}:{os.environ['PATH']}", scenario.VARIABLE: str(tmp_path / "scenario")}
+    scenario_file.write(tmp_path / "scenario", rows)
+    return {"PATH": f"{programs}:{os.environ['PATH']}", scenario_file.VARIABLE: str(tmp_path / "scenario")}
 
 
 @pytest.fixture(params=[pytest.param("ssh", marks=pytest.mark.sshd), "local", "exec"])
@@ -169,7 +170,7 @@ def smi_pids(environment: dict[str, str]) -> list[int]:
                 line, variables = (entry / "cmdline").read_bytes(), (entry / "environ").read_bytes()
             except OSError:
                 continue
-            if b"--query-gpu" in line and environment[scenario.VARIABLE].encode() in variables and alive(int(entry.name)):
+            if b"--query-gpu" in line and environment[scenario_file.VARIABLE].encode() in variables and alive(int(entry.name)):
                 found.append(int(entry.name))
     return found
 

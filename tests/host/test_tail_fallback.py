@@ -13,7 +13,7 @@ from sshd import eventually
 
 from tui.host.base import NotPermitted
 from tui.host.local import LocalHost
-from tui.services.tail import HEAD, LATEST, WHOLE, Marks, tail_frames
+from tui.services.posix_tail import HEAD, LATEST, WHOLE, Marks, tail_frames
 
 
 class Following:

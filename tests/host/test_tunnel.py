@@ -20,10 +20,10 @@ from needs import allowed
 from sshd import Sshd, eventually, free_port
 
 from tui.host.base import Host, HostError, NotPermitted, PortClosed, Unreachable
+from tui.host.http_transport import HostTransport
 from tui.host.local import LocalHost
 from tui.host.open import open_host
 from tui.host.ssh import SshHost
-from tui.host.tunnel import HostTransport
 
 PIDFD_GETFD = 438  # the number of the system call, the same on every architecture of Linux
 WAYS = ["ssh", "ssh without forwarding", "exec", "local"]

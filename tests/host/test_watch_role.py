@@ -14,11 +14,11 @@ from shipped import ShippedProbe
 from simulated_driver import FULL, SimulatedDriver, row, sample, watching
 
 from tui.core.gpu import mean_power_w
-from tui.core.gpu_even import uniformity
 from tui.core.gpu_frames import gpus_from_frame, machine_from_frame
 from tui.core.gpu_health import health
-from tui.core.smi import SMI_QUERY, gpus_from_smi
-from tui.simulator.nvml import build
+from tui.core.gpu_uniformity import uniformity
+from tui.core.smi_csv import SMI_QUERY, gpus_from_smi
+from tui.simulator import installed
 
 DATA = Path(__file__).parents[1] / "data" / "smi"
 
@@ -37,7 +37,7 @@ def pythons() -> list[str]:
 
 @pytest.fixture
 def driver(tmp_path: Path) -> SimulatedDriver:
-    need(build.compiler(), "there is no C compiler")
+    need(installed.compiler(), "there is no C compiler")
     return SimulatedDriver(tmp_path)
 
 

@@ -12,9 +12,9 @@ from tui.core.connection import Link
 from tui.core.deployment import DeploymentState, Status, status_of
 from tui.core.text import clean
 from tui.host.open import open_host
-from tui.services.session import Session
+from tui.services.deployment_watch import Session
 from tui.settings import Deployment, Engine, Settings
-from tui.simulator.process import Simulation, simulated_host
+from tui.simulator.sim_process import Simulation, simulated_host
 
 
 async def command(sim: Simulation, home: Path, *words: str) -> tuple[int, str, str]:

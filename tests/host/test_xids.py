@@ -10,16 +10,16 @@ from simulated_driver import SimulatedDriver, row, sample, watching
 
 from tui.core.gpu import GpuSample, Xid
 from tui.core.gpu_health import health
-from tui.probe.nvml import Device
-from tui.probe.xids import numbered
-from tui.simulator.nvml import build
+from tui.probe.nvml_library import numbered
+from tui.probe.nvml_sampler import Device
+from tui.simulator import installed
 
 LOST = "GPU is lost"
 
 
 @pytest.fixture
 def driver(tmp_path: Path) -> SimulatedDriver:
-    need(build.compiler(), "there is no C compiler")
+    need(installed.compiler(), "there is no C compiler")
     return SimulatedDriver(tmp_path)
 
 

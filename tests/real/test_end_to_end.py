@@ -17,13 +17,13 @@ from needs import need
 from sshd import SSHD, Sshd, running
 from vllm_server import VllmServer, serving, vllm_folder
 
-from tui.core.chat import Conversation, Turn
 from tui.core.connection import Link
+from tui.core.conversation import Conversation, Turn
 from tui.core.deployment import DeploymentState
-from tui.core.logs.state import Phase
+from tui.core.logs.load_state import Phase
 from tui.host.open import open_host
-from tui.services.chat import converse
-from tui.services.session import Session
+from tui.services.chat_turn import converse
+from tui.services.deployment_watch import Session
 from tui.settings import load_settings
 
 COMMAND = str(Path(sys.executable).with_name("readyroom"))

@@ -8,12 +8,12 @@ from typing import cast
 from textual.pilot import Pilot
 
 from tui.app import ControlRoom
-from tui.core.api import ApiStatus
+from tui.core.api_status import ApiStatus
 from tui.core.deployment import DeploymentState
 from tui.host.base import Host
 from tui.record.store import Record
-from tui.screens.asking import ScreenAsker
-from tui.services.session import Session
+from tui.screens.login_dialogs import ScreenAsker
+from tui.services.deployment_watch import Session
 from tui.settings import Deployment, Settings, UiSettings
 
 Room = Pilot[str | None]

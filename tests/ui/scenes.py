@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from tui.core.api import ApiStatus, Reach, ServedModel, ServerMetrics
+from tui.core.api_status import ApiStatus, Reach, ServedModel, ServerMetrics
 from tui.core.connection import ConnectionState, Link
 from tui.core.deployment import DeploymentState, HostSeen, LogTail
 from tui.core.gpu import Gpu, GpuProcess, GpuSample
-from tui.core.logs.outlook import judge
-from tui.core.logs.reader import LogReader
-from tui.core.logs.state import PastLoad, Phase, SignsOfLife
-from tui.core.machine import MachineSample
+from tui.core.host_machine import MachineSample
+from tui.core.logs.forecast import judge
+from tui.core.logs.load_state import PastLoad, Phase, SignsOfLife
+from tui.core.logs.log_reader import LogReader
 from tui.core.trends import Trends
 
 ONLINE = ConnectionState(link=Link.ONLINE, host="gpu-8x", round_trip_ms=31.0)

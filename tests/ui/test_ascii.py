@@ -9,13 +9,12 @@ from msgspec.structs import replace
 from room import Room, room, screen, shows, until
 
 from tui.app import ControlRoom
-from tui.core.benchmark import Plan, Point, Progress
-from tui.core.chat import Conversation, Turn
+from tui.core.bench_result import Plan, Point, Progress
+from tui.core.conversation import Conversation, Turn
 from tui.core.deployment import DeploymentState, LogLine
-from tui.core.findings import GpuSeen
-from tui.screens.dialogs import ConfirmDialog, GpuDialog, HelpDialog, HostKeyDialog, NameDialog, SecretDialog, ServerDialog
+from tui.core.gpu_findings import GpuSeen
+from tui.screens.dialogs import ConfirmDialog, GpuDialog, HelpDialog, HostKeyDialog, Modal, NameDialog, SecretDialog, ServerDialog
 from tui.screens.load_report import LoadReport
-from tui.screens.modal import Modal
 from tui.screens.palette import Palette
 from tui.settings import Settings, UiSettings
 

@@ -6,16 +6,14 @@ import json
 import pytest
 from pane_host import HOSTILE, PaneHost, text, until
 
-from tui.core.benchmark import REFUSED, Plan, Point, Progress, Result, Vantage
-from tui.core.benchmark_report import notes_of
-from tui.core.smoke import Outcome, SmokeResult, SmokeRun
+from tui.core.bench_documents import notes_of
+from tui.core.bench_result import REFUSED, Plan, Point, Progress, Result, Vantage
+from tui.core.smoke_prompts import Outcome, SmokeResult, SmokeRun
 from tui.core.text import clean
 from tui.messages import CompareRequested, ReportRequested, RunOpened
 from tui.record.store import Run
-from tui.widgets.bench_pane import BenchPane
-from tui.widgets.bench_view import how, remarks
-from tui.widgets.runs_pane import RunsPane, columns
-from tui.widgets.runs_view import Compared
+from tui.widgets.bench_pane import BenchPane, how, remarks
+from tui.widgets.runs_pane import Compared, RunsPane, columns
 from tui.widgets.smoke_panel import SmokePanel, SmokeStrip, sum_line
 from tui.widgets.sweep import fitting, sweep
 

@@ -6,24 +6,17 @@ import pytest
 from pane_host import HOSTILE, PaneHost, text, until
 from textual.widgets import Markdown
 
-from tui.core.api import ApiStatus, Reach, ServedModel
-from tui.core.chat import NO_TEMPLATE, Conversation, Turn, Usage
+from tui.core.api_status import ApiStatus, Reach, ServedModel
 from tui.core.connection import ConnectionState, Link
+from tui.core.conversation import NO_TEMPLATE, Conversation, Turn, Usage
 from tui.core.deployment import DeploymentState
-from tui.core.logs.state import Loader, LoadState, Phase
-from tui.core.smoke import Outcome, SmokeResult, SmokeRun
+from tui.core.logs.load_state import Loader, LoadState, Phase
+from tui.core.smoke_prompts import Outcome, SmokeResult, SmokeRun
 from tui.core.text import clean
-from tui.messages import (
-    ConversationCleared,
-    GenerationStopped,
-    PromptSubmitted,
-    SystemPromptChanged,
-    TextCopied,
-)
-from tui.widgets.chat_pane import ChatPane, Turns
-from tui.widgets.prompt import Prompt
+from tui.messages import ConversationCleared, GenerationStopped, PromptSubmitted, SystemPromptChanged, TextCopied
+from tui.widgets.chat_pane import ChatPane, Prompt, Turns
+from tui.widgets.failure_view import why_not
 from tui.widgets.turn_view import TurnView
-from tui.widgets.why_not import why_not
 
 DONE = Turn(
     "Which is larger?",

@@ -14,8 +14,8 @@ from tui.core.expectations import Expected
 from tui.core.gpu import Gpu, GpuSample
 from tui.core.text import clean
 from tui.messages import BenchmarkRequested
-from tui.screens.asking import ScreenAsker
 from tui.screens.dialogs import ConfirmDialog, GpuDialog, HelpDialog, HostKeyDialog, SecretDialog
+from tui.screens.login_dialogs import ScreenAsker
 from tui.settings import Settings, UiSettings
 from tui.widgets.gpu_panel import GpuPanel
 from tui.widgets.log_pane import LogPane

@@ -11,7 +11,7 @@ from room import room, shows, until
 from tui.core.deployment import ServerSeen
 from tui.core.text import clean
 from tui.screens.dialogs import NameDialog, ServerDialog
-from tui.services.found import Server
+from tui.services.server_search import Server
 from tui.settings import load_settings
 
 HOSTILE = clean("[/x] [bold]b[/] \x1b[31mred " + "w" * 90)

@@ -16,7 +16,7 @@ from tui.core.gpu import Gpu, MigInstance
 from tui.messages import GpuOpened
 from tui.screens.dialogs import GpuDialog
 from tui.settings import Settings, UiSettings
-from tui.widgets.figure import Moment
+from tui.widgets.canvas import Moment
 from tui.widgets.gpu_panel import GpuPanel
 from tui.widgets.gpu_strip import strip
 

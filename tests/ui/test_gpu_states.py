@@ -11,11 +11,11 @@ from room import Room, screen, until
 
 from tui.app import ControlRoom
 from tui.host.ssh import SshHost
-from tui.services.session import Session
+from tui.services.deployment_watch import Session
 from tui.settings import Settings, UiSettings
-from tui.simulator.nvml import build
-from tui.simulator.process import Simulation, simulated_host
+from tui.simulator import installed
 from tui.simulator.scenarios import SCENARIOS, Scenario
+from tui.simulator.sim_process import Simulation, simulated_host
 
 SMALL, LARGE = (80, 24), (120, 35)
 
@@ -31,7 +31,7 @@ def soon(name: str) -> Scenario:
 @asynccontextmanager
 async def watched(scenario: Scenario, speed: float = 1.0) -> AsyncIterator[tuple[Room, Simulation]]:
     """The control room on that host, with the GPUs' own tab in front."""
-    need(build.compiler(), "there is no C compiler")
+    need(installed.compiler(), "there is no C compiler")
     async with simulated_host(scenario, speed=speed) as sim:
         host = SshHost(sim.target, config_files=[sim.ssh_config])
         async with Session("sim", sim.target, sim.deployment, Settings(), host) as session:

@@ -12,10 +12,10 @@ from tui.cli.status_text import status_lines
 from tui.core.deployment import DeploymentState, GpusSampled, HostSeen, fold
 from tui.core.gpu import GpuSample
 from tui.core.snapshot import snapshot
-from tui.widgets.figure import Moment
-from tui.widgets.figures import QUIET, TRACK, bar, line
+from tui.widgets.canvas import Moment
+from tui.widgets.draw import QUIET, TRACK, bar, line
 from tui.widgets.fleet_view import gpu_lines
-from tui.widgets.gpu_old import SELECTED, greyed
+from tui.widgets.gpu_rows import SELECTED, greyed
 from tui.widgets.gpu_strip import strip
 
 NOTE = "the NVIDIA driver does not answer since 25 s (GPU 0 was asked); the values are the last ones"

@@ -9,15 +9,15 @@ from room import room, screen, shows, until
 from textual.events import Key
 
 from tui.actions import BY_ID
-from tui.core.benchmark import Plan, Progress
+from tui.core.bench_result import Plan, Progress
 from tui.core.deployment import DeploymentState
-from tui.core.smoke import Outcome, SmokeResult, SmokeRun
+from tui.core.smoke_prompts import Outcome, SmokeResult, SmokeRun
 from tui.messages import BenchmarkStopped, SmokeRequested
+from tui.screens.availability import obstacle
 from tui.screens.dialogs import ConfirmDialog, HelpDialog, HostKeyDialog
-from tui.screens.obstacles import obstacle
 from tui.screens.palette import Palette
 from tui.settings import Settings, UiSettings
-from tui.widgets.prompt import Prompt
+from tui.widgets.chat_pane import Prompt
 
 
 def scene(name: str) -> DeploymentState:

@@ -6,9 +6,9 @@ import scenes
 from msgspec.structs import replace
 from room import room, screen, shows, until
 
-from tui.core.benchmark import STOPPED_BY_USER, Plan, Point, Result, Vantage
-from tui.core.smoke import Outcome, SmokeResult, SmokeRun
-from tui.screens.news import News
+from tui.core.bench_result import STOPPED_BY_USER, Plan, Point, Result, Vantage
+from tui.core.smoke_prompts import Outcome, SmokeResult, SmokeRun
+from tui.screens.layout import News
 
 
 def test_what_was_there_before_the_first_look_is_no_news() -> None:

@@ -15,11 +15,10 @@ from tui.core.fleet import arranged, gravity
 from tui.core.text import clean
 from tui.screens.dialogs import HelpDialog
 from tui.screens.palette import Palette
-from tui.services.fleet import Fleet
-from tui.services.opening import OpeningFailed, OpeningSession
-from tui.services.session import Session
+from tui.services.deployment_watch import Session
+from tui.services.opened import Fleet, OpeningFailed, OpeningSession
 from tui.settings import Settings, UiSettings
-from tui.widgets.status import word
+from tui.widgets.status_line import word
 
 WHICH = (
     ("qwen3-235b", "lost"),

@@ -12,7 +12,7 @@ from tui.screens.dialogs import HelpDialog
 from tui.screens.load_report import LoadReport
 from tui.screens.palette import Palette
 from tui.settings import Settings
-from tui.widgets.prompt import Prompt
+from tui.widgets.chat_pane import Prompt
 
 
 def scene(name: str) -> DeploymentState:

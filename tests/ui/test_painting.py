@@ -12,9 +12,8 @@ from textual.screen import Screen
 from textual.visual import Visual
 from textual.widgets import Static
 
-from tui.screens.painting import SparingCompositor, SparingUpdate
-from tui.widgets.figure import Figure, difference
-from tui.widgets.paint import Painter
+from tui.screens.compositor import SparingCompositor, SparingUpdate
+from tui.widgets.canvas import Figure, Painter, difference
 
 
 class Words(Figure):

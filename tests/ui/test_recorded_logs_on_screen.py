@@ -10,14 +10,14 @@ import scenes
 from msgspec.structs import replace
 from room import room, screen, shows, until
 
-from tui.core.api import ApiStatus, Reach
+from tui.core.api_status import ApiStatus, Reach
 from tui.core.deployment import DeploymentState
-from tui.core.logs.outlook import judge
-from tui.core.logs.reader import LogReader
-from tui.core.logs.state import Phase
+from tui.core.logs.forecast import judge
+from tui.core.logs.load_state import Phase
+from tui.core.logs.log_reader import LogReader
 from tui.core.text import LineSplitter
 from tui.screens.load_report import LoadReport
-from tui.widgets.failure import title
+from tui.widgets.failure_view import title
 
 DATA = Path(__file__).parent.parent / "data" / "logs"
 

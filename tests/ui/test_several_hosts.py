@@ -11,11 +11,11 @@ from room import room, screen, shows, until
 from tui.cli.status_text import status_lines
 from tui.core.deployment import DeploymentState, HostSeen
 from tui.core.expectations import Expected
-from tui.core.findings import hosts_of
 from tui.core.gpu import GpuSample, Xid
+from tui.core.gpu_findings import hosts_of
 from tui.screens.dialogs import GpuDialog
-from tui.screens.news import News
-from tui.widgets.figure import Moment
+from tui.screens.layout import News
+from tui.widgets.canvas import Moment
 from tui.widgets.gpu_hosts import compact, groups_of, head
 from tui.widgets.gpu_strip import strip
 

@@ -8,10 +8,10 @@ from room import screen, until
 
 from tui.app import ControlRoom
 from tui.host.ssh import SshHost
-from tui.services.session import Session
+from tui.services.deployment_watch import Session
 from tui.settings import Settings, UiSettings
-from tui.simulator.process import simulated_host
 from tui.simulator.scenarios import SCENARIOS
+from tui.simulator.sim_process import simulated_host
 
 
 @pytest.mark.parametrize("name", ["midway", "cached"])

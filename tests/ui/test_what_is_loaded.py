@@ -8,14 +8,14 @@ from msgspec.structs import replace
 from room import room, screen, shows, until
 from test_overview import fleet_room
 
-from tui.cli.status_all import table
+from tui.cli.status import table
 from tui.cli.status_text import status_lines
 from tui.cli.wait_progress import where
 from tui.core.deployment import DeploymentState
-from tui.core.how_far import gigabytes_s, how_far
-from tui.core.logs.state import Loader
-from tui.widgets.shards import shards
-from tui.widgets.why_not import why_not
+from tui.core.logs.load_state import Loader
+from tui.core.presentation import gigabytes_s, how_far
+from tui.widgets.failure_view import why_not
+from tui.widgets.phase_view import shards
 
 
 def loading(unit: str, done: float, total: float) -> DeploymentState:

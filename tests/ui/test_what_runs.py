@@ -17,10 +17,10 @@ from scripted_server import SSE, Exchange, scripted
 
 from tui import __version__
 from tui.actions import BY_ID
-from tui.core.api import ApiStatus
-from tui.core.benchmark import Plan, Point, Result, Vantage
+from tui.core.api_status import ApiStatus
+from tui.core.bench_result import Plan, Point, Result, Vantage
 from tui.core.deployment import DeploymentState
-from tui.core.logs.state import LoadState, Phase
+from tui.core.logs.load_state import LoadState, Phase
 from tui.messages import CompareRequested, ReportRequested, RunOpened
 from tui.record.store import Record
 from tui.settings import BenchSettings, Deployment, Settings, UiSettings

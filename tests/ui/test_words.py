@@ -7,21 +7,19 @@ import scenes
 from textual.content import Content
 
 from tui.cli.status_text import status_lines
-from tui.core.counted import counted
-from tui.core.durations import clock
-from tui.core.gpu_others import next_steps
-from tui.core.logs.phase_names import NAMES, name_of
-from tui.core.logs.state import Phase
+from tui.core.gpu_groups import next_steps
+from tui.core.logs.load_state import Phase
+from tui.core.presentation import NAMES, clock, counted, name_of
 from tui.screens.load_report import report_rows
-from tui.widgets import numbers
-from tui.widgets.failure import failure_body
+from tui.widgets import draw
+from tui.widgets.failure_view import failure_body
 
 
 @pytest.mark.parametrize(
     ("seconds", "words"), [(0, "0:00"), (59.4, "0:59"), (59.6, "1:00"), (2191.5, "36:32"), (3599.7, "1:00:00"), (-3, "0:00")]
 )
 def test_a_duration_is_rounded_alike_everywhere(seconds: float, words: str) -> None:
-    assert clock(seconds) == numbers.clock(seconds) == words
+    assert clock(seconds) == draw.clock(seconds) == words
 
 
 @pytest.mark.parametrize(

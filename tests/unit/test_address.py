@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tui.core.address import secrets_of, shown_url, socket_of
 from tui.probe.load_http import target_of
 from tui.settings import SettingsError, parse_settings
-from tui.wire.headers import unsendable
+from tui.wire.urls import secrets_of, shown_url, socket_of, unsendable
 
 
 @pytest.mark.parametrize(

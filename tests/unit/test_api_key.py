@@ -3,7 +3,7 @@
 import pytest
 
 from tui.cli.context import api_key
-from tui.cli.exits import Exit, Fail
+from tui.cli.exit_message import Exit, Fail
 from tui.settings import Deployment
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tui.core.api import ServerMetrics
-from tui.host.metrics import MOST_SAMPLES, MetricsReader, samples_of
+from tui.core.api_status import ServerMetrics
+from tui.host.prometheus import MOST_SAMPLES, MetricsReader, samples_of
 
 DATA = Path(__file__).parent.parent / "data" / "http"
 

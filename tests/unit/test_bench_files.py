@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from tui.cli.bench_files import require_writable, save
-from tui.cli.exits import Fail
-from tui.core.benchmark import Plan, Point, Result, Vantage
-from tui.core.benchmark_csv import csv_of
+from tui.cli.exit_message import Fail
+from tui.core.bench_documents import csv_of
+from tui.core.bench_result import Plan, Point, Result, Vantage
 
 RESULT = Result("/v1/chat/completions", "m", Vantage.DIRECT, Plan(), (Point(1, {"output_throughput": 10.5}),))
 

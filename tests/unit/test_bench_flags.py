@@ -6,8 +6,8 @@ import click
 import pytest
 
 from tui.cli.bench import bench
-from tui.cli.bench_flags import plan_of
-from tui.core.benchmark import Plan
+from tui.cli.bench_options import plan_of
+from tui.core.bench_result import Plan
 from tui.settings import Settings
 
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tui.cli.bench_more import more
-from tui.core.benchmark import Plan, Point, Result, Vantage
-from tui.widgets.bench_view import one_point
+from tui.cli.bench_tables import more
+from tui.core.bench_result import Plan, Point, Result, Vantage
+from tui.widgets.bench_pane import one_point
 from tui.widgets.sweep import sweep
 
 FIGURES: dict[str, Any] = {

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tui.core.benchmark_client import LIMITED, client_words
+from tui.core.bench_remarks import LIMITED, client_words
 
 FILES = (
     "the load generator ran out of open files (a process may have 1,024): 192 requests could not be sent, whatever the server does:"

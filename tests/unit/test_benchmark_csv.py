@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from tui.core.benchmark import Plan, Point, Result, Vantage
-from tui.core.benchmark_csv import COLUMNS, csv_of
-from tui.core.benchmark_report import heading
-from tui.core.benchmark_server import server_figures
-from tui.wire.metrics import summary
-from tui.wire.record import COMPLETED, Record
+from tui.core.bench_documents import COLUMNS, csv_of, heading
+from tui.core.bench_result import Plan, Point, Result, Vantage
+from tui.core.bench_server import server_figures
+from tui.wire.request_record import COMPLETED, Record
+from tui.wire.summary import summary
 
 FIRST = ["date", "endpoint_type", "backend", "label", "model_id", "tokenizer_id", "num_prompts", "request_rate", "burstiness"]
 

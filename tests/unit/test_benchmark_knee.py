@@ -2,9 +2,9 @@
 
 import pytest
 
-from tui.core.benchmark import Plan, Point, Result, Vantage
-from tui.core.benchmark_knee import knee_of, knee_words
-from tui.core.benchmark_report import document
+from tui.core.bench_documents import document
+from tui.core.bench_knee import knee_of, knee_words
+from tui.core.bench_result import Plan, Point, Result, Vantage
 
 
 def point(streams: int, throughput: float | None, tpot: float | None = None, **more: object) -> Point:

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tui.cli.bench_view import table
-from tui.core.benchmark import Plan, Point
-from tui.core.benchmark_open import late_words, load_name, never_sent
-from tui.widgets.bench_view import remarks
+from tui.cli.bench_tables import table
+from tui.core.bench_remarks import late_words, load_name, never_sent
+from tui.core.bench_result import Plan, Point
+from tui.widgets.bench_pane import remarks
 from tui.widgets.sweep import sweep
 
 LATE = {"median_schedule_slip_ms": 4712.0, "p99_schedule_slip_ms": 9394.4, "peak_concurrency": 2}

@@ -4,17 +4,16 @@ import json
 
 import pytest
 
-from tui.core.benchmark import Plan, Point, Result, Vantage
-from tui.core.benchmark_plan import Step, estimate, powers, schedule, single_stream, steps_of, sweep
-from tui.core.benchmark_prompts import parse_prompts
-from tui.core.benchmark_report import document, heading, notes_of, saved_name, what_was_sent
-from tui.core.benchmark_server import foreign_running, sequences_of, series, server_figures, serving
-from tui.core.benchmark_soak import engine_gpus, slices, soak_words
+from tui.core.bench_documents import document, heading, notes_of, saved_name, what_was_sent
+from tui.core.bench_plan import Step, estimate, powers, schedule, single_stream, steps_of, sweep
+from tui.core.bench_prompts import parse_prompts
+from tui.core.bench_result import Plan, Point, Result, Vantage
+from tui.core.bench_server import foreign_running, sequences_of, series, server_figures, serving
+from tui.core.bench_soak import engine_gpus, slices, soak_words
 from tui.core.gpu import Gpu, GpuSample
-from tui.services.benchmark_point import point_of
-from tui.services.benchmark_probe import Measured
-from tui.wire.metrics import summary
-from tui.wire.record import Record
+from tui.services.bench_generator import Measured, point_of
+from tui.wire.request_record import Record
+from tui.wire.summary import summary
 
 
 @pytest.mark.parametrize(("top", "expected"), [(1, (1,)), (2, (1, 2)), (100, (1, 2, 4, 8, 16, 32, 64, 100)), (8, (1, 2, 4, 8))])

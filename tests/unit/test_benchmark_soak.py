@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from tui.core.benchmark import Plan, Point, Result, Vantage
-from tui.core.benchmark_report import document
-from tui.core.benchmark_soak import course_of, decays, rates_of, soak_verdict, soak_words
-from tui.widgets.bench_view import remarks
+from tui.core.bench_documents import document
+from tui.core.bench_result import Plan, Point, Result, Vantage
+from tui.core.bench_soak import course_of, decays, rates_of, soak_verdict, soak_words
+from tui.widgets.bench_pane import remarks
 
 FLAT = [1000.0, 1004.0, 997.0, 1001.0, 1003.0, 998.0]
 

@@ -6,8 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tui.core.chat import Conversation, Delta, ReplyReader, Turn, lacks_chat_template, messages, plain_prompt, request
-from tui.core.thinking import TAGS, ThinkingSplitter
+from tui.core.conversation import (
+    TAGS,
+    Conversation,
+    Delta,
+    ReplyReader,
+    ThinkingSplitter,
+    Turn,
+    lacks_chat_template,
+    messages,
+    plain_prompt,
+    request,
+)
 from tui.widgets.turn_view import footer
 
 

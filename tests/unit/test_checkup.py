@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tui.core.checkup import Grade, open_files_check, python_check, shm_check, space_check
-from tui.core.deployment_text import FoundDeployment, deployment_toml
+from tui.core.checks import Grade, open_files_check, python_check, shm_check, space_check
+from tui.services.save_deployment import FoundDeployment, deployment_toml
 from tui.settings import parse_settings
 
 

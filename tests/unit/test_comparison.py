@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from tui.cli import record as command
-from tui.core.benchmark import STOPPED_BY_USER, Plan, Point, Result, Vantage
-from tui.core.comparison import compare, drift, drift_words, headlines, left_out
+from tui.cli import runs as command
+from tui.core.bench_compare import compare, drift, drift_words, headlines, left_out
+from tui.core.bench_result import STOPPED_BY_USER, Plan, Point, Result, Vantage
 from tui.record.store import Record
-from tui.widgets.runs_view import Compared, compared_view
+from tui.widgets.runs_pane import Compared, compared_view
 
 
 def run(*points: Point, stopped: str | None = None) -> Result:

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from tui.core.api import ApiStatus, Reach, ServedModel, ServerMetrics
+from tui.core.api_status import ApiStatus, Reach, ServedModel, ServerMetrics
 from tui.core.connection import ConnectionState, Link
 from tui.core.deployment import (
     NO_LOG,
@@ -22,12 +22,12 @@ from tui.core.deployment import (
     status_of,
 )
 from tui.core.gpu import Gpu, GpuSample
-from tui.core.logs.state import Failure, LoadState, Phase, SignsOfLife
-from tui.core.machine import MachineSample
-from tui.core.signs import SignTracker
-from tui.core.supervisor import Supervisor
+from tui.core.host_machine import MachineSample
+from tui.core.liveness import SignTracker
+from tui.core.logs.load_state import Failure, LoadState, Phase, SignsOfLife
+from tui.core.server_end import Supervisor
 from tui.core.trends import TREND
-from tui.core.waiting import Outcome, Rules, Waiting
+from tui.core.wait_rules import Outcome, Rules, Waiting
 
 ONLINE = DeploymentState("kimi", "gpu-box", connection=ConnectionState(Link.ONLINE))
 UP = ApiStatus(Reach.UP, 200, (ServedModel("kimi"),))

@@ -4,8 +4,8 @@ import click
 import pytest
 
 from tui.cli.bench import bench
-from tui.cli.duration import Duration
-from tui.cli.watching import wait
+from tui.cli.context import Duration
+from tui.cli.status import wait
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tui.wire.stream import EventDecoder, error_of, token_of
+from tui.wire.event_stream import EventDecoder, error_of, token_of
 
 
 def decode(data: bytes, cuts: list[int] | None = None) -> list[bytes]:

@@ -4,8 +4,7 @@ import asyncio
 
 import pytest
 
-from tui.cli.exits import Exit
-from tui.cli.failures import explain
+from tui.cli.exit_message import Exit, explain
 from tui.host.base import Refused, Unreachable
 
 LOST = Unreachable("the link is dead", "try again")

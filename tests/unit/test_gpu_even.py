@@ -4,12 +4,12 @@ import pytest
 from gpu_samples import FULL, TOTAL, plain, ranked, ranks, tensor, unused, worker
 from msgspec.structs import replace
 
-from tui.core.api import ApiStatus, Reach, ServedModel
+from tui.core.api_status import ApiStatus, Reach, ServedModel
 from tui.core.deployment import DeploymentState, HostSeen
 from tui.core.gpu import Gpu, GpuProcess, GpuSample, Uniformity
-from tui.core.gpu_engine import Engine, engine_of
-from tui.core.gpu_even import uniformity
-from tui.core.logs.state import LoadState, Phase
+from tui.core.gpu_groups import Engine, engine_of
+from tui.core.gpu_uniformity import uniformity
+from tui.core.logs.load_state import LoadState, Phase
 
 BROKEN = "7 hold 96,733: nothing is loaded there, the tensor-parallel load is broken"
 UNABLE = "GPU is lost; the engine can't go on without it"

@@ -5,11 +5,11 @@ from gpu_samples import plain, ranks, worker
 from msgspec.structs import replace
 
 from tui.core.gpu import Gpu, GpuProcess, GpuSample, MigInstance, Xid, mean_power_w
-from tui.core.gpu_engine import Engine
+from tui.core.gpu_findings import BY_NUMBER, listed
 from tui.core.gpu_frames import rank_of
+from tui.core.gpu_groups import Engine
 from tui.core.gpu_health import headroom, health
-from tui.core.gpu_order import BY_NUMBER, listed
-from tui.core.memory_course import growth_mib_per_hour
+from tui.core.memory_trend import growth_mib_per_hour
 
 
 def test_headroom_is_the_fullest() -> None:

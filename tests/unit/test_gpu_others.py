@@ -5,8 +5,8 @@ from msgspec.structs import replace
 
 from tui.core.deployment import DeploymentState, ServerSeen
 from tui.core.gpu import Gpu, GpuProcess, GpuSample
-from tui.core.gpu_others import engine_gone, held_by_others, leftovers, others_mib, what_to_do
-from tui.core.logs.state import Failure, LoadState, Phase
+from tui.core.gpu_groups import engine_gone, held_by_others, leftovers, others_mib, what_to_do
+from tui.core.logs.load_state import Failure, LoadState, Phase
 
 TOTAL = 97887.0
 FAILED = LoadState(phase=Phase.FAILED, lines=9, tensor_parallel=2, failure=Failure("cuda_oom", Phase.LOADING, "CUDA out of memory"))

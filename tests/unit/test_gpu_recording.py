@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from tui.core.gpu import GpuSample
-from tui.core.gpu_even import uniformity
 from tui.core.gpu_frames import gpus_from_frame, machine_from_frame
 from tui.core.gpu_health import headroom, health
-from tui.core.machine import MachineSample
+from tui.core.gpu_uniformity import uniformity
+from tui.core.host_machine import MachineSample
 
 DATA = Path(__file__).parents[1] / "data" / "gpu"
 

@@ -6,9 +6,9 @@ from msgspec.structs import replace
 
 from tui.core.deployment import DeploymentState, GpusSampled, HostSeen, fold
 from tui.core.gpu import Gpu, GpuSample
-from tui.core.gpu_engine import Engine
-from tui.core.gpu_even import uniformity
+from tui.core.gpu_groups import Engine
 from tui.core.gpu_health import findings, health
+from tui.core.gpu_uniformity import uniformity
 
 EIGHT = "abcdefgh"
 

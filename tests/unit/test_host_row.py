@@ -3,7 +3,7 @@
 from tui.cli.status_text import status_lines
 from tui.core.connection import Link
 from tui.host.open import open_host
-from tui.services.session import Session
+from tui.services.deployment_watch import Session
 from tui.settings import Deployment, Settings
 
 

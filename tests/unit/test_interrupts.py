@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tui.cli.interrupts import SIGNALS, play
+from tui.cli.signals import SIGNALS, play
 
 
 async def main() -> int:

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tui.core.address import socket_of
-from tui.services.found import Server
-from tui.services.keeping import KeepFailed, found_deployment, keep, name_for
+from tui.services.save_deployment import KeepFailed, found_deployment, keep, name_for
+from tui.services.server_search import Server
 from tui.settings import load_settings
+from tui.wire.urls import socket_of
 
 SERVER = Server(
     377, "vllm", user="root", model="/models/Kimi-K2.5", served_name=None, port=8000, host="0.0.0.0", source="file:/var/log/v.log"

@@ -9,15 +9,15 @@ from msgspec.structs import replace
 
 from tui.cli.status_text import status_lines
 from tui.cli.wait_progress import where
-from tui.core.api import ApiStatus, Reach, ServedModel
+from tui.core.api_status import ApiStatus, Reach, ServedModel
 from tui.core.connection import ConnectionState, Link
 from tui.core.deployment import DeploymentState, LogTail
-from tui.core.last_server import LastServer, how_it_ended
-from tui.core.logs.state import Failure, LoadState, Phase, SignsOfLife
-from tui.core.waiting import Outcome, Rules, Waiting
+from tui.core.logs.load_state import Failure, LoadState, Phase, SignsOfLife
+from tui.core.server_end import LastServer, how_it_ended
+from tui.core.wait_rules import Outcome, Rules, Waiting
 from tui.record.store import Record
-from tui.widgets.status import FAILED as FAILED_WORD
-from tui.widgets.status import word
+from tui.widgets.status_line import FAILED as FAILED_WORD
+from tui.widgets.status_line import word
 
 NOON = time.mktime((2026, 11, 30, 12, 0, 0, 0, 0, -1))
 LAST = LastServer(4711, NOON, "file:/srv/vllm.log", boot="b1", host="127.0.0.1", port=8123)

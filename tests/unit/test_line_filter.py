@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tui.core.important import IMPORTANT, NOISE
-from tui.core.logs.report import START_MARKERS
-from tui.probe.lines import LineCutter
-from tui.probe.scan import LineFilter, StartSearch, literals_of, pattern_of
+from tui.core.logs.log_report import START_MARKERS
+from tui.probe.log_lines import LineCutter
+from tui.probe.log_search import LineFilter, StartSearch, literals_of, pattern_of
 
 WORDS = st.sampled_from(
     ["ERROR", "Model loading took", "noise", "7", "12", "version 0.10.1", 'HTTP/1.1" 200', "% Completed | 3/4", "Xid", '\tFile "a"']

@@ -2,8 +2,7 @@
 
 import pytest
 
-from tui.probe.load_agenda import Agenda
-from tui.probe.load_order import Order
+from tui.probe.load_schedule import Agenda, Order
 
 BEGIN = 1000.0
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tui.probe.load_client import client_figures, gap_of
-from tui.probe.load_order import Health, Outcome
-from tui.wire.metrics import summary
-from tui.wire.record import COMPLETED, FAILED, Record
+from tui.probe.load_schedule import Health, Outcome
+from tui.wire.request_record import COMPLETED, FAILED, Record
+from tui.wire.summary import summary
 
 
 def replies(count: int, ttft: float, gaps: Sequence[float]) -> list[Record]:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tui.probe.load_demand import demand_of, processes_of
+from tui.probe.load import demand_of, processes_of
+from tui.probe.load_records import LEAST_S, Tally, a_chunk_of
 from tui.probe.load_stream import Stream
-from tui.probe.load_tally import LEAST_S, Tally, a_chunk_of
-from tui.wire.record import COMPLETED, Record
+from tui.wire.request_record import COMPLETED, Record
 
 
 def warm_up(

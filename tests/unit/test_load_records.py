@@ -7,9 +7,9 @@ import zlib
 import pytest
 
 from tui.probe.load_records import PIECE_BYTES, frames, pieces
-from tui.services.benchmark_probe import _arrays
-from tui.wire.metrics import detail
-from tui.wire.record import COMPLETED, Record
+from tui.services.bench_generator import _arrays
+from tui.wire.request_record import COMPLETED, Record
+from tui.wire.summary import detail
 
 
 def record(index: int, tokens: int, text: str = "") -> Record:

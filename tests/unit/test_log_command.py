@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from writing import Log, bar
 
-from tui.core.logs.outlook import judge
-from tui.core.logs.reader import LogReader
-from tui.core.logs.report_text import duration, lines, plain
+from tui.core.logs.forecast import judge
+from tui.core.logs.log_reader import LogReader
+from tui.core.logs.log_report import duration, lines, plain
 from tui.core.text import LineSplitter
 
 DATA = Path(__file__).parent.parent / "data" / "logs"

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tui.core.logs.outlook import judge
-from tui.core.logs.reader import LogReader
-from tui.core.logs.report import document
-from tui.core.logs.state import LoadState, Phase
+from tui.core.logs.forecast import judge
+from tui.core.logs.load_state import LoadState, Phase
+from tui.core.logs.log_reader import LogReader
+from tui.core.logs.log_report import document
 from tui.core.text import LineSplitter
 
 DATA = Path(__file__).parent.parent / "data" / "logs"

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 import pytest
 from writing import bar
 
-from tui.core.logs.reader import LogReader
-from tui.core.logs.state import Phase
+from tui.core.logs.load_state import Phase
+from tui.core.logs.log_reader import LogReader
 
 NOON = datetime(2026, 11, 29, 12, 0, 0, tzinfo=UTC).timestamp()
 WORKER = "(Worker_TP0 pid=20)"

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from writing import DEAD, ENGINE_WRAPPER, WORKER_WRAPPER, Log, bar, check, read
 
-from tui.core.logs.reader import LogReader
-from tui.core.logs.state import Phase
+from tui.core.logs.load_state import Phase
+from tui.core.logs.log_reader import LogReader
 
 W0, W1, ENGINE, API = "Worker_TP0 pid=20", "Worker_TP1 pid=21", "EngineCore pid=10", "APIServer pid=1"
 STATS = (

@@ -3,7 +3,7 @@
 import pytest
 from writing import Log, read
 
-from tui.core.logs.state import LoadState, Serving
+from tui.core.logs.load_state import LoadState, Serving
 
 W0, ENGINE, API = "Worker_TP0 pid=20", "EngineCore pid=10", "APIServer pid=1"
 RUNAI, INSTANT = "Loading safetensors using Runai Model Streamer", "Loading safetensors using InstantTensor loader"

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tui.core.logs.outlook import judge
-from tui.core.logs.reader import LogReader
-from tui.core.logs.report import document
-from tui.core.logs.report_text import lines, plain
+from tui.core.logs.forecast import judge
+from tui.core.logs.log_reader import LogReader
+from tui.core.logs.log_report import document, lines, plain
 
 DATA = Path(__file__).parent.parent / "data" / "logs"
 PIECES = [

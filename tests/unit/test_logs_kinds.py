@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tui.core.logs.kinds import is_wrapper, kind_of
+from tui.core.logs.failure_kinds import is_wrapper, kind_of
 
 TEXTS = [
     tuple(line.split("\t"))

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tui.core.logs.outlook import judge, typical_step
-from tui.core.logs.reader import LogReader
-from tui.core.logs.state import Loader, LoadState, PastLoad, Phase, PhaseSpan, SignsOfLife, Verdict
+from tui.core.logs.forecast import judge, typical_step
+from tui.core.logs.load_state import Loader, LoadState, PastLoad, Phase, PhaseSpan, SignsOfLife, Verdict
+from tui.core.logs.log_reader import LogReader
 from tui.core.text import LineSplitter
 
 DATA = Path(__file__).parent.parent / "data" / "logs"

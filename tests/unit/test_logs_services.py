@@ -7,9 +7,9 @@ import pytest
 from click.testing import CliRunner
 
 from tui.cli.log import log
-from tui.core.logs.reader import LogReader
-from tui.core.logs.services import Services
-from tui.core.logs.state import Phase
+from tui.core.logs.compose_services import Services
+from tui.core.logs.load_state import Phase
+from tui.core.logs.log_reader import LogReader
 
 MADE = Path(__file__).parent.parent / "data" / "logs" / "made"
 HEAD = "INFO 08-25 16:34:09 [api_server.py:1896] "

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tui.core.logs.reader import LogReader
-from tui.core.logs.state import LoadState
+from tui.core.logs.load_state import LoadState
+from tui.core.logs.log_reader import LogReader
 from tui.core.text import LineSplitter
 
 DATA = Path(__file__).parent.parent / "data" / "logs"

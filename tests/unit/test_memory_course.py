@@ -6,12 +6,12 @@ import pytest
 from msgspec.structs import replace
 
 from tui.cli.status_text import status_lines
-from tui.core.api import ApiStatus, Reach, ServedModel
+from tui.core.api_status import ApiStatus, Reach, ServedModel
 from tui.core.connection import ConnectionState, Link
 from tui.core.deployment import ApiPolled, DeploymentState, GpusSampled, HostSeen, ProcessesSeen, fold
-from tui.core.findings import hosts_of
 from tui.core.gpu import Gpu, GpuSample
-from tui.core.memory_course import POINTS, MemoryCourse, followed, outgrowth, peak_mib
+from tui.core.gpu_findings import hosts_of
+from tui.core.memory_trend import POINTS, MemoryCourse, followed, outgrowth, peak_mib
 from tui.core.snapshot import snapshot
 
 TOTAL = 97_887.0

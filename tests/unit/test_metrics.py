@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tui.wire.metrics import PLAIN_ARRAYS, _warnings, detail, percentile, quantile_interval, spread, steady_window, summary
-from tui.wire.record import COMPLETED, FAILED, INCOMPLETE, Record
+from tui.wire.request_record import COMPLETED, FAILED, INCOMPLETE, Record
+from tui.wire.summary import PLAIN_ARRAYS, _warnings, detail, percentile, quantile_interval, spread, steady_window, summary
 
 DATA = Path(__file__).parent.parent / "data" / "bench"
 

@@ -3,8 +3,8 @@
 import pytest
 
 from tui.core.deployment import DeploymentState
-from tui.core.logs.state import LoadState, Phase, PhaseSpan
-from tui.widgets.numbers import gib
+from tui.core.logs.load_state import LoadState, Phase, PhaseSpan
+from tui.widgets.draw import gib
 from tui.widgets.phases import total_words
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tui.probe.machine import mount_of, nfs_bytes_read
-from tui.probe.processes import container_of, name_of
+from tui.probe.machine_counters import mount_of, nfs_bytes_read
+from tui.probe.process_table import container_of, name_of
 
 HEX = "4f5a1b2c3d4e" + "0" * 52
 

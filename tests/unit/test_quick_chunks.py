@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tui.probe.load_stream import SIZES, UPPER_SIZES, Failure, Stream
-from tui.wire.record import COMPLETED, Record
+from tui.wire.request_record import COMPLETED, Record
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 END = b"0\r\n\r\n"

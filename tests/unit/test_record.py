@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from tui.core.benchmark import Plan, Point, Result, Vantage
-from tui.core.comparison import compare, loads
-from tui.core.comparison_plans import differences
-from tui.core.logs.state import Failure, Loader, LoadState, PhaseSpan
-from tui.core.logs.state import Phase as P
-from tui.record.report import markdown, write_report
+from tui.core.bench_compare import compare, differences, loads
+from tui.core.bench_result import Plan, Point, Result, Vantage
+from tui.core.logs.load_state import Failure, Loader, LoadState, PhaseSpan
+from tui.core.logs.load_state import Phase as P
+from tui.record.markdown import markdown, write_report
 from tui.record.store import Record, RecordError, benchmark_of
 
 LOAD = LoadState(

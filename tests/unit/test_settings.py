@@ -8,8 +8,7 @@ import msgspec
 import pytest
 import tomli
 
-from tui.actions import ACTIONS, BY_ID, key_problems, shown_key, types_text
-from tui.key_names import is_key
+from tui.actions import ACTIONS, BY_ID, is_key, key_problems, shown_key, types_text
 from tui.settings import Deployment, Engine, Expect, Settings, SettingsError, load_settings, parse_settings, redacted
 
 EXAMPLE = Path(__file__).parents[2] / "config.toml.example"

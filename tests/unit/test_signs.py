@@ -2,8 +2,8 @@
 
 import pytest
 
-from tui.core.machine import MachineSample
-from tui.core.signs import SignTracker
+from tui.core.host_machine import MachineSample
+from tui.core.liveness import SignTracker
 
 GIB = 2**30
 

@@ -2,11 +2,10 @@
 
 import pytest
 
-from tui.core.chat import Turn
-from tui.core.smoke import Outcome
-from tui.core.smoke_prompts import SmokePrompt, judge, prompts
+from tui.core.conversation import Turn
+from tui.core.smoke_prompts import Outcome, SmokePrompt, judge, prompts
 from tui.simulator.responder import answer, continuation
-from tui.simulator.tokens import Vocabulary, split
+from tui.simulator.vocabulary import Vocabulary, split
 
 
 @pytest.mark.parametrize("prompt", prompts(2048), ids=lambda prompt: prompt.name)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tui.core.gpu_even import uniformity
-from tui.core.smi import SMI_FIELDS, SmiReader, gpus_from_smi, smi_stream, value_of, with_processes
+from tui.core.gpu_uniformity import uniformity
+from tui.core.smi_csv import SMI_FIELDS, SmiReader, gpus_from_smi, smi_stream, value_of, with_processes
 
 DATA = Path(__file__).parents[1] / "data" / "smi"
 HEADER = "index, uuid, pci.bus_id, name, driver_version, memory.used [MiB], memory.total [MiB], utilization.gpu [%], power.draw [W]"

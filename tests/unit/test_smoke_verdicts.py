@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tui.core.chat import Turn, Usage
 from tui.core.coherence import Doubt, coherence, repetition
-from tui.core.smoke import Outcome
-from tui.core.smoke_prompts import haystack, judge, prompts
+from tui.core.conversation import Turn, Usage
+from tui.core.smoke_prompts import Outcome, haystack, judge, prompts
 
 PROMPTS = {prompt.name: prompt for prompt in prompts(600)}
 GIBBERISH = json.loads((Path(__file__).parents[1] / "data/smoke/gibberish.json").read_text("utf-8"))

@@ -4,13 +4,13 @@ import json
 
 from msgspec.structs import replace
 
-from tui.cli.status_all import table
+from tui.cli.status import table
 from tui.cli.status_text import status_lines
-from tui.core.api import ApiStatus, Reach, ServedModel
+from tui.core.api_status import ApiStatus, Reach, ServedModel
 from tui.core.connection import ConnectionState, Link
 from tui.core.deployment import DeploymentState, HostSeen, ServerSeen, exit_code_of
 from tui.core.gpu import Gpu, GpuProcess, GpuSample, Xid
-from tui.core.machine import MachineSample
+from tui.core.host_machine import MachineSample
 from tui.core.snapshot import snapshot
 
 FURTHER = GpuSample(gpus=(Gpu(index=0, name="NVIDIA H200", memory_used_mib=100.0, memory_total_mib=1000.0),), source="nvml")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tui.host.ssh_kex import nothing_in_common
+from tui.host.ssh_login import nothing_in_common
 
 BOTH = ("curve25519-sha256", "ssh-ed25519", "aes256-ctr", "aes256-ctr", "hmac-sha2-256", "hmac-sha2-256", "none", "none", "", "")
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from tui.core.machine import MachineCounters, MachineSample
-from tui.core.storage import StorageTracker
+from tui.core.host_machine import MachineCounters, MachineSample, StorageTracker
 
 
 def told(

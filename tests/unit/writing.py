@@ -4,8 +4,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from tui.core.logs.reader import LogReader
-from tui.core.logs.state import LoadState
+from tui.core.logs.load_state import LoadState
+from tui.core.logs.log_reader import LogReader
 from tui.core.text import LineSplitter
 
 FRAMES = ('  File "/usr/lib/python3/dist-packages/vllm/v1/worker/gpu_worker.py", line 1, in f', "    self.x()")

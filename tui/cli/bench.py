@@ -12,13 +12,9 @@ import click
 
 from tui import __version__
 from tui.cli.bench_files import STDOUT, require_writable, save
-from tui.cli.bench_flags import Numbers, Positive, ca_file, plan_of, positive, streams, tokens
-from tui.cli.bench_help import GroupedHelp
-from tui.cli.bench_prompts import read_prompts
-from tui.cli.bench_refusal import refusal
+from tui.cli.bench_options import GroupedHelp, Numbers, Positive, ca_file, plan_of, positive, read_prompts, streams, tokens
 from tui.cli.context import (
-    Exit,
-    Fail,
+    Duration,
     accept_new_option,
     api_key,
     attached,
@@ -30,24 +26,55 @@ from tui.cli.context import (
     resolve,
     run,
 )
-from tui.cli.duration import Duration
-from tui.cli.interrupts import first_signal
-from tui.core.address import SOCKET, shown_url, socket_of
-from tui.core.bench_limits import MOST_TOKENS
-from tui.core.benchmark import REFUSED, STOPPED_BY_USER, Plan, Point, Progress, Result, Vantage
-from tui.core.benchmark_csv import csv_of
-from tui.core.benchmark_json import is_much, recorded
-from tui.core.benchmark_plan import steps_of
-from tui.core.benchmark_report import document, too_few
-from tui.core.counted import counted
+from tui.cli.exit_message import Exit, Fail
+from tui.cli.login_prompts import confirm
+from tui.cli.signals import first_signal
+from tui.core.bench_documents import csv_of, document, is_much, recorded, too_few
+from tui.core.bench_plan import MOST_TOKENS, estimate, steps_of
+from tui.core.bench_result import REFUSED, STOPPED_BY_USER, Plan, Point, Progress, Result, Vantage
+from tui.core.presentation import counted
 from tui.core.text import clean
+from tui.host.api import ApiClient
 from tui.settings import Deployment, Settings
+from tui.wire.urls import SOCKET, shown_url, socket_of
 
 if TYPE_CHECKING:
-    from tui.cli.bench_consent import Consent
-    from tui.host.api import ApiClient
-    from tui.services.benchmark import Benchmarks
-    from tui.services.session import Session
+    from tui.services.bench_run import BenchmarkRefused, Benchmarks
+    from tui.services.deployment_watch import Session
+
+
+KEY_WANTED = ("http_401", "http_403")
+NOT_NOW = ("http_429", "http_502", "http_503", "http_504")
+"""Kinds of refusal that another time, and not another request, would change: the server's, or those of what stands before it."""
+
+
+def refusal(name: str, error: "BenchmarkRefused", by_url: bool) -> Fail:
+    """How a command ends whose benchmark the server `name` refused: an exit code, the cause, and a step."""
+    if error.kind == "tls":
+        return Fail(Exit.UNREACHABLE, f"{name}: {error.cause}\n  {_trust(error.cause, by_url)}")
+    if error.unreachable:
+        step = "is the server up, and is this its address?" if by_url else f"is the server ready? `readyroom status {name}` tells"
+        return Fail(Exit.UNREACHABLE, f"{name}: {error.cause}\n  {step}")
+    if error.kind in KEY_WANTED:
+        given = "set VLLM_API_KEY or OPENAI_API_KEY" if by_url else "set VLLM_API_KEY, or api_key_env in the configuration"
+        return Fail(Exit.REFUSED, f"{name}: an API key is missing, or is not the right one: {error.cause}\n  {given}")
+    if error.kind == "too_long":
+        return Fail(Exit.USAGE, f"{name}: {error.cause}: nothing was sent\n  ask for less with --input-tokens or --output-tokens")
+    if error.kind in NOT_NOW:
+        step = "try again when it is up, or has room" if by_url else f"`readyroom status {name}` tells which"
+        return Fail(Exit.NEGATIVE, f"{name}: the server is not ready, or full ({error.kind}): {error.cause}\n  {step}")
+    if error.kind.startswith("http_5"):
+        step = "its own log says more" if by_url else f"`readyroom status {name}` tells more, and its log"
+        return Fail(Exit.NEGATIVE, f"{name}: the server failed ({error.kind}): {error.cause}\n  {step}")
+    return Fail(Exit.NEGATIVE, f"{name}: the server takes no such request ({error.kind}): {error.cause}")
+
+
+def _trust(cause: str, by_url: bool) -> str:
+    if "certificate" not in cause.lower():
+        return "does it speak TLS? Where it doesn't, its address begins with http://"
+    named = "--ca-file FILE, or SSL_CERT_FILE in the environment," if by_url else "ca_file in the configuration"
+    return f"{named} names the authority to trust; --insecure trusts whoever answers"
+
 
 GATE = "With --request-rate the most in flight (vLLM's --max-concurrency)."
 PROMPTS = "JSONL, or ShareGPT's JSON; - reads standard input. An entry's output_tokens go before --output-tokens."
@@ -138,8 +165,7 @@ async def _bench(
     accept_new: bool,
     options: dict[str, Any],
 ) -> int:
-    from tui.cli.bench_consent import Consent
-    from tui.services.benchmark import BenchmarkRefused, BenchmarkRunning
+    from tui.services.bench_run import BenchmarkRefused, BenchmarkRunning
 
     try:
         steps_of(plan)
@@ -172,7 +198,7 @@ async def _bench(
         if options["as_json"]:
             print(json.dumps(document(result, saved.paths), ensure_ascii=False), flush=True)
         else:
-            from tui.cli.bench_view import report
+            from tui.cli.bench_tables import report
 
             if rows := options["csv_file"] == STDOUT:
                 print(csv_of(result), end="", flush=True)
@@ -199,11 +225,11 @@ def exit_code(result: Result) -> int:
 @asynccontextmanager
 async def _by_url(url: str, plan: Plan, ca_file: str | None) -> AsyncIterator[tuple[str, "Benchmarks", "ApiClient"]]:
     from tui.host.api import ApiClient
+    from tui.host.http_transport import DirectTransport
     from tui.host.open import open_host
-    from tui.host.tunnel import DirectTransport
     from tui.probe.load_http import target_of
-    from tui.services.benchmark import Benchmarks, Server
-    from tui.wire.headers import authorized
+    from tui.services.bench_run import Benchmarks, Server
+    from tui.wire.urls import authorized
 
     try:
         target = target_of(url)
@@ -226,9 +252,9 @@ async def _by_url(url: str, plan: Plan, ca_file: str | None) -> AsyncIterator[tu
 async def _by_target(
     settings: Settings, target: str | None, plan: Plan, accept_new: bool, port: int | None
 ) -> AsyncIterator[tuple[str, "Benchmarks", "ApiClient"]]:
-    from tui.cli.asking import terminal_asker
+    from tui.cli.login_prompts import terminal_asker
     from tui.host.open import open_host
-    from tui.services.benchmark import Benchmarks
+    from tui.services.bench_run import Benchmarks
 
     name, _, deployment = resolve(settings, target)
     if not deployment.allow_bench:
@@ -250,8 +276,8 @@ async def _by_target(
 async def _looking(session: "Session", plan: Plan) -> AsyncIterator["ApiClient"]:
     """The client of a deployment's API that asks as the load will: with the plan's headers, and certificates checked or not."""
     from tui.host.api import ApiClient
-    from tui.host.tunnel import DirectTransport
-    from tui.wire.headers import merged
+    from tui.host.http_transport import DirectTransport
+    from tui.wire.urls import merged
 
     deployment = session.deployment
     transport = DirectTransport if deployment.direct else session.host.transport
@@ -268,7 +294,7 @@ async def _show(
     benchmarks: "Benchmarks", plan: Plan, prompts: list[dict[str, Any]] | None, as_json: bool, consent: "Consent | None"
 ) -> Result:
     """Runs it with live progress on stderr's terminal; the first ctrl+c or SIGTERM ends it in order, with what there is."""
-    from tui.cli.bench_view import LiveView
+    from tui.cli.bench_tables import LiveView
 
     async def ready(busy: int | None) -> None:
         assert consent is not None
@@ -296,3 +322,48 @@ async def _show(
             await task
     assert result is not None
     return result
+
+
+class Consent:
+    """Asked once a benchmark: before the server gets anything from us where its metrics can be read from here, otherwise when the
+    source of the load knows the server. Where nobody can be asked, a server that serves others is refused."""
+
+    def __init__(self, name: str, plan: Plan) -> None:
+        self._name = name
+        self._plan = plan
+        self.given = False
+
+    async def look(self, api: ApiClient) -> None:
+        """Asks where the server is serving others. Where it can't be seen nothing is asked yet: the benchmark will say what is
+        wrong, or `ready` asks. Raises Fail or click.Abort."""
+        metrics = (await api.poll()).metrics
+        if metrics is not None and (metrics.running, metrics.waiting) != (None, None):
+            await self._ask(round((metrics.running or 0) + (metrics.waiting or 0)))
+
+    async def ready(self, busy: int | None) -> None:
+        """Asks where it was not seen before whether the server is serving others; `busy` are their requests, None where the source
+        of the load can't see them, either. Raises Fail or click.Abort."""
+        if not self.given:
+            await self._ask(busy)
+
+    async def _ask(self, busy: int | None) -> None:
+        if busy == 0:
+            self.given = True
+            return
+        seen = "does not say whether it is serving others" if busy is None else f"is serving {counted(busy, 'request')} of others"
+        from tui.cli.bench_tables import duration
+
+        forecast = estimate(self._plan)
+        words = (
+            f"{self._name} {seen}. The benchmark will send about {forecast.requests:,} requests ({forecast.tokens:,} tokens) "
+            f"in about {duration(forecast.seconds)}."
+        )
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            if busy is None:  # a script that names a server without metrics has decided
+                click.echo(f"readyroom: {self._name} {seen}: what others asked it meanwhile is in the figures", err=True)
+                self.given = True
+                return
+            raise Fail(Exit.USAGE, f"{words} Say --yes to do it anyway")
+        if not await confirm(words + " Go on?"):
+            raise click.Abort
+        self.given = True

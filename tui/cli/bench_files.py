@@ -10,11 +10,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from tui.cli.exits import Exit, Fail
-from tui.core.benchmark import Plan, Result, Vantage
-from tui.core.benchmark_csv import csv_of
-from tui.core.benchmark_json import json_pieces
-from tui.core.benchmark_report import saved_document, saved_name
+from tui.cli.exit_message import Exit, Fail
+from tui.core.bench_documents import csv_of, json_pieces, saved_document, saved_name
+from tui.core.bench_result import Plan, Result, Vantage
 
 STDOUT = "-"
 """The FILE of `--csv` that means standard output."""

@@ -1,6 +1,7 @@
 """What the commands share: settings, TARGET, the API key, a session on a host."""
 
 import os
+import re
 import shlex
 import subprocess
 from collections.abc import Callable, Coroutine, Iterator
@@ -10,22 +11,20 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from tui.cli.exits import Exit, Fail
-from tui.cli.failures import state_directory
-from tui.cli.interrupts import play
-from tui.core.counted import counted
+from tui.cli.exit_message import Exit, Fail, state_directory
+from tui.cli.signals import play
+from tui.core.presentation import counted
 from tui.core.text import clean
 from tui.settings import Deployment, Engine, Settings, SettingsError, load_settings
 
 if TYPE_CHECKING:
     from tui.host.base import Asker
     from tui.record.store import Record
+    from tui.services.deployment_watch import Session
     from tui.services.other_hosts import OtherHost
-    from tui.services.session import Session
+
 
 __all__ = [
-    "Exit",
-    "Fail",
     "api_key",
     "attached",
     "keep",
@@ -218,7 +217,7 @@ def open_session(
     Fail (usage) for a TARGET that can't be understood.
     """
     from tui.host.open import open_host
-    from tui.services.session import Session
+    from tui.services.deployment_watch import Session
 
     name, host_target, deployment = resolve(settings, target)
     try:
@@ -255,3 +254,30 @@ def _other_hosts(settings: Settings, deployment: Deployment, asker: "Asker | Non
 def run(main: Coroutine[Any, Any, int]) -> NoReturn:
     """Runs a command's coroutine and leaves with its exit code; ctrl+c, SIGTERM and SIGHUP end it in order."""
     raise SystemExit(int(play(main)))
+
+
+_UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
+LONGEST_S = 1e7
+
+
+class Duration(click.ParamType[float]):
+    """Seconds, or `300ms`, `90s`, `45m`, `1h30m`, `2d`; above 0 unless `zero` is allowed, 1e7 s at most."""
+
+    name = "time"
+
+    def __init__(self, *, zero: bool = False) -> None:
+        self._zero = zero
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, int | float):
+            return float(value)
+        text = str(value).strip().lower()
+        parts = re.findall(r"(\d+(?:\.\d*)?|\.\d+)(ms|[smhd]?)", text, re.ASCII)
+        if not parts or "".join(number + unit for number, unit in parts) != text or any(not unit for _, unit in parts[:-1]):
+            self.fail(f"{value!r} is no length of time: write 90, 90s, 45m or 1h30m", param, ctx)
+        seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
+        if seconds > LONGEST_S or not (seconds or self._zero):
+            self.fail(
+                f"{value!r} must be {'' if self._zero else 'above 0 and '}no longer than {LONGEST_S / 86400:.0f} days", param, ctx
+            )
+        return seconds

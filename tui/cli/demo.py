@@ -10,7 +10,8 @@ from pathlib import Path
 import click
 import msgspec
 
-from tui.cli.context import Exit, Fail, config_option, run
+from tui.cli.context import config_option, run
+from tui.cli.exit_message import Exit, Fail
 from tui.cli.room import require_terminal, until_left
 from tui.settings import THEMES, Settings
 
@@ -51,9 +52,6 @@ def demo(speed: float | None, name: str, listing: bool, theme: str | None, plain
 
 def _import_screen() -> None:
     """Takes as long as the host takes to start, so both are done at once."""
-    import tui.app
-    import tui.host.ssh
-    import tui.services.session  # noqa: F401
 
 
 @contextlib.contextmanager
@@ -77,7 +75,7 @@ async def _demo(name: str, speed: float, settings: Settings) -> int:
     import asyncio
 
     from tui.record.store import Record
-    from tui.simulator.process import SimulatorFailed, simulated_host
+    from tui.simulator.sim_process import SimulatorFailed, simulated_host
 
     importing = asyncio.create_task(asyncio.to_thread(_import_screen))
     with _folder_of_its_own() as folder, closing(Record(folder / "record.sqlite")) as record:
@@ -86,8 +84,8 @@ async def _demo(name: str, speed: float, settings: Settings) -> int:
                 await importing
                 from tui.app import ControlRoom
                 from tui.host.ssh import SshHost
-                from tui.screens.asking import ScreenAsker
-                from tui.services.session import Session
+                from tui.screens.login_dialogs import ScreenAsker
+                from tui.services.deployment_watch import Session
 
                 own = msgspec.structs.replace(settings, default=sim.target, deployments={sim.target: sim.deployment})
                 asker = ScreenAsker()

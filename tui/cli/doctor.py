@@ -5,8 +5,9 @@ from contextlib import closing
 
 import click
 
-from tui.cli.context import Exit, accept_new_option, config_option, open_record, open_session, port_option, run
-from tui.core.checkup import Check, Grade
+from tui.cli.context import accept_new_option, config_option, open_record, open_session, port_option, run
+from tui.cli.exit_message import Exit
+from tui.core.checks import Check, Grade
 from tui.core.connection import Link
 from tui.settings import Settings
 
@@ -32,8 +33,8 @@ def doctor(target: str | None, as_json: bool, no_token: bool, port: int | None, 
 
 
 async def _doctor(settings: Settings, target: str | None, as_json: bool, token: bool, accept_new: bool, port: int | None) -> int:
-    from tui.cli.asking import terminal_asker
-    from tui.services.doctor import examine
+    from tui.cli.login_prompts import terminal_asker
+    from tui.services.diagnostics import examine
 
     checks: list[Check] = []
     with closing(open_record()) as record:

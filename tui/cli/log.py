@@ -13,8 +13,8 @@ import click
 from msgspec.structs import replace
 
 if TYPE_CHECKING:
-    from tui.core.logs.reader import LogReader
-    from tui.core.logs.report_text import Row
+    from tui.core.logs.log_reader import LogReader
+    from tui.core.logs.log_report import Row
 
 LONGEST = 1 << 20
 """Bytes of one line that are read at once: a file without line ends must not fill the memory."""
@@ -40,10 +40,10 @@ def log(file: Path, as_json: bool, service: str | None) -> None:
 
     Exit code 0 when it is ready at the end, 3 on the way or no server log, 4 failed, 7 stopped in order.
     """
-    from tui.core.logs import report
-    from tui.core.logs.outlook import judge
-    from tui.core.logs.report_text import lines
-    from tui.core.logs.state import Verdict
+    from tui.core.logs import log_report
+    from tui.core.logs.forecast import judge
+    from tui.core.logs.load_state import Verdict
+    from tui.core.logs.log_report import lines
     from tui.core.text import clean
 
     context: list[tuple[int, str]] = []
@@ -75,12 +75,12 @@ def log(file: Path, as_json: bool, service: str | None) -> None:
     if as_json:
         import json
 
-        click.echo(json.dumps(report.document(load, outlook), ensure_ascii=False))
+        click.echo(json.dumps(log_report.document(load, outlook), ensure_ascii=False))
     else:
         encoding = (sys.stdout.encoding or "").lower()
         source = "" if str(file) == "-" else clean(str(file))
         _print(lines(load, outlook, context=context, source=source, ascii_bars="utf" not in encoding))
-    sys.exit(report.exit_code(load))
+    sys.exit(log_report.exit_code(load))
 
 
 def _opened(file: Path) -> BinaryIO:
@@ -106,7 +106,7 @@ def _read_file(file: Path, service: str | None) -> "LogReader":
 
 
 def _read(numbered: Iterable[tuple[int, str]], year: int, service: str | None) -> "LogReader":
-    from tui.core.logs.reader import LogReader
+    from tui.core.logs.log_reader import LogReader
 
     reader = LogReader(year, service=service)
     for number, text in numbered:

@@ -11,8 +11,7 @@ from typing import NoReturn
 import click
 
 from tui import __version__
-from tui.cli.exits import Exit, Fail
-from tui.cli.last_words import last_words, no_room, nobody_listens
+from tui.cli.exit_message import Exit, Fail, last_words, no_room, nobody_listens
 
 PIPE_BROKEN = 141
 """As a shell tells of what SIGPIPE ended."""
@@ -21,16 +20,16 @@ PIPE_BROKEN = 141
 COMMANDS = {
     "room": ("tui.cli.room", "room", "The control room (the default: `readyroom TARGET`)."),
     "demo": ("tui.cli.demo", "demo", "The control room on a simulated GPU host."),
-    "status": ("tui.cli.watching", "status", "One snapshot: connection, GPUs, load, API."),
-    "wait": ("tui.cli.watching", "wait", "Block until the server is ready, or has failed."),
+    "status": ("tui.cli.status", "status", "One snapshot: connection, GPUs, load, API."),
+    "wait": ("tui.cli.status", "wait", "Block until the server is ready, or has failed."),
     "smoke": ("tui.cli.smoke", "smoke", "Prompts with known answers, and a verdict on each."),
     "bench": ("tui.cli.bench", "bench", "Benchmark a server: single stream, sweep, soak."),
     "log": ("tui.cli.log", "log", "Read a saved log: phases, facts, root cause."),
-    "runs": ("tui.cli.record", "runs", "The record of loads, smoke runs and benchmarks."),
-    "compare": ("tui.cli.record", "compare", "Two stored benchmarks, point by point."),
-    "report": ("tui.cli.record", "report", "One stored run as Markdown."),
+    "runs": ("tui.cli.runs", "runs", "The record of loads, smoke runs and benchmarks."),
+    "compare": ("tui.cli.runs", "compare", "Two stored benchmarks, point by point."),
+    "report": ("tui.cli.runs", "report", "One stored run as Markdown."),
     "doctor": ("tui.cli.doctor", "doctor", "Check host, login, probe, log and API; each with a fix."),
-    "init": ("tui.cli.init", "init", "Write what serves on a host into the configuration."),
+    "init": ("tui.cli.config", "init", "Write what serves on a host into the configuration."),
     "config": ("tui.cli.config", "config", "Check, show or locate the configuration."),
 }
 
@@ -130,7 +129,7 @@ def _ended() -> tuple[int, str]:
             return (PIPE_BROKEN if piped else Exit.INTERRUPTED), ""
         if (why := no_room(error)) is not None:
             return Exit.NOT_SAVED, f"readyroom: {why}"
-        from tui.cli.failures import explain
+        from tui.cli.exit_message import explain
 
         return explain(error)
     return (int(code) if isinstance(code, int) else Exit.OK), ""

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, cast
 import click
 import msgspec
 
-from tui.cli.context import Exit, Fail, accept_new_option, config_option, open_record, open_session, port_option, resolve
-from tui.cli.interrupts import Interrupted, first_signal, play
-from tui.core.counted import counted
+from tui.cli.context import accept_new_option, config_option, open_record, open_session, port_option, resolve
+from tui.cli.exit_message import Exit, Fail
+from tui.cli.signals import Interrupted, first_signal, play
+from tui.core.presentation import counted
 from tui.settings import THEMES, Settings
 
 if TYPE_CHECKING:
     from tui.app import ControlRoom
-    from tui.services.session import Session
+    from tui.services.deployment_watch import Session
 
 
 class _Default(click.Command):
@@ -82,9 +83,8 @@ def open_room(
 
 async def _watch(settings: Settings, chosen: str | None, accept_new: bool, port: int | None, resembles: str | None) -> int:
     from tui.app import ControlRoom
-    from tui.screens.asking import ScreenAsker
-    from tui.services.fleet import Fleet
-    from tui.services.opening import OpeningSession
+    from tui.screens.login_dialogs import ScreenAsker
+    from tui.services.opened import Fleet, OpeningSession
 
     asker = ScreenAsker()
     record = open_record()
@@ -94,7 +94,7 @@ async def _watch(settings: Settings, chosen: str | None, accept_new: bool, port:
         its_port, its_near = (port, resembles) if target == chosen else (None, None)
 
         def opened() -> "Session":
-            from tui.services.opening import OpeningFailed
+            from tui.services.opened import OpeningFailed
 
             try:
                 return open_session(

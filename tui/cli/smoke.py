@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tui.cli.context import Exit, Fail, accept_new_option, attached, config_option, keep, open_session, port_option, printing, run
-from tui.core.counted import some_of
-from tui.core.smoke import Outcome, SmokeResult, SmokeRun
+from tui.cli.context import accept_new_option, attached, config_option, keep, open_session, port_option, printing, run
+from tui.cli.exit_message import Exit, Fail
+from tui.core.presentation import some_of
+from tui.core.smoke_prompts import Outcome, SmokeResult, SmokeRun
 from tui.core.text import clean
 from tui.settings import Settings
-from tui.wire.models import askable
+from tui.wire.urls import askable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,7 +44,7 @@ def smoke(target: str | None, model: str | None, as_json: bool, port: int | None
 async def _smoke(
     settings: Settings, target: str | None, model: str | None, as_json: bool, accept_new: bool, port: int | None
 ) -> int:
-    from tui.cli.asking import terminal_asker
+    from tui.cli.login_prompts import terminal_asker
     from tui.host.api import ApiError
 
     # The session is not entered: nothing is to be watched here, only its host and its API are used.
@@ -79,7 +80,7 @@ async def _ask(api: "ApiClient", model: str, settings: Settings, as_json: bool) 
     from rich.console import Console
     from rich.live import Live
 
-    from tui.services.smoke import run_smoke
+    from tui.services.smoke_run import run_smoke
 
     last: SmokeRun | None = None
     async with aclosing(run_smoke(api, model=model, settings=settings.smoke)) as states:

@@ -2,16 +2,13 @@
 
 from collections.abc import Iterator
 
-from tui.core.counted import some_of
 from tui.core.deployment import DeploymentState, Status, silent_so_far, status_of
-from tui.core.durations import clock
-from tui.core.findings import HostGpus, hosts_of
 from tui.core.gpu import Gpu
+from tui.core.gpu_findings import HostGpus, hosts_of
+from tui.core.gpu_groups import next_steps
 from tui.core.gpu_health import headroom
-from tui.core.gpu_others import next_steps
-from tui.core.how_far import brief, gigabytes_s, how_far
-from tui.core.logs.phase_names import name_of
-from tui.core.memory_course import outgrowth, peak_mib
+from tui.core.memory_trend import outgrowth, peak_mib
+from tui.core.presentation import brief, clock, gigabytes_s, how_far, name_of, some_of
 from tui.core.text import clean
 
 UNKNOWN = "—"

@@ -11,11 +11,9 @@ import click
 
 from tui.cli.status_text import duration
 from tui.core.connection import Link
-from tui.core.counted import some_of
 from tui.core.deployment import DeploymentState, Status, silent_so_far, status_of
-from tui.core.gpu_others import next_steps
-from tui.core.how_far import brief
-from tui.core.logs.phase_names import name_of
+from tui.core.gpu_groups import next_steps
+from tui.core.presentation import brief, name_of, some_of
 from tui.core.text import clean
 
 if TYPE_CHECKING:

@@ -5,15 +5,14 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tui.core.api import ApiStatus, Reach
+from tui.core.api_status import ApiStatus, Reach
 from tui.core.connection import ConnectionState, Link
 from tui.core.expectations import Expected
-from tui.core.gpu import GpuSample
-from tui.core.gpu_seen import with_gone
-from tui.core.logs.state import LoadState, Outlook, PastLoad, Phase, SignsOfLife
-from tui.core.machine import MachineSample
-from tui.core.memory_course import MemoryCourse, followed
-from tui.core.supervisor import Supervisor
+from tui.core.gpu import GpuSample, with_gone
+from tui.core.host_machine import MachineSample
+from tui.core.logs.load_state import LoadState, Outlook, PastLoad, Phase, SignsOfLife
+from tui.core.memory_trend import MemoryCourse, followed
+from tui.core.server_end import Supervisor
 from tui.core.trends import Trends, appended, with_api, with_gpus
 
 LOG_LINES = 5000

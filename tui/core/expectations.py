@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from tui.core.counted import counted
+from tui.core.presentation import counted
 
 
 class Expected(Struct, frozen=True):

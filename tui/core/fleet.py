@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tui.core.connection import Link
 from tui.core.deployment import DeploymentState, Status, status_of
-from tui.core.logs.state import Verdict
+from tui.core.logs.load_state import Verdict
 
 ORDERS = ("worst first", "by name", "by host", "as configured")
 _GRAVITY = {

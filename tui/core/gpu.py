@@ -7,6 +7,7 @@ A value that the driver does not tell is None and drawn as a dash, never 0. Memo
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 GIB_MIB: Final = 1024.0
 IN_USE_SHARE: Final = 0.02
@@ -191,3 +192,24 @@ def mean_power_w(first: GpuSample, last: GpuSample) -> float | None:
             return None
         total += joules / seconds
     return total if last.gpus else None
+
+
+def with_gone(before: GpuSample | None, sample: GpuSample) -> GpuSample:
+    """The sample, with those that earlier samples of the same host had and that are gone.
+
+    A GPU is gone when neither its UUID is listed nor another one in its place: in its slot, or in the list where that is as long as
+    it was. A sample without any GPU says nothing of single ones.
+    """
+    if before is None:
+        return sample
+    known = {gpu.uuid: gpu for gpu in (*before.gpus, *before.gone) if gpu.uuid}
+    if not sample.gpus:
+        return replace(sample, gone=tuple(sorted(known.values(), key=lambda gpu: gpu.index)))
+    uuids = {gpu.uuid for gpu in sample.gpus}
+    slots = {gpu.pci for gpu in sample.gpus if gpu.pci}
+    # a row without identity is a GPU that can't be asked, at its old number
+    unnamed = {gpu.index for gpu in sample.gpus if not gpu.uuid}
+    gone = [gpu for uuid, gpu in known.items() if uuid not in uuids and gpu.pci not in slots and gpu.index not in unnamed]
+    if len(sample.gpus) >= len(known):
+        gone = []
+    return replace(sample, gone=tuple(sorted(gone, key=lambda gpu: gpu.index)))

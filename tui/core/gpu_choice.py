@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from tui.core.benchmark_soak import engine_gpus
+from tui.core.bench_soak import engine_gpus
 from tui.core.gpu import GpuSample
 
 ALL = ("", "all")

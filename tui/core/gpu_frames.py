@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tui.core.gpu import Gpu, GpuProcess, GpuSample, MigInstance, Xid
-from tui.core.machine import MachineCounters, MachineSample
+from tui.core.gpu_health import meaning
+from tui.core.host_machine import MachineCounters, MachineSample
 from tui.core.text import clean
-from tui.core.xid import meaning
 
 TEXT_LIMIT = 200
 

@@ -1,13 +1,118 @@
 """What follows from a sample: how much is free, and what is wrong."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from statistics import median
 from typing import Final
 
-from tui.core.counted import counted
 from tui.core.gpu import Gpu, GpuSample, Headroom, MigInstance
-from tui.core.gpu_engine import UNKNOWN, Engine
-from tui.core.gpu_stragglers import BUSY_PERCENT, stragglers
-from tui.core.xid import advice
+from tui.core.gpu_groups import UNKNOWN, Engine, together
+from tui.core.presentation import counted
+
+BUSY_PERCENT: Final = 50.0
+CLOCK_SHARE: Final = 0.85
+"""Clocks of ranks in step lie closer together than this; a power cap moves all of them."""
+POWER_SHARE: Final = 0.6
+"""Below this share of the others' power it isn't the part or its place in the case, but its work or its limit."""
+HOTTER_C: Final = 15.0
+ENOUGH: Final = 3
+"""Of two, one is always the hotter one: the upper card of a workstation."""
+
+
+def stragglers(sample: GpuSample, engine: Engine = UNKNOWN) -> list[tuple[int, str]]:
+    """GPU and what is to be said of it. Never across engines or stages: those have work of their own.
+
+    Power is not compared during a load, where ranks wait for each other in turn.
+    """
+    out = []
+    for group in together(sample, engine):
+        busy = [one.gpu for one in group.members if one.gpu.utilisation is not None and one.gpu.utilisation >= BUSY_PERCENT]
+        if len({gpu.name for gpu in busy}) != 1:
+            continue
+        for gpu, clock, usual in _beside(busy, lambda one: one.sm_clock_mhz):
+            if clock < CLOCK_SHARE * usual:
+                out.append((gpu.index, f"runs at {clock:,.0f} MHz where {_others(busy, 'run')} at {usual:,.0f}"))
+        for gpu, heat, usual in _beside(busy, lambda one: one.temperature_c):
+            if heat > usual + HOTTER_C and len(busy) >= ENOUGH:
+                out.append((gpu.index, f"{heat:.0f} °C where the others are at {usual:.0f}"))
+        for gpu, power, usual in _beside(busy, lambda one: one.power_w):
+            if power < POWER_SHARE * usual and not engine.loading:
+                out.append((gpu.index, f"draws {power:.0f} W where {_others(busy, 'draw')} {usual:.0f}"))
+    return out
+
+
+def _others(busy: Sequence[Gpu], verb: str) -> str:
+    return f"the others {verb}" if len(busy) > 2 else f"the other {verb}s"
+
+
+def _beside(gpus: Sequence[Gpu], value: Callable[[Gpu], float | None]) -> Iterator[tuple[Gpu, float, float]]:
+    """GPU, its value, and the median of the others'."""
+    known = [(gpu, one) for gpu in gpus if (one := value(gpu)) is not None]
+    for gpu, own in known:
+        others = [one for other, one in known if other is not gpu]
+        if others:
+            yield gpu, own, median(others)
+
+
+_APPLICATION = "the program on it did something wrong, or an earlier error made it"
+_RESET = "reset the GPU or reboot; if it comes back, have the GPU replaced"
+
+MEANINGS: Final[dict[int, tuple[str, str]]] = {
+    13: ("graphics engine exception", _APPLICATION),
+    31: ("GPU memory page fault", _APPLICATION),
+    32: ("corrupted push buffer", "a bad driver, PCIe link or program"),
+    38: ("driver firmware error", "restart the driver"),
+    43: ("GPU stopped processing", _APPLICATION),
+    44: ("fault during a context switch", "restart the engine"),
+    45: ("work cleaned up after an earlier error", "look at the errors before it, or at who killed the program"),
+    48: ("uncorrectable (double-bit) ECC error", _RESET),
+    61: ("internal micro-controller warning", _RESET),
+    62: ("internal micro-controller halt", _RESET),
+    63: ("memory row remapped or page retired", "takes effect at the next reset of the GPU"),
+    64: ("row remapping or page retirement failed", _RESET),
+    68: ("video decoder exception", _APPLICATION),
+    69: ("graphics engine class error", _APPLICATION),
+    74: ("NVLink error", "check the links with nvidia-smi nvlink -s; reset all GPUs, reseat or replace"),
+    79: ("GPU has fallen off the bus", "power, heat, or the board: power-cycle the host"),
+    92: ("high rate of correctable ECC errors", "watch it"),
+    94: ("contained uncorrectable memory error", "restart the engine; the GPU goes on"),
+    95: ("uncontained uncorrectable memory error", _RESET),
+    109: ("context switch timeout", "restart the engine; if it comes back, reset the GPU"),
+    110: ("security fault", _RESET),
+    119: ("GSP firmware does not answer", _RESET),
+    120: ("GSP firmware error", _RESET),
+    121: ("chip-to-chip link error", "watch it"),
+    122: ("SPI read failure", "power-cycle the host"),
+    136: ("link training failed", _RESET),
+    140: ("uncorrectable ECC error in memory", _RESET),
+    143: ("GPU initialisation failed", _RESET),
+    144: ("NVLink error (SAW)", _RESET),
+    145: ("NVLink error (RLW)", _RESET),
+    146: ("NVLink error (TLW)", _RESET),
+    147: ("NVLink error (TREX)", _RESET),
+    148: ("NVLink error (NVLPW)", _RESET),
+    149: ("NVLink error (NETIR)", _RESET),
+    150: ("NVLink error (MSE)", _RESET),
+    154: ("the action that recovers the GPU changed", "nvidia-smi -q names it under GPU Recovery Action"),
+    155: ("NVLink error told by software", _RESET),
+    156: ("resource retirement", "takes effect at the next reset of the GPU"),
+    158: ("GPU fatal timeout", _RESET),
+    171: ("uncorrectable DRAM error", _RESET),
+    172: ("uncorrectable SRAM error", _RESET),
+}
+"""Code: what happened, what to do."""
+
+
+def meaning(code: int) -> str:
+    """What the code means, in a few words; never empty."""
+    known = MEANINGS.get(code)
+    return known[0] if known else "not in the catalogue of common codes"
+
+
+def advice(code: int) -> str | None:
+    """What to do about it, or whose fault it is."""
+    known = MEANINGS.get(code)
+    return known[1] if known else None
+
 
 XID_SHOWN_S: Final = 3600.0
 """How long an XID counts as something wrong now (both stamps are the host's)."""

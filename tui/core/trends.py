@@ -5,7 +5,7 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tui.core.api import ApiStatus
+from tui.core.api_status import ApiStatus
 from tui.core.gpu import GpuSample
 
 T = TypeVar("T")

@@ -15,14 +15,12 @@ from typing import Any
 import httpx
 from msgspec.structs import replace
 
-from tui.core.address import secrets_of, shown_url, socket_of
-from tui.core.api import ApiStatus, Reach, ServedModel
+from tui.core.api_status import ApiStatus, Reach, ServedModel
 from tui.core.text import clean
 from tui.host.api_errors import ERROR_LIMIT, ApiError, Words
-from tui.host.metrics import MetricsReader, samples_of
-from tui.wire.headers import authorized, merged
-from tui.wire.models import askable
-from tui.wire.stream import DONE, EventDecoder
+from tui.host.prometheus import MetricsReader, samples_of
+from tui.wire.event_stream import DONE, EventDecoder
+from tui.wire.urls import askable, authorized, merged, secrets_of, shown_url, socket_of
 
 __all__ = ["ApiClient", "ApiError"]
 
@@ -67,7 +65,7 @@ class ApiClient:
         self._words = Words(self.shown, tuple(value for value in kept if value and len(value) >= 4))
         own = {"Accept-Encoding": "identity", "User-Agent": "readyroom"}
         if transport is None:
-            from tui.host.tunnel import tls_context
+            from tui.host.http_transport import tls_context
 
             transport = httpx.AsyncHTTPTransport(verify=tls_context(ca_file or True), uds=socket_of(base_url))
         self._headers = merged(own, authorized(base_url, api_key, headers or {}))

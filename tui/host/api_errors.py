@@ -11,7 +11,7 @@ import httpx
 
 from tui.core.text import clean, hide
 from tui.host.base import HostError, NotPermitted, PortClosed
-from tui.wire.stream import error_of
+from tui.wire.event_stream import error_of
 
 ERROR_LIMIT = 64 * 1024
 """Bytes of an error's body that are read."""

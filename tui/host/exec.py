@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, Any, Self
 from anyio.abc import ByteStream
 from msgspec.structs import replace
 
+from tui.aio import ended
 from tui.core.connection import ConnectionState, Link
 from tui.core.text import clean
 from tui.host.base import Completed, HostError, NotPermitted, ProbeFailed, Refused, Unreachable
 from tui.host.local import LocalProcess
-from tui.host.probe import ShippedProbe
-from tui.host.relay import Relay
+from tui.host.relay_streams import Relay
 from tui.host.shell import ErrorTail, after_mark, new_mark, run_command, watch_script
-from tui.host.stream import LeashedCommand
-from tui.host.together import ended
+from tui.host.shipped import LeashedCommand, ShippedProbe
 
 if TYPE_CHECKING:
     import httpx
@@ -157,7 +156,7 @@ class ExecHost:
         return command
 
     def transport(self, *, verify: Any = True, uds: str | None = None) -> "httpx.AsyncBaseTransport":
-        from tui.host.tunnel import HostTransport
+        from tui.host.http_transport import HostTransport
 
         return HostTransport(self._reach, verify=verify, uds=uds)
 

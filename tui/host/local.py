@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tui.core.connection import ConnectionState, Link
 from tui.host.base import Completed, HostError, Unreachable
-from tui.host.probe import ShippedProbe
 from tui.host.shell import run_command
-from tui.host.stream import LeashedCommand
+from tui.host.shipped import LeashedCommand, ShippedProbe
 
 if TYPE_CHECKING:
     import httpx
@@ -139,7 +138,7 @@ class LocalHost:
         return command
 
     def transport(self, *, verify: Any = True, uds: str | None = None) -> "httpx.AsyncBaseTransport":
-        from tui.host.tunnel import DirectTransport
+        from tui.host.http_transport import DirectTransport
 
         return DirectTransport(verify=verify, uds=uds)
 

@@ -32,6 +32,6 @@ def open_host(target: str, *, name: str = "", asker: Asker | None = None, accept
 
         return ExecHost(parse_exec(text), name=name or text)
     parsed = parse_ssh(text)
-    from tui.host.ssh import SshHost  # asyncssh and cryptography: not before they are needed
+    from tui.host.ssh import SshHost
 
     return SshHost(parsed, name=name or text, asker=None if isinstance(asker, AcceptNobody) else asker, accept_new=accept_new)

@@ -14,9 +14,9 @@ import shlex
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
+from tui.aio import together
 from tui.core.text import clean
 from tui.host.base import Completed, HostError, NotPermitted, ProbeFailed
-from tui.host.together import together
 from tui.probe.boot import BOOT
 from tui.probe.leash import SHELL_LEASH
 

@@ -14,18 +14,17 @@ import asyncssh
 from anyio.abc import ByteStream
 from msgspec.structs import replace
 
+from tui.aio import opened
 from tui.core.connection import ConnectionState, Link
 from tui.host import ssh_errors
 from tui.host.base import Asker, Completed, HostError, NotPermitted, PortClosed, ProbeFailed, Refused, Unreachable
-from tui.host.probe import ShippedProbe
-from tui.host.relay import Relay
+from tui.host.relay_streams import Relay
 from tui.host.shell import SHELL, run_command
+from tui.host.shipped import LeashedCommand, ShippedProbe
 from tui.host.ssh_channels import ChannelStream, SshProcess
 from tui.host.ssh_config import Login
 from tui.host.ssh_dial import Dialer, Route
-from tui.host.stream import LeashedCommand
 from tui.host.target import SshTarget, parse_ssh
-from tui.host.together import opened
 
 if TYPE_CHECKING:
     import httpx
@@ -217,7 +216,7 @@ class SshHost:
     # -- HTTP --------------------------------------------------------------------------------------------------------------------
 
     def transport(self, *, verify: Any = True, uds: str | None = None) -> "httpx.AsyncBaseTransport":
-        from tui.host.tunnel import HostTransport
+        from tui.host.http_transport import HostTransport
 
         return HostTransport(self.open_stream, verify=verify, uds=uds)
 

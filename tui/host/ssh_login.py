@@ -1,17 +1,182 @@
 """One login: what asyncssh asks of the client while it connects, answered from files, the agent or the person."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 
 import asyncssh
-from asyncssh import SSHKeyPair
+from asyncssh import KeyEncryptionError, KeyImportError, SSHKeyPair
 
+from tui.aio import opened
 from tui.core.text import clean
 from tui.host.base import Asker
-from tui.host.ssh_config import Login
-from tui.host.ssh_kex import nothing_in_common
-from tui.host.ssh_keys import Agent, KeyRing
+from tui.host.ssh_config import Login, default_keys
+
+Passphrase = Callable[[Path], Awaitable[str | None]]
+PASSPHRASE_TRIES = 3
+AGENT_S = 3.0
+
+
+class KeyRing:
+    """Keys for the logins of one host. A key whose passphrase was typed once stays unlocked in memory until this ends."""
+
+    def __init__(self) -> None:
+        self._unlocked: dict[Path, list[SSHKeyPair]] = {}
+
+    async def offers(self, login: Login, agent: "Agent", passphrase: Passphrase) -> AsyncIterator[list[SSHKeyPair]]:
+        """Key pairs in batches, the ones that need a person last. `passphrase` returns None where nobody can be asked."""
+        files = login.identity_files if login.identity_files is not None else default_keys()
+        certificates = await asyncio.to_thread(
+            _certificates, [*login.certificate_files, *(Path(f"{file}-cert.pub") for file in files)]
+        )
+        held = await agent.keys(login.agent)
+        wanted = {data for file in files if (data := _public_data(file)) is not None}
+        # Keys of the agent whose certificate lies in a file; the agent is asked again, since such a key then stands for both.
+        for certificate in certificates:
+            data = certificate.key.public_data
+            if any(key.public_data == data for key in held):
+                twins = [key for key in await agent.keys(login.agent) if key.public_data == data]
+                for key in twins:
+                    key.set_certificate(certificate)
+                yield twins
+        yield [key for key in held if key.public_data in wanted]
+        locked: list[Path] = []
+        for file in files:
+            if file in self._unlocked:
+                yield self._unlocked[file]
+                continue
+            try:
+                yield list(await asyncio.to_thread(asyncssh.load_keypairs, str(file), certlist=certificates))
+            except (KeyEncryptionError, KeyImportError) as error:
+                if _is_locked(error):
+                    locked.append(file)
+            except (OSError, ValueError):
+                continue  # OpenSSH, too, passes over a key file that isn't there or isn't one
+        if not login.identities_only:
+            yield [key for key in held if key.public_data not in wanted]
+        in_agent = {key.public_data for key in held}
+        for file in locked:
+            if _public_data(file) in in_agent:
+                continue  # the agent has offered it already
+            if pairs := await self._unlock(file, certificates, passphrase):
+                yield pairs
+
+    async def _unlock(
+        self, file: Path, certificates: Sequence[asyncssh.SSHCertificate], passphrase: Passphrase
+    ) -> list[SSHKeyPair]:
+        for _ in range(PASSPHRASE_TRIES):
+            words = await passphrase(file)
+            if words is None:
+                break
+            try:
+                pairs = await asyncio.to_thread(asyncssh.load_keypairs, str(file), words, certlist=certificates)
+            except (KeyEncryptionError, KeyImportError):
+                continue
+            except (OSError, ValueError):
+                break
+            self._unlocked[file] = list(pairs)
+            return self._unlocked[file]
+        return []
+
+
+def _is_locked(error: Exception) -> bool:
+    return isinstance(error, KeyEncryptionError) or "assphrase" in str(error)
+
+
+def _certificates(files: Sequence[Path]) -> list[asyncssh.SSHCertificate]:
+    """The certificates in files; those that are missing or can't be read are left out."""
+    found = []
+    for file in files:
+        try:
+            found.append(asyncssh.read_certificate(str(file)))
+        except (OSError, KeyImportError, ValueError):
+            continue
+    return found
+
+
+def _public_data(file: Path) -> bytes | None:
+    """The public half that lies beside a private key (or is the file itself), None where there is none."""
+    for candidate in (file.with_name(file.name + ".pub"), file):
+        try:
+            return asyncssh.read_public_key(str(candidate)).public_data
+        except (OSError, KeyImportError, ValueError):
+            continue
+    return None
+
+
+class Agent:
+    """The connection to the user's ssh-agent during one login; its keys sign through it."""
+
+    def __init__(self) -> None:
+        self._client: asyncssh.SSHAgentClient | None = None
+        self._closed = False
+
+    async def keys(self, path: str | None) -> list[SSHKeyPair]:
+        """The keys that it holds; none where no agent answers."""
+        if not path or path.lower() == "none":
+            return []
+        try:
+            async with asyncio.timeout(AGENT_S):
+                if self._client is None:
+                    client = await opened(asyncssh.connect_agent(path), lambda made: made.close())
+                    if self._closed:  # meanwhile, or before: nobody would close it again
+                        client.close()
+                        return []
+                    self._client = client
+                return list(await self._client.get_keys())
+        except (OSError, ValueError, asyncssh.Error, TimeoutError):
+            return []
+
+    async def close(self) -> None:
+        self._closed = True
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+            await client.wait_closed()
+
+
+_KINDS = ("key exchange", "host key", "encryption", "encryption", "MAC", "MAC", "compression", "compression")
+"""Of the first lists of a KEXINIT message, in its order: of those that come twice, the second is for what the server sends."""
+_COOKIE_END = 17
+_BUILT_IN = ("-gcm@openssh.com", "chacha20-poly1305@openssh.com")
+"""Ends of the ciphers that bring their own check, so that no MAC is agreed on."""
+
+_NO_ALGORITHMS = ("ext-info-", "kex-strict-")
+"""Beginnings of names in the list of key exchanges that say what a side can do."""
+
+
+def nothing_in_common(client: bytes, server: bytes) -> str | None:
+    """What keeps two KEXINIT messages from an agreement, in asyncssh's words; None where they agree or can't be read."""
+    try:
+        pairs = list(zip(_KINDS, _lists(client), _lists(server), strict=True))
+    except ValueError:
+        return None
+    ciphers: list[str] = []
+    for kind, ours, theirs in pairs:
+        if kind == "MAC" and ciphers.pop(0).endswith(_BUILT_IN):
+            continue
+        chosen = next((name for name in ours if name in theirs), None)
+        if chosen is None:
+            sent, received = ",".join(ours) or "<None>", ",".join(theirs) or "<None>"
+            return f"No matching {kind} algorithm found, sent {sent} and received {received}"
+        if kind == "encryption":
+            ciphers.append(chosen)
+    return None
+
+
+def _lists(message: bytes) -> list[list[str]]:
+    """Raises ValueError for what is cut off."""
+    lists: list[list[str]] = []
+    at = _COOKIE_END
+    for _ in _KINDS:
+        end = at + 4 + int.from_bytes(message[at : at + 4], "big")
+        if end > len(message) or at + 4 > len(message):
+            raise ValueError("a KEXINIT message that is cut off")
+        names = message[at + 4 : end].decode("ascii", "replace").split(",")
+        lists.append([name for name in names if name and not name.startswith(_NO_ALGORITHMS)])
+        at = end
+    return lists
+
 
 SECRET_TRIES = 3
 """Wrong answers to password prompts before the login is given up, as OpenSSH's NumberOfPasswordPrompts."""

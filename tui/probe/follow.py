@@ -22,12 +22,9 @@ import time
 from typing import Any, Callable, Dict, List, Optional
 
 from tui.probe.become import Become
-from tui.probe.chosen import Chosen
 from tui.probe.leash import Link
-from tui.probe.lines import LineCutter
-from tui.probe.outlet import Outlet
-from tui.probe.place import Place, holds, place_at, renamed
-from tui.probe.scan import LineFilter, StartSearch, tail_start, whole_blocks
+from tui.probe.log_lines import LineCutter, Outlet, Place, holds, place_at, renamed
+from tui.probe.log_search import Chosen, LineFilter, StartSearch, tail_start, whole_blocks
 
 POLL_S = 0.2
 RETRY_S = 1.0
@@ -53,7 +50,7 @@ def play(arguments: Dict[str, Any], link: Link) -> None:
     if arguments.get("source", "file") == "file":
         FileFollower(arguments, link).run()
     else:
-        from tui.probe.children import follow_source
+        from tui.probe.follow_command import follow_source
 
         follow_source(arguments, link)
 

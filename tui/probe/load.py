@@ -22,26 +22,104 @@ It judges nothing: figures are summaries of arrivals, `before` and `after` are l
 
 import os
 import socket
+import threading
 import time
-from typing import Any, Dict, List, Optional, Tuple
+from types import TracebackType
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Type
 
 from tui.probe.leash import Link
-from tui.probe.load_ask import Caller
-from tui.probe.load_client import client_figures
-from tui.probe.load_demand import demand_of, processes_of
-from tui.probe.load_fit import fit
+from tui.probe.load_client import MachineUse, client_figures
 from tui.probe.load_http import target_of
-from tui.probe.load_longest import fitted
-from tui.probe.load_machine import MachineUse
 from tui.probe.load_net import Address, keep_stamping, kind_of, resolve, tls_context, words_of
-from tui.probe.load_patience import Patient
+from tui.probe.load_preflight import Patient, fit, fitted
 from tui.probe.load_prompts import Refused, asked_input, settle_fields, settle_lengths, settle_model
-from tui.probe.load_records import frames, pieces
-from tui.probe.load_server import LEAVING_S, METRICS_S, Gauges, metrics_lines
-from tui.probe.load_tally import a_chunk_of
-from tui.probe.load_telling import Telling
+from tui.probe.load_records import a_chunk_of, frames, pieces
+from tui.probe.load_server import LEAVING_S, METRICS_S, Caller, Gauges, metrics_lines
 from tui.probe.load_workers import Share, carry
-from tui.wire.metrics import summary
+from tui.wire.request_record import Record
+from tui.wire.summary import percentile, summary
+
+EVERY_S = 1.0
+"""What takes less is not told of."""
+
+
+class Telling:
+    """Sends a progress frame each second, from a thread that sleeps in between, until its end."""
+
+    def __init__(self, link: Link, number: Any, stage: str, work: str) -> None:
+        """`number` is the point's, `work` says what is done, in words."""
+        self._link = link
+        self._frame = {"f": "progress", "id": number, "stage": stage, "work": work}
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._tell, name="telling", daemon=True)
+
+    def __enter__(self) -> "Telling":
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """No frame is sent from here on. May be called again."""
+        if not self._over.is_set():
+            self._over.set()
+            self._thread.join()
+
+    def _tell(self) -> None:
+        began = time.monotonic()
+        while not self._over.wait(EVERY_S):
+            if not self._link.outlet_blocked():
+                frame: Dict[str, Any] = dict(self._frame, elapsed_s=time.monotonic() - began)
+                self._link.send(frame)
+
+
+EVENT_S = 15e-6
+"""CPU seconds of a token event, the kernel's share included: 8 to 12 microseconds on an idle server, 20 on a slow one."""
+
+REQUEST_S = 200e-6
+"""CPU seconds of a request beyond its tokens: its body, its sending, its record. 150 to 250 microseconds."""
+
+ONE_CARRIES = 0.6
+"""A process that needs less of its core carries a load alone."""
+
+HALF = 0.5
+"""How busy each of several processes should be at most."""
+
+QUICK = 10.0
+"""Of the warm-up's replies those at this percentile count: all of its prompts come at once, and slow most replies down."""
+
+
+def lasts_of(replies: Sequence[Record], chunks: float) -> float:
+    """Seconds that a reply of so many chunks takes, by the quick ones of these.
+
+    Mean gaps of a reply each: where chunks are read together, by a client that was late or since the server sends them in batches,
+    most single gaps are 0.
+    """
+    first = percentile(sorted(r.chunks[0] - r.start for r in replies), QUICK)
+    gaps: List[float] = sorted((r.chunks[-1] - r.chunks[0]) / (len(r.chunks) - 1) for r in replies if len(r.chunks) > 1)
+    gap = percentile(gaps, QUICK) if gaps else 0.0
+    return first + gap * max(0.0, chunks - 1.0)
+
+
+def demand_of(order: Dict[str, Any], records: Sequence[Record], output: int) -> float:
+    """Cores that an order of replies of `output` tokens needs, from the records of its warm-up: as many requests a second as its
+    streams can make, or as its schedule wants where that is less. 0 where nothing tells."""
+    replies = [r for r in records if r.chunks]
+    tokens = sum(r.n_out or len(r.chunks) for r in replies)
+    chunks = output * (sum(len(r.chunks) for r in replies) / tokens if tokens else 1.0)
+    schedule = order.get("schedule") or ()
+    rates = [len(schedule) / schedule[-1]] if schedule and schedule[-1] > 0.0 else []
+    if replies:
+        streams = order.get("concurrency") or order.get("gate") or len(schedule)
+        rates.append(streams / max(lasts_of(replies, chunks), 1e-4))
+    return min(rates) * (chunks * EVENT_S + REQUEST_S) if rates else 0.0
+
+
+def processes_of(demand: float, most: int) -> int:
+    """How many processes carry a load that needs so many cores."""
+    return 1 if demand < ONE_CARRIES else min(most, 1 + int(demand / HALF))
+
 
 WARM_UP_TOKENS = 32
 

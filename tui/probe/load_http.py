@@ -7,8 +7,7 @@ responses are passed over. After RFC 9112. Python 3.8.
 from typing import Dict, List, Mapping, NamedTuple, Optional
 from urllib.parse import urlsplit
 
-from tui.wire.address import SOCKET, port_of, shown_url, socket_path
-from tui.wire.headers import TOKEN_CHARACTERS
+from tui.wire.urls import SOCKET, TOKEN_CHARACTERS, port_of, shown_url, socket_path
 
 MAX_HEAD_BYTES = 64 * 1024
 REQUESTED = ("/v1/chat/completions", "/v1/completions", "/v1/models")

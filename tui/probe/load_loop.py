@@ -8,16 +8,11 @@ import select
 import time
 from typing import Any, Callable, Dict, Optional, Union
 
-from tui.probe.load_agenda import Agenda
-from tui.probe.load_arrivals import Arrivals
-from tui.probe.load_bodies import Bodies
-from tui.probe.load_clock import WallClock
-from tui.probe.load_files import short_of
+from tui.probe.load_connections import ASK_AGAIN_S, IN, OUT, SPARE, Arrivals, Pool, short_of
 from tui.probe.load_net import Connection, has_kernel_stamps, kind_of
-from tui.probe.load_order import Body, Endpoint, Health, Order, Outcome
-from tui.probe.load_pool import ASK_AGAIN_S, IN, OUT, SPARE, Pool
+from tui.probe.load_records import MANY, Tally
+from tui.probe.load_schedule import Agenda, Bodies, Body, Endpoint, Health, Order, Outcome, WallClock
 from tui.probe.load_stream import LINGER_S, Failure, Stream
-from tui.probe.load_tally import MANY, Tally
 
 TICK_S = 0.25
 

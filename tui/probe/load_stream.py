@@ -7,8 +7,8 @@ from typing import Any, Callable, List, Optional, Tuple
 
 from tui.probe.load_http import Response
 from tui.probe.load_net import PIECE, Connection
-from tui.wire.record import COMPLETED, FAILED, Record
-from tui.wire.stream import CONTENT, REASONING, EventDecoder, error_of, token_of
+from tui.wire.event_stream import CONTENT, REASONING, EventDecoder, error_of, token_of
+from tui.wire.request_record import COMPLETED, FAILED, Record
 
 scan = make_scanner(json.JSONDecoder())  # type: ignore[arg-type]
 

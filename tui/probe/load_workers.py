@@ -19,9 +19,9 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 from tui.probe.load_http import head_of, target_of
 from tui.probe.load_loop import Load
 from tui.probe.load_net import Address, tls_context
-from tui.probe.load_order import Endpoint, Health, Order, Outcome
 from tui.probe.load_prompts import PATHS, Lengths, Prompts
-from tui.wire.record import Record
+from tui.probe.load_schedule import Endpoint, Health, Order, Outcome
+from tui.wire.request_record import Record
 
 Spawn = Callable[..., "subprocess.Popen[bytes]"]
 Reaped = Callable[["subprocess.Popen[bytes]"], None]

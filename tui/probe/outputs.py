@@ -12,9 +12,9 @@ from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from tui.probe.become import Become, environment
 from tui.probe.leash import Link
-from tui.probe.processes import read
-from tui.probe.servers import command_line
-from tui.probe.sources import which
+from tui.probe.log_sources import which
+from tui.probe.process_table import read
+from tui.probe.server_processes import command_line
 
 Output = NamedTuple("Output", [("source", Optional[str]), ("why", Optional[str])])
 

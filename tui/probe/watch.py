@@ -23,13 +23,12 @@ from typing import AbstractSet, Any, Dict, List, Optional, Set
 
 from pynvml import NVMLError
 
-from tui.probe import library, nvml, xids
+from tui.probe import nvml_library, nvml_sampler
 from tui.probe.become import Become
-from tui.probe.family import Family, Kin, in_container
 from tui.probe.leash import Link
-from tui.probe.machine import Machine
-from tui.probe.nvml_calls import NEVER, DriverGone
-from tui.probe.processes import Processes, bytes_read, name_of, wall_and_mono
+from tui.probe.machine_counters import Machine
+from tui.probe.nvml_library import NEVER, DriverGone
+from tui.probe.process_table import Family, Kin, Processes, bytes_read, in_container, name_of, wall_and_mono
 
 HZ_LIMITS = (0.1, 10.0)
 MACHINE_S = 1.0
@@ -46,7 +45,7 @@ ENGINE_TITLES = ("VLLM::", "vllm::", "sglang::")
 class GpuWatch:
     """Asks the driver, in a thread of its own."""
 
-    def __init__(self, link: Link, hz: float, family: Family, energy_s: float = nvml.ENERGY_S) -> None:
+    def __init__(self, link: Link, hz: float, family: Family, energy_s: float = nvml_sampler.ENERGY_S) -> None:
         self._link = link
         self._family = family
         self._energy_s = energy_s
@@ -58,7 +57,7 @@ class GpuWatch:
         self.last: Optional[Dict[str, Any]] = None
         self.changed = threading.Event()
         self._processes = Processes()
-        self._devices: List[nvml.Device] = []
+        self._devices: List[nvml_sampler.Device] = []
         self._head: Dict[str, Any] = {}
         self._started = False
         self._retry_at = 0.0
@@ -119,13 +118,13 @@ class GpuWatch:
     @property
     def xids(self) -> List[Dict[str, Any]]:
         """The last events, with the indices that their GPUs have now."""
-        return xids.numbered(self._xids, self._devices)
+        return nvml_library.numbered(self._xids, self._devices)
 
     def _start(self, now: float) -> None:
         self.asking = None
         try:
-            driver, cuda, count = library.start()
-        except library.Unavailable as why:
+            driver, cuda, count = nvml_library.start()
+        except nvml_library.Unavailable as why:
             self._stop()
             self._retry_at = now + RETRY_S
             self._head = {"source": "none", "note": str(why)}
@@ -134,14 +133,14 @@ class GpuWatch:
         self._head = {"source": "nvml", "driver": driver}
         if cuda is not None:
             self._head["cuda"] = cuda
-        platform = library.platform_note()
+        platform = nvml_library.platform_note()
         if platform is not None:
             self._head["note"] = platform
         if count == 0:
             self._head["note"] = "the NVIDIA driver is there, but shows no GPU (lost from the bus, or not passed to this container)"
             self._stop()  # it counts its GPUs when it is started
             self._retry_at = now + RETRY_S
-        self._devices = [nvml.Device(index, self._energy_s) for index in range(count)]
+        self._devices = [nvml_sampler.Device(index, self._energy_s) for index in range(count)]
 
     def _stop(self) -> None:
         self._started = False
@@ -151,7 +150,7 @@ class GpuWatch:
             self._xid_thread.join(XID_WAIT_S + 1.0)
             free = not self._xid_thread.is_alive()
             self._xid_thread = None
-        library.stop(unload=free)
+        nvml_library.stop(unload=free)
 
     def _rows(self, now: float) -> List[Dict[str, Any]]:
         for device in self._devices:
@@ -181,7 +180,7 @@ class GpuWatch:
         facts = {pid: self._processes.facts(pid, now) for pid in seen}
         for pid, known in facts.items():
             if "name" not in known:
-                known["name"] = name_of((library.process_name(pid) or "").encode("utf-8", "replace"))
+                known["name"] = name_of((nvml_library.process_name(pid) or "").encode("utf-8", "replace"))
         self._find_engine(facts)
         kin = self._family.kin  # once: all rows are judged by the same look
         rows = []
@@ -210,13 +209,13 @@ class GpuWatch:
         kin = self._family.kin
         return self._titled if kin is None else kin.family
 
-    def _wait_for_xids(self, devices: List[nvml.Device]) -> None:
-        events: Optional[xids.XidWatch] = None
+    def _wait_for_xids(self, devices: List[nvml_sampler.Device]) -> None:
+        events: Optional[nvml_library.XidWatch] = None
         while devices is self._devices:
             try:
-                events = events or xids.XidWatch()
+                events = events or nvml_library.XidWatch()
                 events.register(devices)
-            except library.Unavailable:
+            except nvml_library.Unavailable:
                 return
             except NVMLError as error:
                 if error.value in NEVER:
@@ -304,8 +303,8 @@ def _late(gpus: GpuWatch, seconds: float) -> Dict[str, Any]:
 
 def _energy_s(value: Any) -> float:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return min(nvml.ENERGY_S, max(MACHINE_S, float(value)))
-    return nvml.ENERGY_S
+        return min(nvml_sampler.ENERGY_S, max(MACHINE_S, float(value)))
+    return nvml_sampler.ENERGY_S
 
 
 def _hz(value: Any) -> float:

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import to_builtins
 
-from tui.core.durations import clock
-from tui.core.last_server import LastServer
-from tui.core.logs.state import LoadState, PastLoad, Phase
+from tui.core.logs.load_state import LoadState, PastLoad, Phase
+from tui.core.presentation import clock
+from tui.core.server_end import LastServer
 
 if TYPE_CHECKING:
-    from tui.core.benchmark import Result
-    from tui.core.smoke import SmokeRun
+    from tui.core.bench_result import Result
+    from tui.core.smoke_prompts import SmokeRun
 
 SCHEMA = 1
 TABLES = """
@@ -155,13 +155,13 @@ class Record:
             title = f"{what}: no request was completed" if whole else f"{what}: no whole point"
         if result.stopped:
             title += f" ({result.stopped})"
-        from tui.core.benchmark_report import plain
+        from tui.core.bench_documents import plain
 
         # without the arrays of its requests: they are in the file beside, and may be a hundred megabytes
         return self._insert("benchmark", deployment, result.started_at, title, plain(result, detailed=False))
 
     def save_smoke(self, deployment: str, smoke: "SmokeRun") -> int | None:
-        from tui.core.smoke import Outcome
+        from tui.core.smoke_prompts import Outcome
 
         passed = sum(one.outcome is Outcome.PASSED for one in smoke.results)
         return self._insert("smoke", deployment, smoke.started_at, f"{passed} of {smoke.planned} passed", asdict(smoke))
@@ -284,7 +284,7 @@ def benchmark_of(run: Run) -> "Result":
 
     Raises RecordError when the run is no benchmark, or was changed by hand into something else.
     """
-    from tui.core.benchmark import Plan, Point, Result, Vantage
+    from tui.core.bench_result import Plan, Point, Result, Vantage
 
     if run.kind != "benchmark":
         raise RecordError(f"run {run.id} is a {run.kind}, not a benchmark")

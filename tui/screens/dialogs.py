@@ -4,24 +4,39 @@ import time
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
+from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.reactive import var
+from textual.screen import ModalScreen, ScreenResultType
 from textual.widgets import Button, Input, Static
 
 from tui.actions import BY_ID, Action, binding, groups, help_of, shown_key
 from tui.core.deployment import ServerSeen
-from tui.core.findings import GpuSeen
 from tui.core.gpu import Gpu, GpuSample
-from tui.screens.modal import Modal
-from tui.widgets.figure import Moment
-from tui.widgets.figures import BP, B, E, W, label, line, rows, short, warning
+from tui.core.gpu_findings import GpuSeen
+from tui.widgets.canvas import Moment
+from tui.widgets.draw import BP, B, E, W, label, line, rows, short, warning
 from tui.widgets.gpu_facts import gpu_facts
-from tui.widgets.gpu_old import old_words
+from tui.widgets.gpu_rows import old_words
 
 if TYPE_CHECKING:
     from textual.widgets import OptionList
+
+
+class Modal(ModalScreen[ScreenResultType]):
+    """A key that is pressed again before the first one took effect finds the screen closed: closing it twice would close the one
+    below, too. One that comes before the screen has its parts closes it when it has them: Textual would look for them in vain."""
+
+    def dismiss(self, result: ScreenResultType | None = None) -> AwaitComplete:
+        if not self.is_current:
+            return AwaitComplete()
+        if not self.is_mounted:
+            self.call_later(self.dismiss, result)
+            return AwaitComplete()
+        return super().dismiss(result)
+
 
 STYLE = """
 {name} {{ align: center middle; background: $background 60%; }}

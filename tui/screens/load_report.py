@@ -14,14 +14,13 @@ from textual.widgets import Static
 
 from tui.actions import BY_ID, binding
 from tui.core.deployment import DeploymentState
-from tui.core.gpu_others import next_steps
-from tui.core.logs.report_text import Row, lines
-from tui.core.logs.report_text import plain as as_text
+from tui.core.gpu_groups import next_steps
+from tui.core.logs.log_report import Row, lines
+from tui.core.logs.log_report import plain as as_text
 from tui.messages import ReportRequested, TextCopied
-from tui.screens.modal import Modal
-from tui.widgets.figure import NOTHING
-from tui.widgets.figures import BE, BG, BP, BW, QUIET, label, line, rows
-from tui.widgets.ink import plain, sixteen
+from tui.screens.dialogs import Modal
+from tui.widgets.canvas import NOTHING, plain, sixteen
+from tui.widgets.draw import BE, BG, BP, BW, QUIET, label, line, rows
 from tui.widgets.key_bar import key_of
 
 AROUND = (3, 4)

@@ -12,15 +12,14 @@ from textual.screen import Screen
 from textual.widgets import Input
 
 from tui.actions import BY_ID, OVERVIEW_TOO, binding
-from tui.core.counted import counted
 from tui.core.deployment import DeploymentState
 from tui.core.fleet import ORDERS
+from tui.core.presentation import counted
 from tui.messages import DeploymentChosen, OverviewLeft, OverviewShown, RetryRequested
 from tui.screens.pane import Pane
-from tui.widgets.figure import NOTHING, Figure, Moment
-from tui.widgets.figures import B, label, line, middle, spread
+from tui.widgets.canvas import NOTHING, Figure, Moment, plain
+from tui.widgets.draw import B, label, line, middle, spread
 from tui.widgets.fleet_view import FleetView, counts
-from tui.widgets.ink import plain
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.load_panel import LoadPanel
 

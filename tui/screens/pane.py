@@ -6,7 +6,7 @@ from textual.geometry import Region
 from textual.style import Style
 
 from tui.actions import TABS
-from tui.widgets.figures import BP, BW, QUIET, P, line
+from tui.widgets.draw import BP, BW, QUIET, P, line
 
 TITLES = {"load": "Load", "chat": "Chat", "bench": "Bench", "gpus": "GPUs", "log": "Log", "runs": "Runs"}
 ALARMING = frozenset({"log", "gpus"})

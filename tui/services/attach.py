@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from tui.core.address import socket_of
-from tui.services.found import Server, best_server
+from tui.services.server_search import Server, best_server
 from tui.settings import Deployment
+from tui.wire.urls import socket_of
 
 if TYPE_CHECKING:
-    from tui.services.session import Session
+    from tui.services.deployment_watch import Session
 
 DEFAULT_API = Deployment().api
 
@@ -93,7 +93,7 @@ async def attach(session: "Session") -> Server | None:
     None where none is found or nothing needs to be found. Raises Undecided and HostError; TimeoutError when the search takes too
     long.
     """
-    from tui.services.search import find_servers
+    from tui.services.server_search import find_servers
 
     wanted = session.wanted
     if not wanted.moves or session.deployment.direct:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from tui.core.last_server import LastServer
+from tui.core.server_end import LastServer
 from tui.record.store import RecordError
-from tui.services.found import Server
+from tui.services.server_search import Server
 
 if TYPE_CHECKING:
-    from tui.services.session import Session
+    from tui.services.deployment_watch import Session
 
 KEEP_EVERY_S = 60.0
 """How often it is kept when it was last seen, while it runs."""

@@ -6,14 +6,14 @@ import random
 import time
 from collections.abc import Callable, Sequence
 
+from tui.aio import together
 from tui.core.connection import ConnectionState, Link, retry_delay_s
 from tui.core.deployment import HostSeen
 from tui.core.gpu import GpuSample
 from tui.core.gpu_choice import only
 from tui.core.gpu_frames import gpus_from_frame
 from tui.host.base import Host, HostError, ProbeFailed, Refused
-from tui.host.together import together
-from tui.services.smi import WithoutNvml, sample_smi
+from tui.services.smi_stream import WithoutNvml, sample_smi
 
 
 class _LinkLost(Exception):

@@ -8,7 +8,7 @@ from typing import Any
 
 from tui.simulator.responder import answer, continuation, filler
 from tui.simulator.scenarios import Scenario
-from tui.simulator.tokens import Vocabulary, split
+from tui.simulator.vocabulary import Vocabulary, split
 
 _BASE_TOKENS = 65_536
 """The longest reply when none is asked for."""

@@ -9,12 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tui.simulator.batching import BLOCK, KV_BLOCKS, Engine, Generation, ServerMetrics
 from tui.simulator.completions import Completion, Refusal, read_chat, read_completion
-from tui.simulator.engine import BLOCK, KV_BLOCKS, Engine, Generation
-from tui.simulator.http import HttpConnection, Request
-from tui.simulator.metrics import ServerMetrics
+from tui.simulator.http_server import HttpConnection, Request
 from tui.simulator.scenarios import Scenario
-from tui.simulator.tokens import Vocabulary
+from tui.simulator.vocabulary import Vocabulary
 
 VERSION = "0.24.0"
 FINGERPRINT = "vllm-0.24.0-e353a927"

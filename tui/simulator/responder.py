@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tui.simulator.prose import PROSE, RAIN, REPLIES, babble
+from tui.simulator.vocabulary import PROSE, RAIN, REPLIES, babble
 
 CAPITALS = {
     "france": "Paris", "germany": "Berlin", "italy": "Rome", "spain": "Madrid", "portugal": "Lisbon", "japan": "Tokyo",

@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from tui.simulator.gpus import Load
-from tui.simulator.processes import alive, argument_length, die_with_parent
+from tui.simulator.engine_processes import alive, argument_length, die_with_parent
 from tui.simulator.scenarios import Scenario
-from tui.simulator.serve import Serving, command_line
+from tui.simulator.sim_gpus import Load
+from tui.simulator.vllm_serve import Serving, command_line
 
 _RESTART_S = 3.0
 SERVERS_ENVIRONMENT = {"VLLM_ENGINE_READY_TIMEOUT_S": "3600"}
@@ -133,7 +133,7 @@ class Supervisor:
             command=command,
         )
         self._order.write_bytes(msgspec.json.encode(serving))
-        arguments = [sys.executable, "-m", "tui.simulator.serve", str(self._order), ""]
+        arguments = [sys.executable, "-m", "tui.simulator.vllm_serve", str(self._order), ""]
         # The title that the server gives itself is written over its arguments: they must be exactly as long.
         arguments[-1] = "-" * max(0, argument_length(command) - argument_length(arguments))
         return arguments

@@ -1,28 +1,99 @@
 """The chat: turns above, the prompt below. It shows the conversation that it is given and posts what the user wants."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.events import MouseScrollDown
+from textual.message import Message
 from textual.reactive import var
-from textual.widgets import Static
+from textual.widgets import Static, TextArea
 
 from tui.actions import BY_ID, binding
-from tui.core.chat import Conversation
-from tui.core.counted import counted
-from tui.core.smoke import SmokeRun
+from tui.core.conversation import Conversation
+from tui.core.presentation import counted
+from tui.core.smoke_prompts import SmokeRun
 from tui.messages import ConversationCleared, GenerationStopped, PromptSubmitted, SystemPromptChanged, TextCopied
-from tui.widgets.figures import B, W, label, line, middle
+from tui.widgets.draw import B, W, label, line, middle
 from tui.widgets.key_bar import key_of
-from tui.widgets.prompt import Prompt
 from tui.widgets.smoke_panel import SmokeStrip
 
 if TYPE_CHECKING:
     from tui.widgets.turn_view import TurnView
+
+
+HISTORY = 200
+
+
+class Prompt(TextArea):
+    """Grows with its text up to a third of the screen. Nothing is taken away from the user: what can't be sent now stays."""
+
+    DEFAULT_CSS = """
+    Prompt {
+        height: auto; min-height: 3; max-height: 33vh; border: round $rule; background: $background; padding: 0 1;
+        scrollbar-size: 0 1; border-title-color: $foreground; border-subtitle-color: $foreground;
+    }
+    Prompt:focus { border: round $primary; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+j", "new_line", "new line", show=False)]
+
+    @dataclass
+    class Entered(Message):
+        """The user pressed enter; the prompt keeps its text until `clear` or `sent`."""
+
+        text: str
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__("", id=id, show_line_numbers=False, highlight_cursor_line=False, soft_wrap=True, tab_behavior="focus")
+        self.cursor_blink = False  # at the end of a slow link even that is traffic, and it wakes the screen twice a second
+        self._sent: list[str] = []
+        self._place = 0
+        """Where in the history the text shown stands; its length means the draft."""
+        self._draft = ""
+
+    async def _on_key(self, event: events.Key) -> None:
+        if event.key == "enter":
+            event.stop()
+            event.prevent_default()
+            if self.text.strip():
+                self.post_message(self.Entered(self.text.strip("\n")))
+            return
+        if event.key == "up" and self.cursor_location[0] == 0 and self._walk(-1):
+            event.stop()
+            event.prevent_default()
+            return
+        if event.key == "down" and self.cursor_location[0] == self.document.line_count - 1 and self._walk(1):
+            event.stop()
+            event.prevent_default()
+            return
+        await super()._on_key(event)
+
+    def action_new_line(self) -> None:
+        self.insert("\n")
+
+    def sent(self, text: str) -> None:
+        """The text went out: it becomes the newest of the history, and the prompt is empty again."""
+        if not self._sent or self._sent[-1] != text:
+            self._sent = [*self._sent, text][-HISTORY:]
+        self._place, self._draft = len(self._sent), ""
+        self.text = ""
+
+    def _walk(self, step: int) -> bool:
+        """Shows the entry before or after; False at the ends, where the key keeps its usual meaning."""
+        place = self._place + step
+        if not 0 <= place <= len(self._sent):
+            return False
+        if self._place == len(self._sent):
+            self._draft = self.text
+        self._place = place
+        self.text = self._draft if place == len(self._sent) else self._sent[place]
+        self.move_cursor(self.document.end)
+        return True
+
 
 KEPT_TURNS = 60
 """Turns that stay on the screen; older ones are still sent to the model."""
@@ -119,7 +190,7 @@ class ChatPane(Vertical):
         if not before.turns and not after.turns:
             self._show_system()
             return
-        from tui.widgets.turn_view import TurnView  # with Markdown: not before there is a turn to show
+        from tui.widgets.turn_view import TurnView
 
         turns = self.query_one(Turns)
         self.set_class(bool(after.turns), "-talking")

@@ -8,22 +8,52 @@ from textual.reactive import var
 from tui.core.connection import Link
 from tui.core.deployment import DeploymentState, silent_so_far
 from tui.core.fleet import arranged
-from tui.core.gpu_engine import engine_of
-from tui.core.gpu_even import uniformity
+from tui.core.gpu_groups import engine_of
 from tui.core.gpu_health import headroom
-from tui.core.how_far import amounts, gigabytes_s, one_of
-from tui.core.logs.phase_names import name_of
-from tui.core.logs.state import Verdict
-from tui.widgets.doing import past_loading
-from tui.widgets.failure import title
-from tui.widgets.figure import Figure, Moment
-from tui.widgets.figures import BP, QUIET, B, E, P, Part, W, label, line, meter, middle, rows, short, sparks
-from tui.widgets.gpu_columns import LOW_SHARE
-from tui.widgets.gpu_old import old_mark
-from tui.widgets.host_clock import host_now
+from tui.core.gpu_uniformity import uniformity
+from tui.core.logs.load_state import Verdict
+from tui.core.presentation import amounts, gigabytes_s, name_of, one_of
+from tui.widgets.canvas import Figure, Moment
+from tui.widgets.draw import (
+    BP,
+    DASH,
+    QUIET,
+    B,
+    E,
+    P,
+    Part,
+    W,
+    age,
+    clock,
+    host_now,
+    label,
+    line,
+    meter,
+    middle,
+    percent,
+    rows,
+    short,
+    sparks,
+    three,
+    whole,
+)
+from tui.widgets.failure_view import title
+from tui.widgets.gpu_rows import LOW_SHARE, old_mark
 from tui.widgets.load_panel import bar_of
-from tui.widgets.numbers import DASH, age, clock, percent, three, whole
-from tui.widgets.status import BAD_CONFIG, CONNECTING, FAILED, LINK_LOST, LOADING, LOOKS, READY, STOPPED, UNREACHABLE, WAITING, word
+from tui.widgets.phase_view import past_loading
+from tui.widgets.status_line import (
+    BAD_CONFIG,
+    CONNECTING,
+    FAILED,
+    LINK_LOST,
+    LOADING,
+    LOOKS,
+    READY,
+    STOPPED,
+    UNREACHABLE,
+    WAITING,
+    word,
+)
 
 STATE_W, GPUS_W = 14, 18
 FIGURES = (("tok/s", 8), ("run", 5), ("wait", 5), ("KV %", 6))

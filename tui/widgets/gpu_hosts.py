@@ -8,19 +8,15 @@ from textual.content import Content
 
 from tui.core.connection import ConnectionState
 from tui.core.deployment import DeploymentState
-from tui.core.findings import hosts_of, roughly, tightest
 from tui.core.gpu import Gpu, GpuSample, Uniformity
-from tui.core.gpu_engine import engine_of
+from tui.core.gpu_findings import ALL, BY_NUMBER, hosts_of, listed, roughly, tightest
+from tui.core.gpu_groups import engine_of, leftovers
 from tui.core.gpu_health import headroom
-from tui.core.gpu_order import ALL, BY_NUMBER, listed
-from tui.core.gpu_others import leftovers
-from tui.core.memory_course import outgrowth
+from tui.core.memory_trend import outgrowth
 from tui.core.trends import Trends
-from tui.widgets.figure import Moment
-from tui.widgets.figures import BE, BG, BW, QUIET, B, E, P, Part, W, label, line, middle, short, spread
-from tui.widgets.gpu_cells import Row, of_none, side_by_side
-from tui.widgets.gpu_old import SELECTED, greyed, old_mark, old_words
-from tui.widgets.numbers import gib, percent
+from tui.widgets.canvas import Moment
+from tui.widgets.draw import BE, BG, BW, QUIET, B, E, P, Part, W, gib, label, line, middle, percent, short, spread
+from tui.widgets.gpu_rows import SELECTED, Row, greyed, of_none, old_mark, old_words, side_by_side
 
 START = Moment()
 

@@ -11,23 +11,29 @@ from textual.events import Click
 from textual.reactive import var
 
 from tui.core.deployment import DeploymentState
-from tui.core.findings import hosts_of, serving
 from tui.core.gpu import Gpu, GpuSample
-from tui.core.gpu_engine import engine_of
-from tui.core.gpu_even import uniformity
-from tui.core.gpu_order import ALL, BY_NUMBER, KINDS, ORDERS
-from tui.core.gpu_others import WORTH_MIB, engine_gone, others_mib
+from tui.core.gpu_findings import ALL, BY_NUMBER, KINDS, ORDERS, hosts_of, serving
+from tui.core.gpu_groups import WORTH_MIB, engine_gone, engine_of, others_mib
+from tui.core.gpu_uniformity import uniformity
 from tui.messages import GpuOpened
-from tui.widgets.figure import Figure, Moment
-from tui.widgets.figures import BE, BG, BP, BW, QUIET, W, bar, label, line, spread, warning
-from tui.widgets.gpu_cells import Row, of_none
-from tui.widgets.gpu_facts import gpu_facts, gpu_trends
-from tui.widgets.gpu_headroom import headroom_block, headroom_words, over_all_hosts, unmet_of_gpus
+from tui.widgets.canvas import Figure, Moment
+from tui.widgets.draw import BE, BG, BP, BW, QUIET, W, bar, gib, label, line, spread, warning
+from tui.widgets.gpu_facts import gpu_facts, gpu_trends, headroom_block, headroom_words, over_all_hosts, unmet_of_gpus
 from tui.widgets.gpu_hosts import Group, across_for, all_gpus, compact, groups_of, head, in_words
-from tui.widgets.gpu_old import as_last_seen, old_mark, old_words
-from tui.widgets.gpu_rows import across_of, gpu_grid, gpu_rows, has_figures, odd_ones, unfolded
+from tui.widgets.gpu_rows import (
+    Row,
+    across_of,
+    as_last_seen,
+    gpu_grid,
+    gpu_rows,
+    has_figures,
+    odd_ones,
+    of_none,
+    old_mark,
+    old_words,
+    unfolded,
+)
 from tui.widgets.gpu_strip import strip
-from tui.widgets.numbers import gib
 
 
 def summary(state: DeploymentState, sample: GpuSample, moment: Moment) -> Content:

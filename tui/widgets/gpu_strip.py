@@ -7,16 +7,14 @@ from textual.content import Content
 
 from tui.core.deployment import DeploymentState
 from tui.core.gpu import GpuSample
-from tui.core.gpu_engine import engine_of
-from tui.core.gpu_even import uniformity
+from tui.core.gpu_groups import WORTH_MIB, engine_gone, engine_of, others_mib
 from tui.core.gpu_health import headroom
-from tui.core.gpu_others import WORTH_MIB, engine_gone, others_mib
-from tui.widgets.figure import Figure, Moment
-from tui.widgets.figures import BE, BW, QUIET, B, G, P, Part, W, label, line, short, spread
-from tui.widgets.gpu_headroom import alarm_words
+from tui.core.gpu_uniformity import uniformity
+from tui.widgets.canvas import Figure, Moment
+from tui.widgets.draw import BE, BW, QUIET, B, G, P, Part, W, gib, label, line, percent, short, spread, whole
+from tui.widgets.gpu_facts import alarm_words
 from tui.widgets.gpu_hosts import hosts_strip
-from tui.widgets.gpu_old import greyed, old_mark
-from tui.widgets.numbers import gib, percent, whole
+from tui.widgets.gpu_rows import greyed, old_mark
 
 
 def strip(state: DeploymentState, width: int, moment: Moment) -> Content:

@@ -8,8 +8,8 @@ from textual.reactive import var
 from textual.widget import Widget
 
 from tui.actions import BY_ID, Action, shown_key
-from tui.widgets.figure import Figure
-from tui.widgets.figures import BP, line
+from tui.widgets.canvas import Figure
+from tui.widgets.draw import BP, line
 
 KEPT = ("help", "quit")
 """These stay when room goes."""

@@ -6,32 +6,34 @@ from statistics import median
 from textual.content import Content
 
 from tui.core.deployment import DeploymentState
-from tui.core.how_far import amounts, gigabytes_s, one_of
-from tui.core.logs.phase_names import name_of
-from tui.core.logs.state import Loader, LoadState, Phase, Verdict
-from tui.widgets.before import before
-from tui.widgets.doing import doing, past_loading, phase_seconds
-from tui.widgets.failure import failure_view
-from tui.widgets.figure import Figure
-from tui.widgets.figures import (
+from tui.core.logs.load_state import Loader, LoadState, Phase, Verdict
+from tui.core.presentation import amounts, gigabytes_s, name_of, one_of
+from tui.widgets.canvas import Figure
+from tui.widgets.draw import (
     BP,
+    DASH,
+    GIB,
     B,
     P,
     Part,
     W,
     area,
     big,
+    change,
+    clock,
     facts,
+    host_now,
     label,
     line,
     rows,
     spread,
+    three,
+    whole,
 )
-from tui.widgets.host_clock import host_now
+from tui.widgets.failure_view import failure_view
 from tui.widgets.key_bar import key_of
-from tui.widgets.numbers import DASH, GIB, change, clock, three, whole
+from tui.widgets.phase_view import before, doing, past_loading, phase_seconds, shards
 from tui.widgets.phases import last_time, phase_line, phase_rows
-from tui.widgets.shards import shards
 
 VERDICTS = {
     Verdict.PROGRESSING: ("◐ progressing", "bold"),

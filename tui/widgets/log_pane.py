@@ -6,13 +6,12 @@ from textual.content import Content
 from textual.reactive import var
 from textual.widgets import Input
 
-from tui.core.counted import counted
 from tui.core.deployment import LOG_LINES, DeploymentState, LogLine
-from tui.widgets.figure import NOTHING, Figure
-from tui.widgets.figures import BW, QUIET, B, W, label, line, rows
+from tui.core.presentation import counted
+from tui.widgets.canvas import NOTHING, Figure
+from tui.widgets.draw import BW, QUIET, B, W, label, line, rows, whole
 from tui.widgets.key_bar import key_of
 from tui.widgets.log_view import LogView, bare, poll
-from tui.widgets.numbers import whole
 
 
 class LogNote(Figure):

@@ -11,7 +11,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from tui.core.deployment import LogLine
-from tui.widgets.ink import ASCII, Theirs
+from tui.widgets.canvas import ASCII, Theirs
 
 PREFIX = re.compile(
     r"(?P<who>\((?:[^()]|\([^()]*\))*? ?pid=\d+\)\s*|\[[^\]]{0,80}\]\s*)?"

@@ -4,12 +4,10 @@ from msgspec import Struct
 from textual.content import Content
 
 from tui.core.deployment import DeploymentState
-from tui.core.logs.phase_names import NAMES
-from tui.core.logs.state import LoadState, PastLoad, Phase
-from tui.widgets.figure import Figure
-from tui.widgets.figures import BE, BP, QUIET, B, G, W, fit, label, line
-from tui.widgets.host_clock import host_now
-from tui.widgets.numbers import clock
+from tui.core.logs.load_state import LoadState, PastLoad, Phase
+from tui.core.presentation import NAMES
+from tui.widgets.canvas import Figure
+from tui.widgets.draw import BE, BP, QUIET, B, G, W, clock, fit, host_now, label, line
 
 USUAL = tuple(phase for phase in NAMES if phase is not Phase.DOWNLOADING)
 """What a log shows in another order is drawn in the log's."""

@@ -5,10 +5,10 @@ import time
 from textual.content import Content
 from textual.reactive import var
 
-from tui.core.counted import counted
-from tui.core.smoke import Outcome, SmokeResult, SmokeRun
-from tui.widgets.figure import Figure
-from tui.widgets.figures import BG, BP, BW, QUIET, B, E, G, Part, W, fit, label, line, rows, short
+from tui.core.presentation import counted
+from tui.core.smoke_prompts import Outcome, SmokeResult, SmokeRun
+from tui.widgets.canvas import Figure
+from tui.widgets.draw import BG, BP, BW, QUIET, B, E, G, Part, W, fit, label, line, rows, short
 from tui.widgets.key_bar import key_of
 
 SIGNS = {Outcome.PASSED: ("✓", G), Outcome.FAILED: ("✗", E), Outcome.INCONCLUSIVE: ("▲", W)}

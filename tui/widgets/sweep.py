@@ -6,10 +6,9 @@ from math import log
 
 from textual.content import Content
 
-from tui.core.benchmark import Plan, Point, Progress
-from tui.core.benchmark_open import asked_rate
-from tui.widgets.figures import BE, BP, QUIET, RULE, B, P, Part, S, W, curve, fit, label, line
-from tui.widgets.numbers import three
+from tui.core.bench_remarks import asked_rate
+from tui.core.bench_result import Plan, Point, Progress
+from tui.widgets.draw import BE, BP, QUIET, RULE, B, P, Part, S, W, curve, fit, label, line, three
 
 TTFT_LIMIT_MS = 2000.0
 """From here on the wait for the first token is felt as a wait; marked in the curve, and counted in the head."""

@@ -3,20 +3,18 @@
 from textual.content import Content
 
 from tui.core.deployment import DeploymentState
-from tui.core.gpu_engine import engine_of
-from tui.core.gpu_even import uniformity
+from tui.core.gpu_groups import engine_of
 from tui.core.gpu_health import headroom
-from tui.core.how_far import amounts
-from tui.core.logs.phase_names import name_of
-from tui.widgets.doing import past_loading, phase_seconds
-from tui.widgets.failure import title
-from tui.widgets.figure import Figure, Moment
-from tui.widgets.figures import BE, BP, BW, QUIET, B, E, G, label, line, meter, rows, short, spread
-from tui.widgets.gpu_old import old_mark
+from tui.core.gpu_uniformity import uniformity
+from tui.core.presentation import amounts, name_of
+from tui.widgets.canvas import Figure, Moment
+from tui.widgets.draw import BE, BP, BW, GIB, QUIET, B, E, G, clock, label, line, meter, percent, rows, short, spread, three
+from tui.widgets.failure_view import title
+from tui.widgets.gpu_rows import old_mark
 from tui.widgets.gpu_strip import strip
 from tui.widgets.load_panel import bar_of, countdown, verdict
-from tui.widgets.numbers import GIB, clock, percent, three
-from tui.widgets.status import FAILED, LOADING, LOOKS, READY, word
+from tui.widgets.phase_view import past_loading, phase_seconds
+from tui.widgets.status_line import FAILED, LOADING, LOOKS, READY, word
 
 
 class Tiny(Figure):

@@ -1,23 +1,79 @@
 """One turn of the conversation: what was asked, what the model thought, its reply as it streams, and the figures of it."""
 
 from contextlib import suppress
+from typing import ClassVar
 
+from markdown_it import MarkdownIt
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
 from textual.css.query import NoMatches
 from textual.reactive import var
-from textual.widgets import Markdown, Static
+from textual.widgets import Label, Markdown, Static
+from textual.widgets._markdown import MarkdownBlock, MarkdownFence, MarkdownTable, MarkdownTableCellContents, MarkdownTableContent
 from textual.widgets.markdown import MarkdownStream
 
-from tui.core.chat import Turn
-from tui.core.counted import counted
+from tui.core.conversation import Turn
+from tui.core.presentation import counted
 from tui.messages import TextCopied
-from tui.widgets.figures import BE, BP, QUIET, E, Part, W, label, line
-from tui.widgets.figures import B as BOLD
-from tui.widgets.ink import TheirText, plain
-from tui.widgets.numbers import DASH, three, whole
-from tui.widgets.reply import Reply
+from tui.widgets.canvas import Theirs, TheirText, plain
+from tui.widgets.draw import BE, BP, DASH, QUIET, E, Part, W, label, line, three, whole
+from tui.widgets.draw import B as BOLD
+
+
+class _Code(Theirs, Label):
+    pass
+
+
+class _Fence(MarkdownFence):
+    def compose(self) -> ComposeResult:
+        yield _Code(self._highlighted_code, id="code-content", expand=True)
+
+
+class _Cell(Theirs, MarkdownTableCellContents):
+    pass
+
+
+class _Cells(MarkdownTableContent):
+    def compose(self) -> ComposeResult:
+        for one in super().compose():
+            assert isinstance(one, MarkdownTableCellContents)
+            yield _Cell(one.content, classes=" ".join(one.classes), name=one.name)
+
+
+class _Table(MarkdownTable):
+    def compose(self) -> ComposeResult:
+        for one in super().compose():
+            assert isinstance(one, MarkdownTableContent)
+            yield _Cells(one.headers, one.rows)
+
+
+def _of_words(kind: type[MarkdownBlock]) -> type[MarkdownBlock]:
+    return type(f"Their{kind.__name__}", (Theirs, kind), {})
+
+
+WORDS = ("h1", "h2", "h3", "h4", "h5", "h6", "paragraph_open")
+
+
+class Reply(Markdown):
+    """Without HTML: tags of a reply are text."""
+
+    BLOCKS: ClassVar[dict[str, type[MarkdownBlock]]] = {  # type: ignore[misc]
+        **Markdown.BLOCKS,
+        **{name: _of_words(Markdown.BLOCKS[name]) for name in WORDS},
+        "fence": _Fence,
+        "code_block": _Fence,
+        "table_open": _Table,
+    }
+
+    def __init__(self) -> None:
+        super().__init__(classes="reply", parser_factory=parser, open_links=False)
+
+
+def parser() -> MarkdownIt:
+    """Markdown without HTML."""
+    return MarkdownIt("gfm-like").disable(["html_block", "html_inline"])
+
 
 MARKDOWN_LIMIT = 40_000
 """Characters of a reply that are drawn as Markdown, a widget a block; the rest of a longer one is plain text."""

@@ -2,9 +2,9 @@
 
 from tui.core.logs import advice_host as host
 from tui.core.logs import advice_model as model
-from tui.core.logs.advice_words import Writer
-from tui.core.logs.course import Course
-from tui.core.logs.failures import Finding
+from tui.core.logs.advice_model import Writer
+from tui.core.logs.root_cause import Finding
+from tui.core.logs.start_parser import Course
 
 
 def advice(chosen: Finding, course: Course) -> str:

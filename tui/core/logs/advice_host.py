@@ -1,8 +1,8 @@
 """Advice where the machine is at fault: its GPUs, drivers, libraries, shared memory, network, and who killed what."""
 
-from tui.core.logs.advice_words import find
-from tui.core.logs.course import Course
-from tui.core.logs.failures import Finding
+from tui.core.logs.advice_model import find
+from tui.core.logs.root_cause import Finding
+from tui.core.logs.start_parser import Course
 
 
 def shm(text: str, course: Course, chosen: Finding) -> str:

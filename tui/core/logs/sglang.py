@@ -7,9 +7,9 @@ server is fired up and ready to roll!".
 import re
 from collections.abc import Callable
 
-from tui.core.logs.course import Course
-from tui.core.logs.records import Line
-from tui.core.logs.state import Phase, Serving
+from tui.core.logs.load_state import Phase, Serving
+from tui.core.logs.log_records import Line
+from tui.core.logs.start_parser import Course
 
 Handler = Callable[[Course, "re.Match[str]", Line], None]
 

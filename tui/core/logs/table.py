@@ -7,8 +7,8 @@ numbers move between releases and are not looked at.
 import re
 from collections.abc import Callable
 
-from tui.core.logs.course import Course
-from tui.core.logs.records import Line
+from tui.core.logs.log_records import Line
+from tui.core.logs.start_parser import Course
 
 Handler = Callable[[Course, "re.Match[str]", Line], None]
 Rule = tuple[re.Pattern[str], Handler]

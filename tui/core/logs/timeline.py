@@ -4,12 +4,11 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec.structs import replace
 
-from tui.core.logs.bars import Bar
-from tui.core.logs.clock import Alignment, LogClock
-from tui.core.logs.course import SILENCE_S, Course
-from tui.core.logs.picture import moved
-from tui.core.logs.records import Line
-from tui.core.logs.state import LoadState
+from tui.core.logs.load_state import LoadState
+from tui.core.logs.log_clock import Alignment, LogClock
+from tui.core.logs.log_records import Line
+from tui.core.logs.progress_bars import Bar
+from tui.core.logs.start_parser import SILENCE_S, Course, moved
 
 
 class Timeline:

@@ -2,9 +2,9 @@
 
 import re
 
-from tui.core.logs.course import Course
-from tui.core.logs.records import Line
-from tui.core.logs.state import Phase, Serving
+from tui.core.logs.load_state import Phase, Serving
+from tui.core.logs.log_records import Line
+from tui.core.logs.start_parser import Course
 from tui.core.logs.table import MESSAGES, Handler, number, says
 from tui.core.logs.vllm_start import LOGO_MODEL, LOGO_VERSION, banner
 

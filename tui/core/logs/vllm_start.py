@@ -2,8 +2,8 @@
 
 import re
 
-from tui.core.logs.course import Course
-from tui.core.logs.records import Line
+from tui.core.logs.log_records import Line
+from tui.core.logs.start_parser import Course
 from tui.core.logs.table import says
 
 

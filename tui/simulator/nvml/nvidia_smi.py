@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
-from tui.simulator.nvml.scenario import VARIABLE, Scenario, SimulatedGpu, read
+from tui.simulator.nvml.scenario_file import VARIABLE, Scenario, SimulatedGpu, read
 
 NOT_THERE = "[N/A]"
 BROKEN = "ERR!"

@@ -1,0 +1,83 @@
+"""Several coroutines at once, ended together; tasks that nobody waits for any more; what is opened for nobody any more."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+from tui.host.base import CommandStream
+
+T = TypeVar("T")
+
+_unwanted: set[asyncio.Future[Any]] = set()
+"""Openings that go on without whoever asked for them; the loop itself holds no task."""
+
+
+async def together(*work: Coroutine[Any, Any, object]) -> None:
+    """Runs all to their ends. The first failure, or a cancellation, ends the others, and is raised as it is.
+
+    Not a task group: when one of its tasks fails at the moment in which the task around it is cancelled, Python 3.11 and 3.12 raise
+    the failure alone. Whoever handles that and goes on never ends, and neither do those who wait for it.
+    """
+    tasks = [asyncio.create_task(one) for one in work]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+    finally:
+        await ended(*tasks)
+        failures = [error for task in tasks if not task.cancelled() and (error := task.exception()) is not None]
+    if failures:
+        raise failures[0]
+
+
+async def ended(*tasks: asyncio.Future[Any]) -> None:
+    """Cancels tasks and waits for their ends. What one of them fails with on the way is nobody's concern any more.
+
+    Not `await task`: its cancellation and that of the task around could not be told apart. Each is cancelled once: a second
+    time would break off what it closes on its way out.
+    """
+    for task in tasks:
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)
+
+
+async def opened(opening: Awaitable[T], close: Callable[[T], object]) -> T:
+    """What `opening` gives. Where its caller is cancelled meanwhile it goes on, and what comes of it is closed.
+
+    For what the other side is asked for: the request can't be taken back, and its answer would belong to nobody.
+    """
+    task = asyncio.ensure_future(opening)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        _unwanted.add(task)
+        task.add_done_callback(lambda done: _close_unwanted(done, close))
+        raise
+
+
+def _close_unwanted(task: "asyncio.Future[T]", close: Callable[[T], object]) -> None:
+    _unwanted.discard(task)
+    if not task.cancelled() and task.exception() is None:
+        close(task.result())
+
+
+async def patiently(stream: CommandStream, patience: Callable[[], float]) -> AsyncGenerator[bytes | None]:
+    """The output as it comes; None whenever nothing has come for `patience()` seconds. Raises Unreachable.
+
+    Close it (`contextlib.aclosing`) before the stream.
+    """
+    source = aiter(stream)
+    coming = asyncio.ensure_future(anext(source, b""))
+    try:
+        while True:
+            await asyncio.wait([coming], timeout=patience())
+            if not coming.done():
+                yield None
+                continue
+            data = coming.result()
+            if not data:
+                return
+            coming = asyncio.ensure_future(anext(source, b""))
+            yield data
+    finally:
+        await ended(coming)

@@ -1,0 +1,172 @@
+"""Exit codes, the same for every command (README "Headless" lists them)."""
+
+import asyncio
+import contextlib
+import datetime
+import errno
+import os
+import select
+import sys
+import traceback
+from enum import IntEnum
+from pathlib import Path
+from typing import TextIO
+
+import platformdirs
+
+from tui import __version__
+from tui.core.gone import GONE
+from tui.core.text import clean
+
+
+class Exit(IntEnum):
+    OK = 0
+    NEGATIVE = 1
+    """The command worked; its answer is no: a smoke prompt failed, too many requests failed, doctor found something."""
+    USAGE = 2
+    LOADING = 3
+    FAILED = 4
+    UNREACHABLE = 5
+    TIMEOUT = 6
+    STOPPED = 7
+    REFUSED = 8
+    BUG = 70
+    NOT_SAVED = 73
+    """All went well but for a file, or stdout, that could not be written in the end (sysexits' EX_CANTCREAT)."""
+    INTERRUPTED = 130
+
+
+class Fail(Exception):
+    """Ends a command with a message on stderr and an exit code."""
+
+    def __init__(self, code: Exit, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+def explain(error: BaseException) -> tuple[int, str]:
+    """The exit code and the message for stderr."""
+    from tui.host.base import HostError, Refused
+    from tui.record.store import RecordError
+    from tui.settings import SettingsError
+
+    if isinstance(error, BaseExceptionGroup):
+        # a task group's failure: the first cause that is not a mere cancellation speaks
+        return explain(_first(error))
+    if isinstance(error, KeyboardInterrupt):
+        return Exit.INTERRUPTED, "readyroom: interrupted"
+    if isinstance(error, SettingsError):
+        return Exit.USAGE, str(error)
+    if isinstance(error, RecordError):
+        return Exit.NEGATIVE, f"readyroom: {clean(str(error))}"
+    if isinstance(error, HostError):
+        code = Exit.REFUSED if isinstance(error, Refused) else Exit.UNREACHABLE
+        advice = f"\n  {clean(error.advice)}" if error.advice else ""
+        return code, f"readyroom: {clean(error.cause)}{advice}"
+    return Exit.BUG, f"readyroom: a bug: {type(error).__name__}. The report lies in {write_report(error)}"
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    causes = [_first(error) if isinstance(error, BaseExceptionGroup) else error for error in group.exceptions]
+    return next((error for error in causes if not isinstance(error, asyncio.CancelledError)), causes[0])
+
+
+def write_report(error: BaseException) -> Path:
+    """Writes the traceback, without local values (they may hold secrets), to the state directory; returns the file."""
+    directory = state_directory() / "reports"
+    text = "".join(traceback.format_exception(error))
+    stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    path = directory / f"{stamp}-{os.getpid()}.txt"
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
+            file.write(f"readyroom {__version__}\n\n{text}")
+    except OSError as problem:
+        return Path(f"(it could not be written: {problem})")
+    return path
+
+
+def state_directory() -> Path:
+    """Where runs, saved benchmarks and reports belong; 0700."""
+    path = platformdirs.user_state_path("readyroom")
+    with contextlib.suppress(OSError):  # a read-only home: whoever writes there says so
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return path
+
+
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""What writing fails with where nothing more fits."""
+
+
+def last_words(message: str) -> None:
+    """Says the message on stderr, cleaned: it may quote a server, a host or a log. Neither now nor when the interpreter ends does a
+    stream that is gone fail for it."""
+    with contextlib.suppress(OSError, ValueError):
+        if message and sys.stderr is not None:
+            from tui.core.text import clean
+
+            print(clean(message, keep_newlines=True), file=sys.stderr, flush=True)
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and (_gone(stream) or not _flushes(stream)):
+            with contextlib.suppress(OSError, ValueError):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, stream.fileno())  # what is still buffered goes there
+                os.close(nowhere)
+
+
+def nobody_listens(error: BaseException) -> bool:
+    """Whether it tells only that stdout or stderr can't be written any more."""
+    if isinstance(error, BaseExceptionGroup):
+        return any(nobody_listens(one) for one in error.exceptions)
+    return (
+        isinstance(error, OSError)
+        and error.errno in GONE
+        and any(stream is not None and _gone(stream) for stream in (sys.stdout, sys.stderr))
+    )
+
+
+def no_room(error: BaseException) -> str | None:
+    """What can't be written and why, where the error tells of stdout or stderr on a disk that is full, and what was noted with it;
+    None where it tells of something else."""
+    if isinstance(error, BaseExceptionGroup):
+        return next((words for one in error.exceptions if (words := no_room(one)) is not None), None)
+    if not isinstance(error, OSError) or error.errno not in NO_ROOM or error.filename is not None:
+        return None
+    for name, stream in (("stdout", sys.stdout), ("stderr", sys.stderr)):
+        if stream is not None and not (_flushes(stream) and _takes_more(stream)):
+            return "\n  ".join([f"{name} can't be written: {error.strerror}", *getattr(error, "__notes__", ())])
+    return None
+
+
+def _flushes(stream: TextIO) -> bool:
+    """Whether what is still buffered could be written."""
+    try:
+        stream.flush()
+    except OSError:
+        return False
+    except ValueError:  # closed: nothing is
+        pass
+    return True
+
+
+def _takes_more(stream: TextIO) -> bool:
+    """Whether one byte more can be written: what is larger than the buffer is not in it any more once it failed."""
+    try:
+        os.write(stream.fileno(), b"\n")
+    except OSError:
+        return False
+    except ValueError:
+        pass
+    return True
+
+
+def _gone(stream: TextIO) -> bool:
+    """Whether whoever had the other end of it has left (poll(2) tells of that though it is asked for nothing)."""
+    poll = select.poll()
+    try:
+        poll.register(stream.fileno(), 0)
+        return bool(poll.poll(0))
+    except (OSError, ValueError):
+        return True

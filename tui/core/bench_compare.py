@@ -1,0 +1,311 @@
+"""Two benchmarks side by side, point by point: change in percent, and whether it is for the better."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from math import sqrt
+from typing import Any
+
+from tui.core.bench_plan import LONGEST
+from tui.core.bench_remarks import asked_rate
+from tui.core.bench_result import Plan, Point, Result
+from tui.core.presentation import counted
+from tui.core.text import clean
+
+STEADY = "steady_output_throughput"
+HIGHER_IS_BETTER = (STEADY, "output_throughput", "request_throughput", "request_goodput")
+LOWER_IS_BETTER = (
+    "median_ttft_ms",
+    "p99_ttft_ms",
+    "median_tpot_ms",
+    "p99_tpot_ms",
+    "median_itl_ms",
+    "median_e2el_ms",
+    "failed",
+)
+WHOLE_RUN = ("output_throughput", "request_throughput")
+"""Rates that hold the ramp, and lose the requests that the end cut off."""
+NOISE = 0.03
+"""Changes below 3 % are not called better or worse: runs of one server differ by so much."""
+SURE = 1.96
+"""Standard deviations of a 95 % interval."""
+HEADLINES = (
+    ("steady tok/s", STEADY),
+    ("tok/s", "output_throughput"),
+    ("TTFT p50 ms", "median_ttft_ms"),
+    ("TTFT p99 ms", "p99_ttft_ms"),
+    ("TPOT p50 ms", "median_tpot_ms"),
+    ("TPOT p99 ms", "p99_tpot_ms"),
+    ("ITL p50 ms", "median_itl_ms"),
+    ("E2EL p50 ms", "median_e2el_ms"),
+    ("good req/s", "request_goodput"),
+    ("failed", "failed"),
+)
+"""What a comparison shows, in this order, and the figures' names."""
+LEGEND = "~ may be chance: too few requests, or the 95 % intervals overlap; below 3 % nothing is said"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One figure of two runs: `before` and `after` as measured, `share` (after − before)/before, None where it can't be told."""
+
+    name: str
+    before: float | None
+    after: float | None
+    share: float | None
+    better: bool | None
+    """None: no difference beyond noise, or not comparable."""
+    doubt: str = ""
+    """Why a difference beyond NOISE is called neither better nor worse."""
+
+    @property
+    def sign(self) -> str:
+        """✓ better, ▲ worse, ~ perhaps by chance."""
+        return {True: "✓", False: "▲", None: "~" if self.doubt else ""}[self.better]
+
+
+Key = tuple[float, int, str]
+"""Requests a second that were asked for (0: a closed loop), streams (an open loop's gate, or 0), and LONGEST or nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedPoint:
+    concurrency: int
+    changes: tuple[Change, ...]
+    rate: float | None = None
+    """Requests a second that were asked for; None for a closed loop."""
+    label: str = ""
+    """LONGEST, or empty."""
+
+    @property
+    def name(self) -> str:
+        """`8`, `40 req/s`, `4 longest prompt`."""
+        name = str(self.concurrency) if self.rate is None else f"{self.rate:g} req/s"
+        return f"{name} {self.label}" if self.label else name
+
+    def change(self, name: str) -> Change | None:
+        return next((one for one in self.changes if one.name == name), None)
+
+
+def compare(before: Result, after: Result) -> tuple[ComparedPoint, ...]:
+    """The loads that both runs measured to their end (the first point of each where one was repeated)."""
+    earlier, later = _whole(before), _whole(after)
+    return tuple(
+        ComparedPoint(
+            key[1],
+            tuple(change_of(name, earlier[key], later[key]) for name in (*HIGHER_IS_BETTER, *LOWER_IS_BETTER)),
+            key[0] or None,
+            key[2],
+        )
+        for key in sorted(earlier.keys() & later.keys())
+    )
+
+
+def drift(result: Result) -> Change | None:
+    """How throughput at the first load changed between the beginning and the end of a run; None without a repetition.
+
+    The steady one where both have it, as `headlines` has it.
+    """
+    whole = [point for point in result.points if not point.figures.get("cut")]
+    again = [point for point in whole[1:] if point.figures.get("repeat") == "again"]
+    if not again:
+        return None
+    steady, rate = (change_of(name, whole[0], again[-1]) for name in (STEADY, "output_throughput"))
+    found = rate if steady.share is None else steady
+    return None if found.share is None else found
+
+
+def drift_words(result: Result) -> str | None:
+    """`1 stream at the end against the beginning: -4.7 %`, with a doubt about it; None without a repetition."""
+    found = drift(result)
+    if found is None or found.share is None:
+        return None
+    doubt = f" (may be chance: {found.doubt})" if found.doubt else ""
+    streams = counted(result.points[0].concurrency, "stream")
+    return f"{streams} at the end against the beginning: {found.share * 100:+.1f} %{doubt}"
+
+
+def headlines(points: Iterable[ComparedPoint]) -> tuple[tuple[str, str], ...]:
+    """Those of HEADLINES that some of these points have; the steady throughput where both runs have it."""
+    changes = [one for point in points for one in point.changes]
+    known = {one.name for one in changes if one.after is not None or one.before is not None}
+    if not any(one.name == STEADY and one.after is not None and one.before is not None for one in changes):
+        known.discard(STEADY)
+    return tuple(one for one in HEADLINES if one[1] in known)
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Loads that are in one of the runs only, and loads that a run did not measure to their end: they are not compared."""
+
+    only_before: tuple[ComparedPoint, ...] = ()
+    only_after: tuple[ComparedPoint, ...] = ()
+    cut_before: tuple[ComparedPoint, ...] = ()
+    cut_after: tuple[ComparedPoint, ...] = ()
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """`only in the run after: 8 streams`, a line each."""
+        told = (
+            ("only in the run before", self.only_before),
+            ("only in the run after", self.only_after),
+            ("cut before its end in the run before, not compared", self.cut_before),
+            ("cut before its end in the run after, not compared", self.cut_after),
+        )
+        return tuple(f"{what}: {_listed(points)}" for what, points in told if points)
+
+
+def left_out(before: Result, after: Result) -> LeftOut:
+    """What `compare` does not show of the two runs."""
+    earlier, later = _whole(before).keys(), _whole(after).keys()
+    cut_earlier, cut_later = (set(map(_key, one.points)) - _whole(one).keys() for one in (before, after))
+    return LeftOut(
+        _named(earlier - later - cut_later),
+        _named(later - earlier - cut_earlier),
+        _named(cut_earlier),
+        _named(cut_later),
+    )
+
+
+def loads(result: Result) -> tuple[str, ...]:
+    """The names of the loads that a run measured to their end."""
+    return tuple(point.name for point in _named(_whole(result).keys()))
+
+
+def _whole(result: Result) -> dict[Key, Point]:
+    return {_key(point): point for point in reversed(result.points) if not point.figures.get("cut")}
+
+
+def _named(keys: Iterable[Key]) -> tuple[ComparedPoint, ...]:
+    return tuple(ComparedPoint(streams, (), rate or None, label) for rate, streams, label in sorted(keys))
+
+
+def _listed(points: tuple[ComparedPoint, ...]) -> str:
+    """`8 and 16 streams`, `2 streams (longest prompt), 4 req/s`."""
+    plain = [point.concurrency for point in points if point.rate is None and not point.label]
+    words = []
+    if plain:
+        *first, last = plain
+        words.append(f"{', '.join(map(str, first))} and {last} streams" if first else counted(last, "stream"))
+    for point in points:
+        if point.rate is not None:
+            words.append(point.name)
+        elif point.label:
+            words.append(f"{counted(point.concurrency, 'stream')} ({point.label})")
+    return ", ".join(words)
+
+
+def _key(point: Point) -> Key:
+    label = LONGEST if point.figures.get("repeat") == LONGEST else ""
+    return asked_rate(point) or 0.0, point.concurrency, label
+
+
+def change_of(name: str, one: Point, other: Point) -> Change:
+    """How a figure of a point stands to the one before, `one`."""
+    before, after = one.get(name), other.get(name)
+    if before is None or after is None or before == 0:
+        worse = before == 0 and name == "failed" and bool(after)
+        return Change(name, before, after, None, False if worse else None)
+    share = (after - before) / before
+    if abs(share) < NOISE:
+        return Change(name, before, after, share, None)
+    doubt = _doubt(name, one, other)
+    return Change(name, before, after, share, None if doubt else (share > 0) == (name in HIGHER_IS_BETTER), doubt)
+
+
+def _doubt(name: str, one: Point, other: Point) -> str:
+    """Why a change may be none; empty where it is one. What older runs don't hold is not asked for."""
+    both = (one, other)
+    if name.startswith("p99_") and any(point.figures.get("p99_supported") is False for point in both):
+        return "too few requests for a p99"
+    if all(f"{name}_ci95" in point.figures for point in both):
+        a, b = one.interval(name), other.interval(name)
+        if a is None or b is None:
+            return "too few requests for an interval"
+        return "the 95 % intervals overlap" if a[0] <= b[1] and b[0] <= a[1] else ""
+    if name in WHOLE_RUN:
+        return _doubt_of_whole(name, one, other)
+    if name in ("request_goodput", "failed"):
+        return _doubt_of_counts(name, one, other)
+    return ""
+
+
+def _doubt_of_whole(name: str, one: Point, other: Point) -> str:
+    """A rate of the whole run changes with its length too: the steady one tells whether the server did."""
+    steady = change_of(STEADY, one, other)
+    if steady.share is not None:
+        moved = (other.get(name) or 0.0) > (one.get(name) or 0.0)
+        return "" if steady.better is moved else "the steady throughput has no such change"
+    ramp = min(one.concurrency, other.concurrency) > 1 and asked_rate(one) is None
+    if ramp and any(STEADY in point.figures for point in (one, other)):
+        return "too short for a steady throughput: the ramp may make the difference"
+    return ""
+
+
+def _doubt_of_counts(name: str, one: Point, other: Point) -> str:
+    """Counts differ by the root of their sum anyway."""
+    rates: list[tuple[float, float]] = []
+    for point in (one, other):
+        seconds = point.get("duration") if name == "request_goodput" else 1.0
+        if not seconds:
+            return ""
+        rates.append((point.get(name) or 0.0, seconds))
+    apart = abs(rates[0][0] - rates[1][0])
+    return "so few requests differ by as much" if apart <= SURE * sqrt(sum(rate / seconds for rate, seconds in rates)) else ""
+
+
+UNTOLD = frozenset(
+    {
+        "concurrency",  # the points are told apart by it
+        "model",  # the served one is compared
+        "vantage",  # the one that it came to is compared
+        "request_rate",  # said below, and the points are told apart by it
+        "headers",
+        "max_failures",
+        "stop_at_knee",
+        "repeat_first",
+        "save",
+        "save_detailed",
+        "verify_tls",
+        "stall_s",
+    }
+)
+"""Fields of a plan that do not change what a point measures, or are compared otherwise."""
+VALUE_LENGTH = 60
+
+
+def differences(before: Result, after: Result) -> tuple[str, ...]:
+    """What makes two runs hard to compare, one line each: everything that was asked for differently, the model, the vantage."""
+    found = []
+    one, two = before.plan, after.plan
+    pairs: list[tuple[str, Any, Any]] = [
+        ("request rate", one.request_rate, two.request_rate),
+        *(
+            (_words(field.name), getattr(one, field.name), getattr(two, field.name))
+            for field in fields(Plan)
+            if field.name not in UNTOLD
+        ),
+        ("headers", sorted(one.headers), sorted(two.headers)),
+        ("vantage", before.vantage.value, after.vantage.value),
+        ("model", before.model, after.model),
+    ]
+    for what, ours, theirs in pairs:
+        if ours != theirs:
+            verb = "differ" if what.endswith(("tokens", "ids", "requests", "workers", "headers", "seconds")) else "differs"
+            found.append(f"{what} {verb}: {_shown(ours)} and {_shown(theirs)}")
+    return tuple(found)
+
+
+def _words(name: str) -> str:
+    """`duration in s`, `input tokens`: a field of a plan."""
+    base, _, unit = name.rpartition("_")
+    return f"{base} in s".replace("_", " ") if unit == "s" else name.replace("_", " ")
+
+
+def _shown(value: Any) -> str:
+    if value is None or value in ({}, []):
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    text = clean(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True, default=str))
+    return text if len(text) <= VALUE_LENGTH else text[: VALUE_LENGTH - 1] + "…"

@@ -1,0 +1,341 @@
+"""A benchmark as documents: `bench --json`, the files of `vllm bench serve`, and the words that say what the figures mean."""
+
+import csv
+import io
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from typing import Any
+
+from tui.core.bench_knee import knee_in
+from tui.core.bench_plan import LONGEST, LONGEST_OUTPUT
+from tui.core.bench_result import Plan, Point, Result, Vantage
+from tui.core.bench_soak import soak_verdict
+from tui.core.presentation import counted
+from tui.core.text import clean
+
+DEFINITIONS = "vllm-0.33"
+
+MEANINGS = (
+    ("TTFT", "first token-bearing chunk − send (the role chunk is none; reasoning is one)"),
+    ("ITL", "gap between chunks, pooled over all requests"),
+    ("TPOT", "(last − first) / (tokens − 1), one value a request"),
+    ("tok/s", "output tokens of completed requests / whole run, ramp and drain included"),
+    ("steady", "the same while all streams were busy"),
+)
+"""What the figures of a closed loop mean; an open one has no time in which all streams were busy."""
+
+
+def meanings(plan: Plan) -> str:
+    """What the figures mean, in one sentence."""
+    told = (f"{name}: {meaning}" for name, meaning in MEANINGS if name != "steady" or plan.request_rate is None)
+    return "; ".join(told) + " (definitions of vLLM 0.33)"
+
+
+BASE_DEVIATIONS = (
+    "tokens are the server's own counts (usage), no local tokenizer",
+    "reasoning_content counts as a token",
+    "an error object after the first token, an aborted or a cut stream is a failure",
+    "the warm-up at each point's own concurrency is excluded",
+)
+KERNEL_STAMPS = "arrival times are the kernel's stamps where it gives them"
+PROCESS_STAMPS = "arrival times are those at which the client's own process read them"
+
+
+def base_deviations(vantage: Vantage) -> tuple[str, ...]:
+    """What is so in every benchmark with a load from there."""
+    return (*BASE_DEVIATIONS, PROCESS_STAMPS if vantage is Vantage.TUNNEL else KERNEL_STAMPS)
+
+
+def notes_in(result: Result) -> list[str]:
+    """What must be known of the figures of this one benchmark: its deviations without those of every one."""
+    always = base_deviations(result.vantage)
+    return [one for one in result.deviations if one not in always]
+
+
+def too_few(plan: Plan) -> str | None:
+    """Says that there are fewer requests than streams, where it is so."""
+    most = max(plan.concurrency, default=1)
+    if plan.request_rate is not None or plan.requests is None or plan.requests >= most:
+        return None
+    return f"{most} streams but {counted(plan.requests, 'request')}: at most {plan.requests} run at once"
+
+
+def notes_of(plan: Plan) -> list[str]:
+    """What must be known of the figures of such a plan."""
+    notes = []
+    if (fewer := too_few(plan)) is not None:
+        notes.append(fewer)
+    if plan.request_rate is None and max(plan.concurrency, default=1) > 1 and not plan.stagger_s:
+        notes.append("all streams begin at once, as vLLM's do: TTFT holds that burst (median_ttft_after_burst_ms is without it)")
+    if plan.duration_s is not None:
+        where = ": see the steady throughput, which has their tokens" if plan.request_rate is None else " but arrived_output_tokens"
+        notes.append(f"requests cut off by the end of the duration are in no sum{where}")
+    if plan.prompts_file is not None:
+        notes.append("prompts of a file are sent as they are, again and again: a prefix cache may help")
+        if plan.kind == "soak":
+            notes.append("no prompt near the server's longest length was tried: the prompts are those of the file")
+    notes += plan.prompts_notes
+    if plan.seed is not None:
+        notes.append("the prompts are those of every run with this seed: a prefix cache may help")
+    if plan.shared_prefix_tokens:
+        notes.append(f"all prompts share {plan.shared_prefix_tokens} tokens, as asked: the prefix cache helps")
+    return notes
+
+
+def what_was_sent(plan: Plan) -> list[str]:
+    """The requests in words, with what lets a prefix cache help: `512 in, 256 out` and `unique prompts`."""
+    source = "prompts of a file" if plan.prompts_file is not None else f"{plan.input_tokens:,} in"
+    words = [f"{source}, {plan.prompts_out or format(plan.output_tokens, ',')} out"]
+    if plan.endpoint != "chat":
+        words.append(plan.endpoint)
+    if plan.shared_prefix_tokens:
+        words.append(f"{plan.shared_prefix_tokens:,} tokens shared")
+    if plan.prompts_file is not None:
+        return words  # a seed makes none of them
+    if plan.seed is not None:
+        words.append(f"prompts of seed {plan.seed}")
+    elif not plan.shared_prefix_tokens:
+        words.append("unique prompts")
+    return words
+
+
+def against(expected_tokens_s: float, point: Point) -> dict[str, Any]:
+    """The figures of a single stream that say how it stands to what is expected of one."""
+    found: dict[str, Any] = {"expected_tokens_per_s": expected_tokens_s}
+    measured = point.get("output_throughput")
+    if measured is not None and measured < expected_tokens_s:
+        words = f"slower than expected: {measured:.1f} tok/s in a single stream, {expected_tokens_s:g} are expected"
+        found["warnings"] = [*(point.figures.get("warnings") or ()), words]
+    return found
+
+
+def backend_of(endpoint: str) -> str:
+    """vLLM's name for an endpoint."""
+    return "openai-chat" if endpoint == "chat" else "openai"
+
+
+def heading(plan: Plan, model: str, concurrency: int, at: float) -> dict[str, Any]:
+    """The keys with which vLLM's object of a point begins. `at` is the wall clock's time of its beginning."""
+    backend = backend_of(plan.endpoint)
+    return {
+        "date": time.strftime("%Y%m%d-%H%M%S", time.localtime(at)),
+        "endpoint_type": backend,
+        "backend": backend,
+        "label": None,
+        "model_id": model,
+        "tokenizer_id": model,
+        "num_prompts": None,
+        "request_rate": plan.request_rate if plan.request_rate is not None else "inf",
+        "burstiness": plan.burstiness,
+        "max_concurrency": concurrency or None,
+    }
+
+
+def document(result: Result, saved: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The one JSON document of `bench --json`."""
+    return {
+        "schema": 1,
+        "endpoint": result.endpoint,
+        "model": result.model,
+        "vantage": str(result.vantage),
+        "definitions": DEFINITIONS,
+        "deviations": list(result.deviations),
+        "plan": plan_document(result.plan),
+        "points": [dict(point.figures) for point in result.points],
+        **conclusions(result),
+        "saved": list(saved),
+        "stopped": result.stopped,
+        "started_at": None
+        if result.started_at is None
+        else time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(result.started_at)),
+    }
+
+
+def conclusions(result: Result) -> dict[str, Any]:
+    """What the points come to: streams at the knee of a sweep that has one, the verdict of a soak."""
+    knee = knee_in(result)
+    return {"knee": None if knee is None else knee.streams, "soak": soak_verdict(result)}
+
+
+def plain(result: Result, *, detailed: bool = True) -> dict[str, Any]:
+    """A result as plain objects, as it is kept. Its per-request arrays are not copied, but the point's own: they may be large.
+
+    `detailed`: with them.
+    """
+    points = [dict(asdict(replace(point, detail=None)), detail=point.detail if detailed else None) for point in result.points]
+    return dict(asdict(replace(result, points=())), points=points)
+
+
+def plan_document(plan: Plan) -> dict[str, Any]:
+    """The plan without what may be secret: header values are left out."""
+    fields = asdict(plan)
+    fields["headers"] = sorted(plan.headers)
+    fields["model"] = None if plan.model is None else clean(plan.model)
+    fields["vantage"] = str(plan.vantage) if isinstance(plan.vantage, Vantage) else None
+    return fields
+
+
+LONGEST_NAME = 60
+"""Characters of the model in a file's name: no more of 4 bytes each fit with the rest into the 255 bytes that a name may have."""
+
+
+def saved_name(point: Point) -> str:
+    """The file name that `vllm bench serve --save-result` would give this point."""
+    figures = point.figures
+    model = str(figures["model_id"]).rstrip("/").split("/")[-1]
+    model = "".join(c if c.isalnum() or c in "._-" else "_" for c in model)[:LONGEST_NAME] or "model"
+    gate = figures.get("max_concurrency")
+    middle = f"-concurrency{gate}" if gate is not None else ""
+    label = str(figures.get("label") or figures["backend"]).replace("/", "_").replace(" ", "_")
+    rate = figures["request_rate"]
+    return f"{label}-{rate}qps{middle}-{model}-{figures['date']}.json"
+
+
+def saved_document(point: Point) -> dict[str, Any]:
+    """One vLLM-shaped object, with the per-request arrays that are there."""
+    return {**point.figures, **(point.detail or {})}
+
+
+SLICE = 64
+"""Entries of an array in one piece: those of as many requests, some tens of milliseconds of work."""
+MUCH = 300_000
+"""So many gaps between tokens take about a second to write."""
+
+
+def json_pieces(value: Any) -> Iterator[str]:
+    """The pieces of what `json.dumps` would give; the keys of objects must be strings."""
+    if isinstance(value, dict):
+        yield "{"
+        for number, (key, one) in enumerate(value.items()):
+            yield f"{', ' if number else ''}{json.dumps(key)}: "
+            yield from json_pieces(one)
+        yield "}"
+    elif isinstance(value, list | tuple) and any(isinstance(one, dict) for one in value):
+        yield "["
+        for number, one in enumerate(value):
+            if number:
+                yield ", "
+            yield from json_pieces(one)
+        yield "]"
+    elif isinstance(value, list | tuple) and len(value) > SLICE:
+        yield "["
+        for at in range(0, len(value), SLICE):
+            yield (", " if at else "") + json.dumps(value[at : at + SLICE])[1:-1]
+        yield "]"
+    else:
+        yield json.dumps(value)
+
+
+def recorded(result: Result) -> int:
+    """How many requests have their arrays in a result."""
+    return sum(len(point.detail["latencies"]) for point in result.points if point.detail)
+
+
+def is_much(result: Result) -> bool:
+    """Whether writing those arrays takes longer than anybody waits without a word."""
+    return sum(len(gaps) for point in result.points if point.detail for gaps in point.detail.get("itls", ())) > MUCH
+
+
+FIGURES = """
+    date endpoint_type backend label model_id tokenizer_id num_prompts request_rate burstiness max_concurrency
+    duration completed failed total_input_tokens total_output_tokens request_throughput request_goodput
+    output_throughput total_token_throughput max_output_tokens_per_s max_concurrent_requests peak_tokens_per_s rtfx
+    mean_ttft_ms median_ttft_ms std_ttft_ms p50_ttft_ms p90_ttft_ms p95_ttft_ms p99_ttft_ms mean_tpot_ms
+    median_tpot_ms std_tpot_ms p50_tpot_ms p90_tpot_ms p95_tpot_ms p99_tpot_ms mean_itl_ms median_itl_ms std_itl_ms
+    p50_itl_ms p90_itl_ms p95_itl_ms p99_itl_ms mean_e2el_ms median_e2el_ms std_e2el_ms p50_e2el_ms p90_e2el_ms
+    p95_e2el_ms p99_e2el_ms incomplete stopped_early without_usage tokens_per_chunk cached_prompt_tokens
+    reasoning_tokens peak_concurrency connections mean_connect_ms max_connect_ms retried arrived_output_tokens
+    steady_output_throughput steady_window_s p99_supported foreign_requests server_running_before
+    server_waiting_before server_mean_queue_ms server_mean_prefill_ms server_mean_ttft_ms server_preemptions
+    server_generation_tokens server_prefix_cache_hit_rate server_peak_running server_peak_waiting server_peak_kv_cache
+    client_limited client_workers client_open_files client_cpu client_cpu_s client_us_per_event client_events
+    client_lag_p50_ms client_lag_p99_ms client_lag_max_ms client_stamps client_unstamped client_chunks_read_together
+    clock_step_ms summary_cpu_s host_cores host_busy_cores host_idle_cores api_server_cpu_cores foreign_running repeat
+"""
+"""Of a point, by the names that they have in `bench --json`."""
+LATER_FIGURES = """
+    cut median_ttft_after_burst_ms mean_first_answer_ms median_first_answer_ms std_first_answer_ms p50_first_answer_ms
+    p90_first_answer_ms p95_first_answer_ms p99_first_answer_ms mean_schedule_slip_ms median_schedule_slip_ms
+    std_schedule_slip_ms p50_schedule_slip_ms p90_schedule_slip_ms p95_schedule_slip_ms p99_schedule_slip_ms
+    unsent_requests expected_tokens_per_s max_num_batched_tokens spec_decode_acceptance_rate
+    spec_decode_acceptance_length spec_decode_num_drafts spec_decode_draft_tokens spec_decode_accepted_tokens
+"""
+"""Those that only some points have."""
+INTERVALS = (
+    "steady_output_throughput",
+    "median_ttft_ms",
+    "p99_ttft_ms",
+    "median_tpot_ms",
+    "p99_tpot_ms",
+    "median_e2el_ms",
+)
+"""Figures with a 95 % interval: two columns each, NAME_ci95_low and NAME_ci95_high."""
+GPU = ("count", "mean_power_w", "tokens_per_s_per_gpu", "tokens_per_joule")
+
+
+def _planned_input(result: Result, point: Point) -> int | None:
+    """What was asked for; None for the prompts of a file and for the longest ones, which are as long as they are."""
+    given = result.plan.prompts_file is not None or point.figures.get("repeat") == LONGEST
+    return None if given else result.plan.input_tokens
+
+
+def _planned_output(result: Result, point: Point) -> int:
+    return LONGEST_OUTPUT if point.figures.get("repeat") == LONGEST else result.plan.output_tokens
+
+
+def _gpu(point: Point) -> dict[str, Any]:
+    found = point.figures.get("gpu")
+    return found if isinstance(found, dict) else {}
+
+
+def _fullest(point: Point) -> float | None:
+    return max((one for one in _gpu(point).get("memory_used_mib") or () if one is not None), default=None)
+
+
+Cell = Callable[[Result, Point], Any]
+
+
+def _figure(name: str) -> Cell:
+    return lambda _, point: point.figures.get(name)
+
+
+def _bound(name: str, which: int) -> Cell:
+    def cell(_: Result, point: Point) -> float | None:
+        bounds = point.interval(name)
+        return None if bounds is None else bounds[which]
+
+    return cell
+
+
+def _of_gpus(name: str) -> Cell:
+    return lambda _, point: _gpu(point).get(name)
+
+
+COLUMNS: dict[str, Cell] = {
+    **{name: _figure(name) for name in (FIGURES + LATER_FIGURES).split()},
+    **{f"{name}_ci95_{end}": _bound(name, which) for name in INTERVALS for which, end in enumerate(("low", "high"))},
+    "errors_by_kind": lambda _, point: json.dumps(point.figures.get("errors_by_kind") or {}, sort_keys=True),
+    "warnings": lambda _, point: "; ".join(map(str, point.figures.get("warnings") or ())),
+    **{f"gpu_{name}": _of_gpus(name) for name in GPU},
+    "gpu_fullest_mib": lambda _, point: _fullest(point),
+    "planned_input_tokens": _planned_input,
+    "planned_output_tokens": _planned_output,
+    "shared_prefix_tokens": lambda result, _: result.plan.shared_prefix_tokens,
+    "benchmark": lambda result, _: result.plan.kind,
+    "vantage": lambda result, _: str(result.vantage),
+}
+"""What stands in each column, in their order."""
+
+
+def csv_of(result: Result, *, heads: bool = True) -> str:
+    """One row a point, below the names of the columns. `heads`: with those."""
+    target = io.StringIO()
+    writer = csv.writer(target, lineterminator="\n")
+    if heads:
+        writer.writerow(COLUMNS)
+    for point in result.points:
+        values = (cell(result, point) for cell in COLUMNS.values())
+        writer.writerow(["" if value is None else value for value in values])
+    return target.getvalue()

@@ -1,0 +1,140 @@
+"""Prompts of a user's file: JSON lines, or one JSON array, in the shapes that benchmark data sets come in."""
+
+import json
+from typing import Any, NamedTuple
+
+from tui.core.bench_plan import MOST_TOKENS
+from tui.core.plain_json import TOO_DEEP, unfit
+from tui.core.presentation import counted
+
+SPEAKERS = {
+    "human": "user",
+    "user": "user",
+    "gpt": "assistant",
+    "assistant": "assistant",
+    "system": "system",
+    "chatgpt": "assistant",
+}
+
+
+PLAIN = ("prompt", "text", "question", "instruction")
+"""Names under which an entry has its prompt as a string."""
+
+
+class Given(NamedTuple):
+    """The prompts of a file, and what must be known of them."""
+
+    prompts: list[dict[str, Any]]
+    notes: tuple[str, ...]
+
+    def out(self, output_tokens: int) -> str:
+        """How long replies should be, as the file says it: `40` or `12 to 300` tokens, `output_tokens` where an entry says nothing.
+        Empty where none says anything."""
+        if not any("output_tokens" in one for one in self.prompts):
+            return ""
+        asked = [int(one.get("output_tokens", output_tokens)) for one in self.prompts]
+        least, most = min(asked), max(asked)
+        return f"{least:,}" if least == most else f"{least:,} to {most:,}"
+
+
+def parse_prompts(text: str, endpoint: str) -> Given:
+    """`{"prompt": …}` or `{"messages": […]}` objects, `output_tokens` with them where the file says how long a reply should be.
+
+    Takes `{"prompt"}`, `{"text"}`, `{"question"}`, `{"messages"}`, ShareGPT's `{"conversations": [{"from", "value"}]}` (its first
+    human turn), and plain JSON strings. One that is empty, such as a conversation without a human turn, is left out, as
+    `vllm bench serve` does, and counted in the notes. Raises ValueError naming the line that is none of these.
+    """
+    stripped = text.lstrip()
+    if stripped.startswith("["):
+        try:
+            entries = list(enumerate(json.loads(stripped), 1))
+        except ValueError as error:
+            raise ValueError(f"is neither JSON lines nor a JSON array: {error}") from None
+        except RecursionError:
+            first = text[: len(text) - len(stripped)].count("\n") + 1
+            raise ValueError(f"line {first} begins an array: {TOO_DEEP}") from None
+        word = "entry"
+    else:
+        entries = []
+        for number, line in enumerate(text.split("\n"), 1):
+            if line.strip():
+                try:
+                    entries.append((number, json.loads(line)))
+                except ValueError as error:
+                    raise ValueError(f"line {number} is no JSON: {error}") from None
+                except RecursionError:
+                    raise ValueError(f"line {number}: {TOO_DEEP}") from None
+        word = "line"
+    found = []
+    conversations = False
+    for number, entry in entries:
+        if (wrong := unfit(entry)) is not None:
+            raise ValueError(f"{word} {number}: {wrong}")
+        try:
+            prompt = _prompt(entry)
+        except ValueError as error:
+            raise ValueError(f"{word} {number}: {error}") from None
+        if prompt is None and _is_empty(entry):
+            continue
+        if prompt is None:
+            raise ValueError(f"{word} {number} has no prompt, messages or conversations")
+        if "messages" in prompt and endpoint == "completions":
+            raise ValueError(f"{word} {number} has messages, which need --endpoint chat")
+        conversations = conversations or (isinstance(entry, dict) and "conversations" in entry and "output_tokens" not in prompt)
+        found.append(prompt)
+    skipped = len(entries) - len(found)
+    if not found:
+        raise ValueError("holds no prompts" + (f": {counted(skipped, 'entry', 'entries')} without one" if skipped else ""))
+    notes = []
+    if skipped:
+        notes.append(f"{skipped:,} of the {counted(len(entries), 'entry', 'entries')} of the file had no prompt: left out")
+    if conversations:
+        notes.append(
+            "replies to the file's conversations have the asked length: vLLM's client takes that of the answers in the file"
+        )
+    return Given(found, tuple(notes))
+
+
+def _is_empty(entry: Any) -> bool:
+    """Whether an entry that holds no prompt has the place for one."""
+    if not isinstance(entry, dict):
+        return isinstance(entry, str)
+    turns = entry.get("conversations")
+    if isinstance(turns, list):
+        return all(isinstance(turn, dict) for turn in turns)
+    return any(name in entry and entry[name] in ("", [], None) for name in ("messages", *PLAIN))
+
+
+def _prompt(entry: Any) -> dict[str, Any] | None:
+    """None where an entry holds no prompt. Raises ValueError for a length that is none."""
+    if isinstance(entry, str):
+        return {"prompt": entry} if entry else None
+    if not isinstance(entry, dict):
+        return None
+    made: dict[str, Any] = {}
+    for name in ("output_tokens", "output_len", "max_tokens"):
+        length = entry.get(name)
+        if length is None:
+            continue
+        if isinstance(length, bool) or not isinstance(length, int) or not 0 < length <= MOST_TOKENS:
+            raise ValueError(f"{name} must be a whole number from 1 to {MOST_TOKENS:,}, not {json.dumps(length)[:40]}")
+        made["output_tokens"] = length
+        break
+    messages = entry.get("messages")
+    if isinstance(messages, list) and messages and all(isinstance(m, dict) and "role" in m for m in messages):
+        return {**made, "messages": messages}
+    turns = entry.get("conversations")
+    if isinstance(turns, list):
+        for turn in turns:
+            if (
+                isinstance(turn, dict)
+                and SPEAKERS.get(str(turn.get("from"))) == "user"
+                and isinstance(turn.get("value"), str)
+                and turn["value"]
+            ):
+                return {**made, "prompt": turn["value"]}
+        return None
+    for name in PLAIN:
+        if isinstance(entry.get(name), str) and entry[name]:
+            return {**made, "prompt": entry[name]}
+    return None

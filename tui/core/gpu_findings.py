@@ -1,0 +1,157 @@
+"""What is wrong with the GPUs of a deployment, over all its hosts; `gpu_health` judges one host's sample."""
+
+from collections.abc import Callable, Collection
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tui.core.connection import ConnectionState
+from tui.core.deployment import DeploymentState
+from tui.core.gpu import IN_USE_SHARE, Gpu, GpuSample, Headroom, Uniformity
+from tui.core.gpu_groups import UNKNOWN, Engine, engine_of, leftovers
+from tui.core.gpu_health import findings, headroom, health
+from tui.core.gpu_uniformity import uniformity
+from tui.core.memory_trend import MemoryCourse, outgrowth
+
+
+class HostGpus(Struct, frozen=True):
+    """One host of a deployment and its GPUs as last seen."""
+
+    host: str
+    connection: ConnectionState
+    sample: GpuSample | None
+    wrong: tuple[str, ...] = ()
+    """What is wrong there, the worst first, a line each."""
+    found: tuple[str, ...] = ()
+    """The same, but for the driver that does not answer."""
+    alarming: tuple[int, ...] = ()
+    """The numbers of its GPUs that grow until they are full, or have less free than is expected."""
+    judged: Uniformity = Uniformity()
+    """Whether its memory is even; of a deployment over several hosts each has its part."""
+    ready_memory: MemoryCourse | None = None
+
+
+def hosts_of(state: DeploymentState) -> list[HostGpus]:
+    """The first host, and the further ones in the configuration's order."""
+    link, engine = state.connection, engine_of(state)
+    out = [_host(state, state.target or link.host, link, engine)]
+    for one in state.others:  # orphans are looked for on the first host
+        there = replace(state, gpus=one.gpus, ready_memory=one.ready_memory, orphans=())
+        out.append(_host(there, one.host, one.connection, engine))
+    return out
+
+
+def _host(state: DeploymentState, host: str, connection: ConnectionState, engine: Engine) -> HostGpus:
+    """Of a state with this host's sample in it; `engine` is the whole deployment's."""
+    sample, course = state.gpus, state.ready_memory
+    if sample is None:
+        return HostGpus(host, connection, None)
+    silent = (sample.note or "the driver does not answer",) if sample.late else ()
+    alarmed = alarms(state, sample, course)
+    found = (*(one for _, one in alarmed), *health(sample, leftovers(state), engine))
+    alarming = tuple(index for index, _ in alarmed)
+    return HostGpus(host, connection, sample, (*silent, *found), found, alarming, uniformity(sample, engine), course)
+
+
+def serving(state: DeploymentState) -> bool:
+    return state.api.ready or (state.load is not None and state.load.ready)
+
+
+def short_of(state: DeploymentState, sample: GpuSample) -> Headroom | None:
+    """The fullest GPU, where it has less free than the configuration expects."""
+    least, room = state.expected.headroom_mib, headroom(sample)
+    return room if least is not None and room and serving(state) and not sample.late and room.free_mib < least else None
+
+
+def alarms(state: DeploymentState, sample: GpuSample, course: MemoryCourse | None) -> list[tuple[int, str]]:
+    """That memory grows until it is full, and that less is free than is expected; each with the number of the GPU."""
+    out = []
+    grown = outgrowth(course, sample)
+    if grown is not None and grown.full_s is not None:
+        pace = f"{grown.growth.mib_per_hour:,.0f} MiB an hour"
+        out.append((grown.growth.gpu, f"GPU {grown.growth.gpu}: grows by {pace}, at this pace full in {roughly(grown.full_s)}"))
+    if (room := short_of(state, sample)) is not None:
+        free = f"{room.free_mib:,.0f} MiB free" + (f" in {room.mig}" if room.mig is not None else "")
+        out.append((room.gpu, f"GPU {room.gpu}: {free}, {state.expected.headroom_mib:,.0f} expected"))
+    return out
+
+
+def roughly(seconds: float) -> str:
+    """`17 min`, `3 h`."""
+    return f"{max(1, round(seconds / 60))} min" if seconds < 5400 else f"{round(seconds / 3600)} h"
+
+
+class GpuSeen(Struct, frozen=True):
+    """One GPU, the sample that it is of, and what is wrong with it, a line each."""
+
+    gpu: Gpu
+    sample: GpuSample
+    wrong: tuple[str, ...] = ()
+
+
+def gpu_seen(state: DeploymentState, index: int, host: str = "") -> GpuSeen | None:
+    """The GPU of that index; without a host, of the first that has it."""
+    for one in hosts_of(state):
+        if one.sample is None or host not in ("", one.host):
+            continue
+        for gpu in one.sample.gpus:
+            if gpu.index == index:
+                head = f"GPU {index}: "
+                wrong = tuple(
+                    said.removeprefix(head) for said in one.wrong if said.startswith(head) and said != f"{head}{gpu.error}"
+                )
+                return GpuSeen(gpu, one.sample, wrong)
+    return None
+
+
+def tightest(state: DeploymentState) -> tuple[HostGpus, Headroom] | None:
+    """The fullest GPU of all hosts that tell of now; None where none does."""
+    rooms = [
+        (one, room)
+        for one in hosts_of(state)
+        if one.connection.online and one.sample is not None and not one.sample.late and (room := headroom(one.sample))
+    ]
+    return min(rooms, key=lambda found: found[1].free_mib, default=None)
+
+
+BY_NUMBER, ALL = "by number", "all"
+
+ORDERS: dict[str, Callable[[Gpu], float | None] | None] = {
+    BY_NUMBER: None,
+    "by memory": lambda gpu: gpu.memory_used_mib,
+    "by utilisation": lambda gpu: gpu.utilisation,
+    "by temperature": lambda gpu: gpu.temperature_c,
+    "by power": lambda gpu: gpu.power_w,
+}
+"""All but the first put the highest on top; what is not known goes last."""
+KINDS = (ALL, "in use", "with news")
+
+
+def wrong(sample: GpuSample, leftovers: Collection[int] = (), engine: Engine = UNKNOWN) -> frozenset[int | None]:
+    """The numbers of those of which something is to be said: an error, a fault, behind the others, memory out of line or not the
+    engine's. What is said beside the list and what is in it are the same."""
+    return frozenset(uniformity(sample, engine).odd) | {index for index, _ in findings(sample, leftovers, engine)}
+
+
+def listed(
+    sample: GpuSample,
+    order: str,
+    kind: str,
+    leftovers: Collection[int] = (),
+    engine: Engine = UNKNOWN,
+    alarming: Collection[int] = (),
+) -> tuple[Gpu, ...]:
+    """The GPUs of that kind in that order.
+
+    `leftovers` are the pids of processes whose engine is gone, `alarming` the numbers of GPUs whose free memory is worth a word.
+    """
+    gpus = list(sample.gpus)
+    if kind == "in use":
+        gpus = [gpu for gpu in gpus if (gpu.memory_share or 0.0) >= IN_USE_SHARE or gpu.utilisation]
+    elif kind == "with news":
+        said = wrong(sample, leftovers, engine).union(alarming)
+        gpus = [gpu for gpu in gpus if gpu.index in said]
+    value = ORDERS.get(order)
+    if value is not None:
+        gpus.sort(key=lambda gpu: -known if (known := value(gpu)) is not None else 1.0)
+    return tuple(gpus)

@@ -1,0 +1,89 @@
+"""The services of one `docker compose logs`: each line names its own, and a server's log is the lines of one service alone."""
+
+import re
+from typing import Final
+
+from tui.core.logs.exit_signs import container_of, is_container_of
+
+_NAMED: Final = re.compile(r"(?:\[\d+m)?([\w.@/-]{1,80}) *( \|)(?: |$)")
+_NUMBERED: Final = re.compile(r".*[-_]\d+$")
+_SERVER: Final = re.compile(
+    r"vLLM (?:API )?server version |[\u2580-\u259f ]  version \d+\.\d+|server_args=ServerArgs\("
+    r"|\b(?:INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:\d\d \[?[\w./+-]+\.(?:py|rs):\d+\]"
+    r"|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d (?:(?:DP|PP|TP)\d+ ?)+\]"
+)
+"""What only a server of vLLM or SGLang writes."""
+
+ENOUGH: Final = 2000
+"""After so many lines without a name there will be none."""
+
+
+class Services:
+    """Which lines are the server's. The first service that writes as a server does is the one that is read, unless `wanted` names
+    another; while none has, all lines count."""
+
+    def __init__(self, wanted: str | None = None) -> None:
+        self.chosen = wanted
+        self.servers: list[str] = [wanted] if wanted is not None else []
+        """The services that hold a server, the first to start first."""
+        self.seen: list[str] = []
+        self.settled = False
+        """Whether this is the log of one server, and nothing is to be looked for any more."""
+        self._alone = 0
+        self._column = 0
+        self._speaks: str | None = None
+
+    @property
+    def parted(self) -> bool:
+        """Whether there is more than one service, and a server among them."""
+        return self.chosen is not None and len(self.seen) > 1
+
+    def take(self, text: str) -> bool:
+        """Whether a cleaned line is the server's. A line without a name goes on from the one before."""
+        named = _NAMED.match(text) if " |" in text[:90] else None
+        if named is None:
+            self._alone += 1
+            ended = container_of(text) if self.seen else None
+            if ended is not None:
+                return self._is_chosen(ended)
+            if self.chosen is None and self._speaks is None and (self._alone >= ENOUGH or _SERVER.search(text, 0, 400)):
+                self.settled = True  # whatever tables it prints
+            return self.chosen is None or self._speaks in (None, self.chosen)
+        name, column = named[1], named.start(2)
+        if name not in self.seen:
+            if self._column not in (0, column) and not _NUMBERED.match(name):
+                return self.chosen is None or self._speaks in (None, self.chosen)  # a table that the server prints
+            if len(self.seen) >= 64:
+                return self.chosen is None
+            self.seen.append(name)
+        self._column = column
+        self._speaks = name
+        if name not in self.servers and _SERVER.search(text, named.end(), named.end() + 400):
+            self.servers.append(name)
+            if self.chosen is None:
+                self.chosen = name
+        return self.chosen in (None, name)
+
+    @property
+    def read(self) -> str | None:
+        """The service whose lines count as the server's, None where there are none or it is not known yet."""
+        return self.chosen or (self.seen[0] if len(self.seen) == 1 else None)
+
+    def _is_chosen(self, ended: str) -> bool:
+        """Whether the container that exited is that of the service that is read."""
+        if self.chosen is None or ended in self.seen:
+            return self.chosen in (None, ended)
+        return is_container_of(ended, self.chosen)
+
+    @property
+    def note(self) -> str | None:
+        """Which service the report is about, where there are several; how another one is chosen where that is another server."""
+        if not self.parted:
+            return None
+        others = [name for name in self.servers if name != self.chosen]
+        if not others:
+            return f"{len(self.seen)} services write in this log: {self.chosen} holds the server, and is read alone"
+        return (
+            f"{len(self.servers)} services hold a server: {self.chosen} is read; others: {', '.join(others)} "
+            f'(readyroom log FILE --service {others[0]}, or log = "compose:SERVICE" in the configuration)'
+        )

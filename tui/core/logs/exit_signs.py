@@ -1,0 +1,242 @@
+"""What a single line tells of trouble: that the server has ended, or why it may.
+
+Two voices are kept apart. What the server says of itself counts wherever it stands. What the shell, the kernel, a container's
+runtime or a supervisor says of it counts only on a bare line: in a record or an exception the same words are about something that a
+request has started, and one request's error is not the server's end.
+"""
+
+import re
+import signal
+from dataclasses import dataclass
+
+from tui.core.logs.log_records import Line
+
+_ENDED_BY_SIGNAL = r"code=(?:killed|dumped), status=(?:4|6|7|8|9|11)\b"
+_EXITED = r"code=exited, status=(?!0\b|130\b|143\b)\d+"
+
+PLAIN = re.compile(
+    r"Memory access fault by GPU|CUDA error|HIP error|NCCL WARN"
+    r"|NCCL error|collective operation timeout"
+    r"|terminate called after"
+    r"|  what\(\):"
+    r"|No space left on device|Bus error"
+    r"|^[^:]{1,60}: error: |GLIBCXX|nvcc fatal|ptxas fatal|out of memory|Segfault encountered|fallen off the bus"
+    r"|low on memory"
+    r"|is not compatible with the current PyTorch|died unexpectedly|exit code: -9"
+    r"|[Aa]ddress already in use|cannot open shared object|driver on your system is too old"
+    r"|hardware error"
+    r"|HSA_STATUS_ERROR|Not enough memory|SIGQUIT received|CUDA driver version|Failed to infer device|ActorDiedError"
+    r"|CUDA_ERROR_"
+    r"|placement group|fatal error:|symbol lookup error|uncorrectable"
+)
+"""Plain lines (no exception) that may be a cause, whoever says them."""
+
+_PLAIN_OUTSIDE = re.compile(
+    r"vllm: (?:command )?not found|could not select device driver|killed by the OOM killer|memory pressure"
+    r"|oom-kill|Out of memory: Killed|Killed process|^Killed$|OOMKilled|slurmstepd"
+    r"|DUE TO TIME LIMIT|Segmentation fault|NVRM: Xid|core dumped|start operation timed out|probe failed|exec format error"
+    rf"|{_EXITED}|{_ENDED_BY_SIGNAL}|failed (?:liveness|startup) probe, will be"
+    r"|stop-sigterm|status=137|exit code 137|exited with code 137|Worker exit type: SYSTEM_ERROR"
+)
+
+HINT = re.compile(
+    r"Failed to import from vllm\._C|NCCL WARN|is not compatible with the current PyTorch|nvcc fatal|ptxas fatal"
+    r"|CUDA initialization"
+    r"|cannot open shared object|driver version is insufficient|driver on your system is too old|Failed to import from vllm"
+    r"|placement group"
+    r"|Not enough free disk space|Error parsing config|[Uu]nknown model type|does not recognize this architecture"
+)
+"""Warnings that may explain an exception much later."""
+
+FATAL = re.compile(
+    r"error while attempting to bind on address"
+    r"|(?:[Ww]orker|[Ss]cheduler|[Rr]ank|pid) .{0,60}died, exit code: (?!-?15\b|0\b|None)|"
+    r"EngineCore failed to start|EngineCore encountered a fatal error|EngineCore hit an exception|Engine core initialization failed"
+    r"|Engine process failed to start|WorkerProc failed to start|WorkerProc hit an exception|AsyncLLM output_handler failed"
+    r"|EngineDeadError"
+    r"|AsyncEngineDeadError|MQEngineDeadError|Engine loop has died|engine core exited unexpectedly|Engine iteration timed out"
+    r"|Background loop has errored|Got fatal signal from worker processes"
+    r"|RPCServer process died"
+    r"|Timed out waiting for engine|Scheduler hit an exception|SIGQUIT received|watchdog thread terminated with exception"
+    r"|(?:Worker proc|RayWorkerProc|Engine core proc|[Aa]ctor)\b.{0,80}died unexpectedly"
+    r"|Engine core proc .*died"
+    r"|Received sigquit from a child|DataParallelController.*exception"
+)
+"""What the server says when nothing comes up or goes on any more, also while serving."""
+
+_FATAL_OUTSIDE = re.compile(
+    r"vllm: (?:command )?not found|could not select device driver|^Bus error|core dumped\)"
+    r"|Memory access fault by GPU|terminate called after|Segfault encountered|Segmentation fault"
+    r"|oom-kill|Out of memory: Killed|^Killed$|OOMKilled|slurmstepd: error: .* CANCELLED AT"
+    rf"|{_EXITED}|{_ENDED_BY_SIGNAL}|failed (?:liveness|startup) probe, will be|start operation timed out"
+    r"|^\(raylet\b[^)]*\) .*Worker exit type: SYSTEM_ERROR"
+)
+
+ANNOUNCEMENT = re.compile(
+    r"(?:\b\w{0,40}(?:Engine|Worker)\w{0,40} (?:failed to start|hit an exception|encountered a fatal error)"
+    r"|output_handler failed)\.$"
+)
+"""What a traceback follows."""
+
+_CONTAINER = re.compile(r"(?:(\S{1,120}) )?exited with code (\d+)(?: \(restarting\))?")
+_SERVICE = re.compile(r"vllm|sglang|llm|infer|engine|model|server", re.IGNORECASE)
+"""How a service that holds a server may be called, where the log does not tell."""
+
+_SHELL = re.compile(
+    r"(?:(?:\S{1,200}: )?line \d+: +\d+ |\[\d+\][ +-]+(?:\d+ )?|zsh: )"
+    r"(?P<how>Killed|Aborted|Segmentation fault|Bus error|Illegal instruction|Floating point exception|Trace/breakpoint trap)\b"
+    r"(?P<what>.*)$"
+    r"|fish: Job \d+, '(?P<job>.*)' terminated by signal (?P<signal>SIG[A-Z]+)",
+    re.IGNORECASE,
+)
+_SERVER = re.compile(r"^\s*(?:\(core dumped\)\s*)?$|vllm|sglang|python|serve|launch|torchrun|exec |\$", re.IGNORECASE)
+"""The command that the shell names: the server's, or whatever a script holds in a variable."""
+
+_POSSIBLE_CAUSES = " There are some potential root causes."
+
+
+def is_bare(line: Line) -> bool:
+    """Is the line printed past the server's logging? A log store's own record without a file name is no more than a wrapper."""
+    return not line.uvicorn and line.head in ("", ":")
+
+
+def shell_signal(message: str) -> str | None:
+    """How a shell says that the server was ended: `killed`, `aborted`, `sigsegv`; None where it says nothing of the kind."""
+    match = _SHELL.match(message)
+    if match is None or not _SERVER.search(match["job"] or match["what"] or ""):
+        return None
+    return (match["how"] or match["signal"]).lower()
+
+
+def container_exit(message: str, service: str | None) -> int | None:
+    """The status with which compose says that the server's container exited. `service` is the one that is read, if known."""
+    match = _CONTAINER.fullmatch(message)
+    if match is None:
+        return None
+    name = match[1]
+    mine = name is None or (_SERVICE.search(name) is not None if service is None else is_container_of(name, service))
+    return int(match[2]) if mine else None
+
+
+def container_of(message: str) -> str | None:
+    """The container of which compose says that it exited."""
+    match = _CONTAINER.fullmatch(message) if "exited with code " in message else None
+    return match[1] if match else None
+
+
+def is_container_of(name: str, service: str) -> bool:
+    """Older releases of compose put the project's name before the one that they write at each line."""
+    return name == service or name.endswith((f"_{service}", f"-{service}"))
+
+
+def is_fatal(message: str, *, bare: bool, service: str | None = None) -> bool:
+    """Does nothing come up or go on after this line?"""
+    if FATAL.search(message):
+        return True
+    if not bare:
+        return False
+    if _FATAL_OUTSIDE.search(message) or shell_signal(message):
+        return True
+    return container_exit(message, service) not in (None, 0, 130, 143)
+
+
+def is_plain_trouble(message: str, *, bare: bool) -> bool:
+    """May this line, which is no exception, be a cause?"""
+    return PLAIN.search(message) is not None or (bare and (_PLAIN_OUTSIDE.search(message) or shell_signal(message)) is not None)
+
+
+def in_short(message: str) -> str:
+    """A line on one line and without what it only supposes; `Killed` however a shell says it."""
+    text = " ".join(message.split()).partition(_POSSIBLE_CAUSES)[0]
+    return "Killed" if shell_signal(text) in ("killed", "sigkill") else text
+
+
+_CORES = re.compile(r"Failed core proc\(s\): \{([^}]{0,4000})\}")
+_CORE = re.compile(r"'([^']+)': (-?\d+)")
+_NAMED = re.compile(
+    r"(?:Worker proc|Engine core proc(?:ess)?|RayWorkerProc|Process|Worker) (?P<name>\S+?)"
+    r"(?: \(PID: \d+\)| pid \d+)?,? (?:died|exited)\b(?: unexpectedly)?(?:,? (?:with )?\(?exit code:? (?P<code>-?\d+|None))?"
+)
+_RAY = re.compile(r"Worker PID: (\d+) Worker exit type: SYSTEM_ERROR")
+_EXITED_CONTAINER = re.compile(r"(?:exited with code |code=exited, status=)(\d+)")
+_UNIT = re.compile(r"code=(?:killed|dumped), status=(\d+)")
+_SHELL_EXIT = {
+    "aborted": signal.SIGABRT,
+    "segmentation fault": signal.SIGSEGV,
+    "bus error": signal.SIGBUS,
+    "illegal instruction": signal.SIGILL,
+    "floating point exception": signal.SIGFPE,
+    "trace/breakpoint trap": signal.SIGTRAP,
+    "killed": signal.SIGKILL,
+}
+_SIGNALS = {int(one): one.name for one in signal.Signals}
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """One process's end. `code` is negative for a signal, None where it is not told; `process` is None for the server itself."""
+
+    process: str | None
+    code: int | None
+
+    @property
+    def signal(self) -> str | None:
+        """`SIGSEGV`, None where it ended by itself."""
+        return None if self.code is None or self.code >= 0 else _SIGNALS.get(-self.code, f"signal {-self.code}")
+
+    @property
+    def killed(self) -> bool:
+        """Was it killed from outside, as far as can be told?"""
+        return self.code is None or self.code == -signal.SIGKILL
+
+    @property
+    def ordered(self) -> bool:
+        """Was it asked to end?"""
+        return self.code in (-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
+
+    @property
+    def followed(self) -> bool:
+        """Did it leave by itself or on demand, as what has lost its workers does?"""
+        return self.ordered or (self.code is not None and self.code >= 0)
+
+    @property
+    def words(self) -> str:
+        how = f"exited with code {self.code}" if self.signal is None else f"was ended by {self.signal}"
+        return f"{self.process or 'the server'} {how}, and this log does not say why"
+
+
+def told(texts: list[str]) -> list[Exit]:
+    """All ends that these texts tell of."""
+    found = []
+    for text in texts:
+        for cores in _CORES.finditer(text):
+            found += [Exit(name, int(code)) for name, code in _CORE.findall(cores[1])]
+        for match in _NAMED.finditer(text):
+            code = match["code"]
+            found.append(Exit(match["name"], int(code) if code and code != "None" else None))
+        found += [Exit(f"Ray's worker {pid}", None) for pid in _RAY.findall(text)]
+        for status in map(int, _EXITED_CONTAINER.findall(text)):
+            # Shells and containers tell a signal as 128 and its number.
+            found.append(Exit(None, 128 - status if status - 128 in _SIGNALS else status))
+        found += [Exit(None, -int(number)) for number in _UNIT.findall(text)]
+        how = shell_signal(text)
+        if how:
+            number = _SHELL_EXIT.get(how) or signal.Signals.__members__.get(how.upper())
+            found.append(Exit(None, -int(number) if number else None))
+    return found
+
+
+def first_cause(ends: list[Exit]) -> Exit | None:
+    """The end that the others followed from: a process that was killed took the others with it, one that crashed did so before one
+    that left by itself, and one that left with 0 or was asked to go only followed."""
+
+    def rank(end: Exit) -> int:
+        if end.code == -signal.SIGKILL:
+            return 0
+        if end.signal is not None and not end.ordered:
+            return 1
+        if end.code is None:
+            return 2
+        return 4 if end.code == 0 or end.ordered else 3
+
+    return min(ends, key=rank, default=None)

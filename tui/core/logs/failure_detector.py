@@ -1,0 +1,220 @@
+"""What goes wrong in one start, as its lines come in: tracebacks, announcements, wrappers, interrupts."""
+
+from tui.core.logs.advice import advice
+from tui.core.logs.compose_services import Services
+from tui.core.logs.exceptions import FRAME, HEADER, Raised, Tracebacks
+from tui.core.logs.exit_signs import ANNOUNCEMENT, FATAL, HINT, in_short, is_bare, is_fatal, is_plain_trouble
+from tui.core.logs.failure_kinds import is_wrapper, kind_of
+from tui.core.logs.load_state import Failure, Phase
+from tui.core.logs.log_records import NOBODY, Line
+from tui.core.logs.root_cause import Evidence, Finding, Trouble, is_cleanup, is_consequence, is_ordered, is_severed
+from tui.core.logs.start_parser import Course
+
+STALLS = 3
+"""Waits of 60 s each for a shared memory block after ready: with so many it is a hang, not a long request."""
+_REQUESTS = ("Receive: ", "Finish: ")
+"""What SGLang logs of each request, with its prompt: somebody else's words."""
+
+
+class Troubles:
+    """Reads what may be a failure, and ends the course when one is certain."""
+
+    def __init__(self, course: Course, services: Services) -> None:
+        self._course = course
+        self._services = services
+        self._evidence = Evidence()
+        self._tracebacks = Tracebacks()
+        self._announced: dict[str, tuple[int, str]] = {}
+        self._now: float | None = None
+        self._failure: Failure | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Is a traceback open, so that any line may belong to it?"""
+        return self._tracebacks.busy
+
+    def became_ready(self) -> None:
+        """What was said before did not keep it from getting ready, and explains nothing later."""
+        self._evidence = Evidence(hints=self._evidence.hints)
+
+    def finish(self) -> None:
+        """No more lines come: what was announced and not followed by a traceback is a failure."""
+        for place, message in list(self._announced.values()):
+            self._fatal(place, message)
+        self._announced.clear()
+
+    def read(self, line: Line, message: str, place: int, now: float | None) -> None:
+        """A line that may tell of trouble: an error, a warning, a bare line, or any while a traceback is open."""
+        self._now = now
+        self._failure = None
+        if line.head == "sglang" and message.startswith(_REQUESTS):
+            return
+        speaker = line.speaker
+        key = f"{speaker.key}|{'record' if line.head else 'bare'}"
+        if HEADER in message or self._tracebacks.busy or message.startswith(FRAME):
+            head = line.head
+            if head == "sglang" and HEADER in message:
+                # Its records carry a whole traceback, whose further lines have no head.
+                key, head = f"{NOBODY.key}|bare", ""
+                self._fatal_if(line, place, message)
+            mine, raised = self._tracebacks.feed(key, speaker, message, place, self._now, head)
+            if mine and line.level is None:
+                line.level = "ERROR"  # for the eye: a bare traceback has no level of its own
+            if mine and self._course.engine is None and "File " in message:
+                self._course.engine = "vllm" if "vllm" in message else "sglang" if "/sglang/" in message else None
+            if raised is not None:
+                self._raised(line, raised, place)
+            if mine:
+                return
+        if not message:
+            return
+        announced = self._announced.pop(key, None)
+        if announced is not None:
+            self._fatal(*announced)
+        if ANNOUNCEMENT.search(message):
+            # Its traceback follows, and only that tells a failure from an interrupt.
+            self._announced[key] = (place, message)
+        elif line.level not in ("WARNING", "INFO") or "engine core exited unexpectedly" in message:
+            self._fatal_if(line, place, message)
+        if message.startswith(("Process ", "Exception ", "EngineCore ", "WorkerProc ", "AsyncLLM ")) or line.uvicorn:
+            self._tracebacks.introduce(key, message)
+            if message.startswith("Exception in ASGI"):
+                self._tracebacks.introduce(f"{speaker.key}|bare", message)
+        self._plain_trouble(line, message, place)
+
+    def _raised(self, line: Line, raised: Raised, place: int) -> None:
+        announced = self._announced.pop(f"{line.speaker.key}|{'record' if line.head else 'bare'}", None)
+        if is_ordered(raised):
+            self._interrupt()
+            return
+        if raised.type.endswith("CancelledError"):
+            return
+        introduction = raised.introduction
+        if is_cleanup(introduction) or introduction.startswith("Exception in thread"):
+            return
+        if "ASGI" in introduction:
+            self._trouble_of(line, raised, place, request=True)
+            return
+        self._trouble_of(line, raised, place, request=False)
+        course = self._course
+        if course.stopping and not course.was_ready and kind_of(raised.text) == "ready_timeout":
+            # The API server gave up and sent its engines SIGTERM, and says so only after they have ended.
+            course.stopping = False
+            self._evidence.mark_fatal(place, self._now, course.before_the_end, raised.full)
+            course.end(Phase.FAILED, self._now)
+            for trouble in self._evidence.troubles:
+                trouble.phase = course.before_the_end
+        text = raised.full
+        if course.stopping:
+            return
+        fatal = announced is not None or FATAL.search(text) is not None or FATAL.search(introduction) is not None
+        serving = course.phase is Phase.READY or (course.winding_down and course.was_ready)
+        if fatal or (not serving and (not raised.in_record or introduction)):
+            self._fatal(announced[0] if announced is not None else place, text)
+
+    def _interrupt(self) -> None:
+        course = self._course
+        if course.phase is Phase.FAILED:
+            return
+        course.stopping = True
+        course.end(Phase.STOPPED, self._now)
+
+    def _trouble_of(self, line: Line, raised: Raised, place: int, *, request: bool) -> None:
+        wrapper = is_wrapper(f"{raised.type}: {raised.text}") and not _tells_more(raised) and not is_severed(raised)
+        self._evidence.add(
+            Trouble(
+                f"{raised.type}: {raised.text}",
+                "pending",
+                raised.speaker.name,
+                raised.speaker.rank,
+                raised.speaker.worker,
+                place,
+                self._now,
+                self._phase,
+                wrapper,
+                False,
+                raised,
+                request=request,
+            )
+        )
+
+    @property
+    def _phase(self) -> Phase:
+        """Where a trouble that is told now belongs."""
+        course = self._course
+        if course.phase is Phase.FAILED:
+            return self._evidence.fatal_phase
+        return course.before_the_end if course.winding_down else course.phase
+
+    def _plain_trouble(self, line: Line, message: str, place: int) -> None:
+        hint = HINT.search(message)
+        plain = line.level not in ("WARNING", "INFO") and is_plain_trouble(message, bare=is_bare(line))
+        error = line.level in ("ERROR", "CRITICAL") and not line.uvicorn and message[0] not in " \t"
+        if not (hint or plain or error):
+            return
+        phase = self._phase
+        text = in_short(message)
+        kind = kind_of(text)
+        speaker = line.speaker
+        trouble = Trouble(
+            text, kind, speaker.name, speaker.rank, speaker.worker, place, self._now, phase, is_wrapper(text), is_consequence(text)
+        )
+        if hint and not error:
+            self._evidence.hint(trouble)
+            return
+        if message.lstrip().startswith("what():"):
+            trouble.text = text.removeprefix("what():").strip()
+        elif "terminate called after" in message:
+            trouble.consequence = True  # it names only the type; its text follows, and often stands before as well
+        if kind == "other" and not trouble.wrapper:
+            return
+        trouble.weak = not plain
+        self._evidence.add(trouble)
+        if plain and ": error: " in message and kind == "bad_argument" and self._course.phase is Phase.STARTING:
+            self._fatal(place, message)
+
+    def _fatal_if(self, line: Line, place: int, message: str) -> None:
+        if is_fatal(message, bare=is_bare(line), service=self._services.read):
+            self._fatal(place, message)
+
+    def _fatal(self, place: int, text: str) -> None:
+        course = self._course
+        if course.stopping or course.phase is Phase.FAILED or (course.phase is Phase.STOPPED and not course.winding_down):
+            return
+        if course.was_ready and "CANCELLED AT" in text and "DUE TO" not in text:
+            self._interrupt()  # how a job that serves is ended
+            return
+        self._evidence.mark_fatal(place, self._now, self._phase, text)
+        course.end(Phase.FAILED, self._now)
+
+    def failure(self) -> Failure | None:
+        """Why it ended, or hangs; None where it does neither."""
+        course = self._course
+        if course.phase is Phase.FAILED:
+            if self._failure is None:
+                self._failure = self._chosen()
+            return self._failure
+        if course.phase is Phase.READY and len(course.stalls) >= STALLS:
+            _, text, line = course.stalls[0]
+            seconds = len(course.stalls) * 60
+            cause = f"the engine has waited {seconds} s for its workers, so they hang: {text.split('. ')[0]}"
+            hang = Finding("hang", cause[:200], None, line, Phase.READY)
+            return Failure("hang", Phase.READY, hang.cause, None, line, advice(hang, course))
+        return None
+
+    def _chosen(self) -> Failure:
+        chosen = self._evidence.choose()
+        return Failure(
+            chosen.kind,
+            chosen.phase,
+            chosen.cause,
+            chosen.process,
+            chosen.line,
+            advice(chosen, self._course),
+        )
+
+
+def _tells_more(raised: Raised) -> bool:
+    """A wrapper that holds the cause's own words, of a kind that can be told."""
+    text = f"{raised.type}: {raised.text}"
+    return "Worker failed with error" in text and kind_of(text) not in ("other", "worker_died", "engine_died")

@@ -1,0 +1,412 @@
+"""How long a start will still take, and whether it is on time, slow, stalled or hung.
+
+The estimate for the shards is the median of the last steps blended with the mean of all, the first step left out, since it pays for
+cold caches and CUDA's start. For what comes after the shards, and for the whole, there is only this deployment's own history.
+Silence is judged by phase: it is normal for minutes while weights are downloaded, post-processed, compiled and captured.
+"""
+
+import re
+from collections.abc import Sequence
+from statistics import median
+
+from msgspec.structs import replace
+
+from tui.core.logs.load_state import Loader, LoadState, Outlook, PastLoad, Phase, SignsOfLife, Verdict
+from tui.core.presentation import against, counted, name_of, pace, steadiness, unit, words, words_of
+
+ORDER = (
+    Phase.STARTING,
+    Phase.DOWNLOADING,
+    Phase.LOADING,
+    Phase.POST_LOADING,
+    Phase.PROFILING,
+    Phase.COMPILING,
+    Phase.KV_CACHE,
+    Phase.CAPTURING,
+    Phase.WARMING_UP,
+)
+
+
+def usual_step(past: Sequence[PastLoad]) -> float | None:
+    steps = [median(one.step_seconds[1:]) for one in past if len(one.step_seconds) > 1]
+    return median(steps) if steps else None
+
+
+def seconds_of(past: Sequence[PastLoad], phase: Phase) -> float | None:
+    """What a phase usually takes, over all its spans; None where no start had it."""
+    sums = [total for one in past if (total := sum(seconds for name, seconds in one.phases if name is phase)) or _has(one, phase)]
+    return median(sums) if sums else None
+
+
+def _has(one: PastLoad, phase: Phase) -> bool:
+    return any(name is phase for name, _ in one.phases)
+
+
+def tail_after_loading(past: Sequence[PastLoad]) -> float | None:
+    tails = []
+    for one in past:
+        names = [name for name, _ in one.phases]
+        if Phase.LOADING in names:
+            last = max(at for at, name in enumerate(names) if name is Phase.LOADING)
+            tails.append(sum(seconds for name, seconds in one.phases[last + 1 :] if name not in (Phase.READY, Phase.STOPPED)))
+    return median(tails) if tails else None
+
+
+def after_phase(load: LoadState, now: float, past: Sequence[PastLoad]) -> float | None:
+    """What is left of this phase and of those that usually follow."""
+    known = [(phase, seconds) for phase in ORDER if (seconds := seconds_of(past, phase)) is not None]
+    if not known:
+        return None
+    spent = spent_in_phase(load, now)
+    done = {span.name for span in load.phases if span.seconds is not None and span.name is not load.phase}
+    left = 0.0
+    reached = False
+    for phase, seconds in known:
+        if phase is load.phase:
+            reached = True
+            left += max(0.0, seconds - spent)
+        elif phase not in done and (reached or ORDER.index(phase) > ORDER.index(load.phase)):
+            left += seconds
+    return left
+
+
+def spent_in_phase(load: LoadState, now: float) -> float:
+    """Seconds of the phase that runs now, over all its spans."""
+    mine = [span for span in load.phases if span.name is load.phase]
+    return sum(span.seconds if span.seconds is not None else max(0.0, now - (span.started_at or now)) for span in mine)
+
+
+RECENT_STEPS = 8
+STALL_STEPS = 2.8
+"""Typical steps without a sign of life that make a stall: it is to be seen within three."""
+STALL_FLOOR_S = 1.4
+"""Shorter pauses are the jitter of delivery."""
+HUNG_S = 60.0
+SLOW_SHARE = 1.25
+"""More than a quarter above the usual is slow."""
+SLOW_FLOOR_S = 20.0
+LONG_PHASE = 3.0
+"""A phase after the shards is slow from so many times its usual on, and LONG_PHASE_FLOOR_S above it, however fast those before."""
+LONG_PHASE_FLOOR_S = 45.0
+READY_TIMEOUT_S = 600.0
+FIRST_READY_TIMEOUT = (0, 14)
+"""The API server waits so long for its engines (VLLM_ENGINE_READY_TIMEOUT_S), and since which release."""
+HISTORY = 5
+"""Earlier starts that count: settings and storage change."""
+
+SILENCE_S: dict[Phase, float] = {
+    Phase.STARTING: 300.0,
+    Phase.DOWNLOADING: 1800.0,
+    Phase.LOADING: 900.0,
+    Phase.POST_LOADING: 900.0,
+    Phase.COMPILING: 900.0,
+    Phase.PROFILING: 900.0,
+    Phase.KV_CACHE: 600.0,
+    Phase.CAPTURING: 900.0,
+    Phase.WARMING_UP: 900.0,
+}
+"""How long each phase may show nothing at all where its steps are unknown (a model may download in `loading`, silently)."""
+
+
+def typical_step(loader: Loader) -> float | None:
+    """Seconds a step of a bar; None until a step after the first is known."""
+    steps = loader.step_seconds[1:]
+    if not steps:
+        return None
+    recent, whole = median(steps[-RECENT_STEPS:]), sum(steps) / len(steps)
+    # With few steps the mean knows as much as the median; with many the last ones tell how the storage is doing now.
+    weight = min(1.0, len(steps) / RECENT_STEPS) * 0.7
+    return weight * recent + (1 - weight) * whole
+
+
+def judge(
+    load: LoadState,
+    now: float,
+    history: Sequence[PastLoad] = (),
+    signs: SignsOfLife | None = None,
+    expect_s_per_shard: float | None = None,
+    expect_total_s: float | None = None,
+    ready_timeout_s: float | None = None,
+    ends_at: float | None = None,
+    ends_by: str = "",
+) -> Outlook:
+    """ETA and verdict at `now`, in seconds of the same clock as the load's own times.
+
+    `history` are earlier starts of this deployment, oldest first; the expectations are the user's, and go before history.
+    `ready_timeout_s` is the server's VLLM_ENGINE_READY_TIMEOUT_S where its environment tells; `ends_at` is when something else will
+    end the start (a probe, a job's time limit), named in `ends_by`.
+    """
+    signs = signs or SignsOfLife()
+    past = tuple(history)[-HISTORY:]
+    outlook = Outlook(
+        s_per_shard=typical_step(load.shards) if load.shards else None,
+        elapsed_s=_elapsed(load, now),
+        ready_s=load.ready_at - load.started_at if load.ready_at is not None and load.started_at is not None else None,
+        silent_s=max(0.0, now - load.last_line_at) if load.last_line_at is not None else None,
+        usual_s=expect_total_s if expect_total_s is not None else (median(one.total_s for one in past) if past else None),
+    )
+    if load.phase is Phase.FAILED:
+        return replace(outlook, verdict=Verdict.FAILED, reason=load.failure.cause if load.failure else "failed")
+    if load.phase is Phase.STOPPED:
+        return replace(outlook, verdict=Verdict.DONE, reason="stopped in order")
+    if load.phase is Phase.READY:
+        return _serving(outlook, load, signs)
+    if not load.lines:
+        return replace(outlook, reason="nothing in the log yet")
+    outlook = _estimated(outlook, load, now, past, signs, expect_s_per_shard)
+    outlook = replace(outlook, ends=_ending(outlook, load, now, ready_timeout_s, ends_at, ends_by))
+    return _compared(outlook, load, now, past, signs, expect_s_per_shard)
+
+
+def _elapsed(load: LoadState, now: float) -> float | None:
+    bar = load.shards
+    if bar is None or bar.started_at is None:
+        return None
+    end = now if bar.done < bar.total or bar.last_at is None else bar.last_at
+    return max(0.0, end - bar.started_at)
+
+
+# -- serving -----------------------------------------------------------------------------------------------------------------------
+
+
+def _serving(outlook: Outlook, load: LoadState, signs: SignsOfLife) -> Outlook:
+    running = signs.requests_running
+    if running and signs.tokens_s is not None and signs.tokens_s >= HUNG_S:
+        reason = f"{counted(running, 'request is', 'requests are')} running and no token has come for {words(signs.tokens_s)}"
+        return replace(outlook, verdict=Verdict.HUNG, reason=reason)
+    if load.failure is not None and load.failure.kind == "hang" and not (signs.tokens_s is not None and signs.tokens_s < HUNG_S):
+        return replace(outlook, verdict=Verdict.HUNG, reason=load.failure.cause)
+    if outlook.ready_s is not None and outlook.usual_s is not None:
+        behind = outlook.ready_s - outlook.usual_s
+        reason = f"ready after {words(outlook.ready_s)}, {against(behind)}"
+        return replace(outlook, verdict=Verdict.DONE, reason=reason, behind_s=behind)
+    reason = f"ready after {words(outlook.ready_s)}" if outlook.ready_s is not None else "ready"
+    return replace(outlook, verdict=Verdict.DONE, reason=reason)
+
+
+# -- estimates ---------------------------------------------------------------------------------------------------------------------
+
+
+def _estimated(
+    outlook: Outlook,
+    load: LoadState,
+    now: float,
+    past: Sequence[PastLoad],
+    signs: SignsOfLife,
+    expect_s_per_shard: float | None,
+) -> Outlook:
+    shards, error = _shards_left(load, now, outlook.s_per_shard, past, expect_s_per_shard)
+    shards = _with_bytes(shards, load, signs)
+    ready: float | None = None
+    if past and load.started_at is not None:
+        after = after_phase(load, now, past)
+        in_shards = load.phase in (Phase.STARTING, Phase.DOWNLOADING, Phase.LOADING)
+        if in_shards and shards is not None:
+            tail = tail_after_loading(past)
+            ready = shards + tail if tail is not None else None
+        else:
+            ready = after
+        if ready is None and outlook.usual_s is not None:
+            ready = max(0.0, outlook.usual_s - (now - load.started_at))
+        error = (error or 0.0) + 0.1 * (ready or 0.0)
+    behind = None
+    if ready is not None and outlook.usual_s is not None and load.started_at is not None:
+        behind = (now - load.started_at) + ready - outlook.usual_s
+    return replace(
+        outlook,
+        shards_eta_s=shards,
+        ready_eta_s=ready,
+        ready_eta_error_s=error if ready is not None else None,
+        behind_s=behind,
+    )
+
+
+def _shards_left(
+    load: LoadState, now: float, step: float | None, past: Sequence[PastLoad], expect: float | None
+) -> tuple[float | None, float | None]:
+    """Seconds until the last shard, and half the width of the range."""
+    bar = load.shards
+    if bar is None or not bar.total:
+        return None, None
+    left = bar.total - bar.done
+    if left <= 0:
+        return 0.0, 0.0
+    if bar.unit == "bytes":
+        if bar.started_at is None or bar.last_at is None or not bar.done or bar.last_at <= bar.started_at:
+            return None, None
+        rate = bar.done / (bar.last_at - bar.started_at)
+        return max(0.0, left / rate - (now - bar.last_at)), 0.15 * left / rate
+    if step is None:
+        step = expect if expect is not None else usual_step(past)
+    if step is None:
+        return None, None
+    since = max(0.0, now - bar.last_at) if bar.last_at is not None else 0.0
+    # The running step has used up part of its time; how much is left of a late one nobody knows: it is taken as about to end.
+    eta = max(left * step - min(since, step), 0.0)
+    steps = bar.step_seconds[1:][-2 * RECENT_STEPS :]
+    spread = median(abs(one - step) for one in steps) if steps else step
+    return eta, spread * left**0.5 + 0.05 * eta
+
+
+def _with_bytes(eta: float | None, load: LoadState, signs: SignsOfLife) -> float | None:
+    """Blends in what the bytes say: shards differ in size, and the last is often small.
+
+    Several ranks may read the same files, and a page cache spares reads: where bytes and steps disagree by more than twice, the
+    bytes are of something else.
+    """
+    bar = load.shards
+    if not eta or bar is None or not load.checkpoint_gib or not signs.read_gib_s:
+        return eta
+    by_bytes = load.checkpoint_gib * (1 - bar.done / bar.total) / signs.read_gib_s
+    return (eta + by_bytes) / 2 if 0.5 <= by_bytes / eta <= 2 else eta
+
+
+def _ending(
+    outlook: Outlook, load: LoadState, now: float, ready_timeout_s: float | None, ends_at: float | None, ends_by: str
+) -> str:
+    """What ends the start before it is ready."""
+    left = outlook.ready_eta_s if outlook.ready_eta_s is not None else outlook.shards_eta_s
+    if left is None:
+        return ""
+    if ends_at is not None and now + left > ends_at:
+        return f"ETA {words(left)}, but {ends_by or 'a time limit'} ends it in {words(max(0.0, ends_at - now))}"
+    began = load.engine_started_at
+    if load.engine != "vllm" or began is None:
+        return ""
+    known = ready_timeout_s is not None
+    if not known and _release(load.version) < FIRST_READY_TIMEOUT:
+        return ""
+    limit = ready_timeout_s if ready_timeout_s is not None else READY_TIMEOUT_S
+    spent = max(0.0, now - began)
+    if spent + left <= limit or spent > limit:
+        return ""  # in time; or the limit has passed and it lives, so it is another one
+    if known:
+        return f"ETA {words(left)}, but VLLM_ENGINE_READY_TIMEOUT_S={limit:.0f} ends it in {words(limit - spent)}"
+    return (
+        f"ETA {words(left)}, but unless VLLM_ENGINE_READY_TIMEOUT_S was raised, its default of {limit:.0f} s ends it in "
+        f"{words(limit - spent)}"
+    )
+
+
+def _release(version: str | None) -> tuple[int, int]:
+    match = re.match(r"v?(\d+)\.(\d+)", version or "")
+    return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+# -- the verdict -------------------------------------------------------------------------------------------------------------------
+
+
+def _compared(
+    outlook: Outlook,
+    load: LoadState,
+    now: float,
+    past: Sequence[PastLoad],
+    signs: SignsOfLife,
+    expect_s_per_shard: float | None,
+) -> Outlook:
+    stalled = _stalled(load, now, outlook, past, signs, expect_s_per_shard)
+    if stalled is not None:
+        return replace(outlook, verdict=Verdict.STALLED, reason=stalled)
+    step = outlook.s_per_shard
+    usual = expect_s_per_shard if expect_s_per_shard is not None else usual_step(past)
+    speed = f"{pace(step)} a {unit(load.shards)}" if step is not None and load.shards is not None else ""
+    in_shards = load.phase is Phase.LOADING and load.shards is not None and load.shards.done < load.shards.total
+    if in_shards and step is not None and usual is not None:
+        if step > usual * SLOW_SHARE:
+            return replace(outlook, verdict=Verdict.SLOW, reason=f"{speed}, usually {pace(usual)}")
+        if outlook.behind_s is None or outlook.usual_s is None or outlook.behind_s <= _tolerance(outlook.usual_s):
+            tail = f", {against(outlook.behind_s)}" if outlook.behind_s is not None else ""
+            return replace(outlook, verdict=Verdict.ON_TIME, reason=f"{speed}, usually {pace(usual)}{tail}")
+    if long := _long_phase(load, now, outlook, past):
+        return replace(outlook, verdict=Verdict.SLOW, reason=long)
+    if outlook.usual_s is not None and load.started_at is not None:
+        behind = outlook.behind_s if outlook.behind_s is not None else (now - load.started_at) - outlook.usual_s
+        if behind > _tolerance(outlook.usual_s):
+            return replace(
+                outlook, verdict=Verdict.SLOW, behind_s=behind, reason=f"usually {words(outlook.usual_s)}; {against(behind)}"
+            )
+        reason = f"usually {words(outlook.usual_s)}; {against(behind)}" if outlook.behind_s is not None else words_of(load)
+        return replace(outlook, verdict=Verdict.ON_TIME, reason=reason)
+    if in_shards and step is not None and load.shards is not None:
+        return replace(outlook, verdict=Verdict.PROGRESSING, reason=f"{speed}, {steadiness(load.shards, step)}")
+    return replace(outlook, verdict=Verdict.PROGRESSING, reason=words_of(load))
+
+
+def _tolerance(usual: float) -> float:
+    return max(SLOW_FLOOR_S, (SLOW_SHARE - 1) * usual)
+
+
+def _long_phase(load: LoadState, now: float, outlook: Outlook, past: Sequence[PastLoad]) -> str:
+    """Why the phase is slow that runs now, where earlier starts had it: a rank that hangs shows here long before in the whole."""
+    usual = seconds_of(past, load.phase)
+    if usual is None or load.phase not in ORDER[ORDER.index(Phase.LOADING) + 1 :]:
+        return ""
+    spent = spent_in_phase(load, now)
+    if spent < max(LONG_PHASE * usual, usual + LONG_PHASE_FLOOR_S):
+        return ""
+    silent = f"; no line for {words(outlook.silent_s)}" if outlook.silent_s is not None and outlook.silent_s >= SLOW_FLOOR_S else ""
+    return f"{name_of(load.phase)} has taken {words(spent)}, usually {words(usual)}{silent}"
+
+
+def _stalled(
+    load: LoadState,
+    now: float,
+    outlook: Outlook,
+    past: Sequence[PastLoad],
+    signs: SignsOfLife,
+    expect_s_per_shard: float | None,
+) -> str | None:
+    """Why it counts as stalled; None while anything shows life or silence is normal."""
+    silent = outlook.silent_s
+    if signs.process_alive is False:
+        return "no process of the server is left, and the log does not say why"
+    if silent is None:
+        return None
+    bar = load.shards
+    steps_known = load.phase is Phase.LOADING and bar is not None and 0 < bar.done < bar.total and bar.last_at is not None
+    if steps_known and bar is not None and bar.last_at is not None:
+        still = min(silent, now - bar.last_at)
+        limit = _stall_limit(bar, outlook.s_per_shard, expect_s_per_shard, past)
+    else:
+        still = silent
+        usual = seconds_of(past, load.phase)
+        limit = max(SILENCE_S.get(load.phase, 900.0), 3 * usual if usual is not None else 0.0)
+    if still < limit or _lives(signs, limit):
+        return None
+    what = f"shard {int(bar.done) + 1} of {int(bar.total)}" if steps_known and bar is not None else name_of(load.phase)
+    usual_words = f"; a step takes {pace(outlook.s_per_shard)}" if steps_known and outlook.s_per_shard is not None else ""
+    return f"no sign of life for {words(still)} in {what}{usual_words}{_looked_at(signs)}"
+
+
+def _stall_limit(bar: Loader, step: float | None, expect: float | None, past: Sequence[PastLoad]) -> float:
+    """A stall shows within three typical steps, yet a storage whose steps vary gets the slack that they show."""
+    typical = step if step is not None else expect if expect is not None else usual_step(past)
+    if typical is None:
+        # Only the cold first step is known: the second may be as cold.
+        first = bar.step_seconds[0] if bar.step_seconds else SILENCE_S[Phase.LOADING]
+        return max(10 * STALL_FLOOR_S, 4 * first)
+    # Where steps vary, a pause that was seen before is no stall yet.
+    worst = max(bar.step_seconds[1:][-2 * RECENT_STEPS :], default=typical)
+    return max(STALL_FLOOR_S, STALL_STEPS * typical, 1.2 * worst)
+
+
+def _lives(signs: SignsOfLife, limit: float) -> bool:
+    """Anything that moved within the limit vetoes a stall."""
+    window = max(10.0, min(limit, 120.0))
+    clues = (signs.gpu_memory_s, signs.engine_read_s, signs.disk_read_s, signs.network_s)
+    return any(since is not None and since < window for since in clues)
+
+
+def _looked_at(signs: SignsOfLife) -> str:
+    """What else stood still, so that the reader knows how sure this is."""
+    seen = [
+        name
+        for name, since in (
+            ("GPU memory", signs.gpu_memory_s),
+            ("the engine's reads", signs.engine_read_s),
+            ("the disk", signs.disk_read_s),
+            ("the network", signs.network_s),
+        )
+        if since is not None
+    ]
+    return f"; {', '.join(seen)} still" if seen else ""

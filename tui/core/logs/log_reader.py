@@ -1,0 +1,331 @@
+"""Reads a server's log a line at a time: `LogReader` holds the working state, `LoadState` is what it shows.
+
+A new start resets everything but the count of restarts. Nothing leads back from ready, stopped or failed except a new start.
+"""
+
+import re
+
+from msgspec.structs import replace
+
+from tui.core.deployment import LogLine
+from tui.core.logs import sglang, start_parser, vllm
+from tui.core.logs.compose_services import Services
+from tui.core.logs.failure_detector import Troubles
+from tui.core.logs.load_state import LoadState, Phase
+from tui.core.logs.log_records import NOBODY, Line, LineParser
+from tui.core.logs.progress_bars import looks_like_bar, parse_bar
+from tui.core.logs.start_parser import Counts, Course, picture
+from tui.core.logs.timeline import Timeline
+from tui.core.logs.wrappers import hides_data
+from tui.core.text import clean
+
+_TAG = re.compile(r"\[(?!shutdown\])[a-z_0-9]+\] (?=\S)")
+_MAIN = frozenset(("APIServer", "MainProcess"))
+_PRINTABLE = bytes(range(32, 127))
+_REQUESTS = ("Received request ", "Added request ", "Finished request ", "Aborted request")
+_SUCCESS = re.compile(r'"(?:POST|GET) /(?:v1|health|generate|invocations|score|rerank|pooling)\S* HTTP/[\d.]+" 200')
+
+
+class LogReader:
+    """Turns lines into `state`. `year` is the log's (a file's date); live, the lines' times of arrival tell it. `zone_s` is how far
+    the host's local time is ahead of UTC, where that is known. `service` is the one to read where a compose log holds several.
+
+    Feed lines as they are split; pass the time of arrival (seconds since 1970) where it is known.
+    """
+
+    def __init__(self, year: int | None = None, zone_s: float | None = None, service: str | None = None) -> None:
+        self._year = year
+        self._service = service
+        self._zone_s = zone_s
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets everything: the source is another one now."""
+        self._services = Services(self._service)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._time = Timeline(self._year, self._zone_s)
+        self._parser = LineParser(self._time.clock)
+        self._course = Course()
+        self._troubles = Troubles(self._course, self._services)
+        self._counts = Counts()
+        self._calm = False
+        self._state: LoadState | None = None
+
+    def set_zone(self, zone_s: float) -> None:
+        """Tells how far the host's local time is ahead of UTC; from the next `reset` on, or at once where nothing was read yet."""
+        self._zone_s = zone_s
+        if not self._counts.lines:
+            self.reset()
+
+    @property
+    def rollovers(self) -> int:
+        """Turns of the year within the log. A file's date tells the year of its end, so a first reading may begin too late."""
+        return self._time.clock.rollovers
+
+    @property
+    def services(self) -> tuple[str, ...]:
+        """The services that write in this log, where it is a compose log."""
+        return tuple(self._services.seen)
+
+    @property
+    def live(self) -> bool:
+        """Are lines read as they are written?"""
+        return self._time.live
+
+    @property
+    def state(self) -> LoadState:
+        """What the log says so far. The same object until something changes."""
+        if self._state is None:
+            self._time.settle()
+            self._state = self._picture()
+        return self._state
+
+    def feed(self, line: str, at: float | None = None, number: int | None = None) -> LogLine:
+        """Reads one line and returns it cleaned. `number` is its place in the file where that is not the count of lines fed."""
+        self._counts.lines += 1
+        self._state = None
+        place = number if number is not None else self._counts.lines
+        # Cheaper than asking a pattern: what is left of an ASCII line without its printable characters.
+        text = line if line.isascii() and not line.encode().translate(None, _PRINTABLE) else clean(line)
+        if not self._services.settled and not self._is_servers(text):
+            return LogLine(text, None, place, at)
+        if self._calm and self._uneventful(text, at):
+            return LogLine(text, "INFO", place, at)
+        if self._time.unsettled_at is not None:
+            self._time.settle()
+        parts = self._parser.lines(text) if "{" in text[:120] else None
+        if parts is not None:
+            read = self._feed_parts(parts, text, at, place)
+        else:
+            read = LogLine(text, self._read(text, at, place), place, at)
+        self._calm = self._course.phase is Phase.READY and not self._troubles.busy and not self._course.stalls
+        return read
+
+    def _is_servers(self, text: str) -> bool:
+        """Whether the line is the server's; another service's in the same log is none of its."""
+        before = self._services.chosen
+        mine = self._services.take(text)
+        if self._services.chosen != before and len(self._services.seen) > 1:
+            lines = self._counts.lines  # what other services wrote before has been read as the server's
+            self._begin()
+            self._counts.lines = lines
+        return mine
+
+    def _uneventful(self, text: str, at: float | None) -> bool:
+        """The short way for what a busy server writes most: answered requests, and records of no account. False for all else."""
+        if text[-6:] == "200 OK":
+            if text.find("INFO:     ", 0, 160) < 0:
+                return False
+        else:
+            start = text.find("INFO ", 0, 160) + 5
+            if start < 5 or text[start + 2 : start + 3] != "-" or text[start + 8 : start + 9] != ":":
+                return False
+            end = text.find("] ", start + 15, start + 140) + 2
+            if end < 2 or text[end : end + 1] in ("[", " ", "") or text[0] == "{":
+                return False
+            stop = text.find(" ", end)
+            if not text.startswith(_REQUESTS, end) and (text[end:stop] if stop > 0 else text[end:]) in vllm.MESSAGES:
+                return False
+            stamp = text[start : start + 14]
+            if stamp != self._time.stamp and not self._time.glance(stamp, at):
+                return False
+        if at is not None:
+            self._time.unsettled_at = at
+        return True
+
+    def finish(self) -> None:
+        """The source has ended for good: an announced failure whose traceback never came is one."""
+        self._time.settle()
+        self._troubles.finish()
+        self._state = None
+
+    def _feed_parts(self, parts: list[str], text: str, at: float | None, place: int) -> LogLine:
+        shell = self._parser.parse(text)
+        level, speaker, when, head = shell.level, shell.speaker, shell.at, shell.head
+        for part in parts:
+            line = self._parser.parse(clean(part))
+            if line.level is None:
+                line.level = level
+            if line.at is None:
+                line.at = when
+            if not line.head and head:
+                line.head = head
+                line.speaker = speaker
+            self._take(line, at, place)
+        return LogLine(text, level, place, at)
+
+    def _read(self, text: str, at: float | None, place: int) -> str | None:
+        line = self._parser.parse(text)
+        self._take(line, at, place)
+        return line.level
+
+    # -- one line
+
+    def _take(self, line: Line, at: float | None, place: int) -> None:
+        if line.speaker.name in _MAIN or line.uvicorn:
+            self._main_speaks(line)
+        course = self._course
+        self._time.take(line, at, place, course)
+        message = line.message
+        level = line.level
+        if level is not None or line.head:
+            if level == "WARNING":
+                self._counts.warnings += 1
+            elif level == "ERROR" or level == "CRITICAL":
+                self._counts.errors += 1
+            if line.uvicorn and message[-6:] == "200 OK":
+                if course.phase is not Phase.READY and _SUCCESS.search(message):
+                    self._served()
+                elif course.stalls and '"POST' in message:
+                    course.stalls.clear()
+                return
+            self._head_line(line, message)
+        elif looks_like_bar(message) and self._bar(line, message, at):
+            return
+        if level == "ERROR" or level == "CRITICAL" or level is None or self._troubles.busy or level == "WARNING":
+            if level is None and not line.head and message and self._bare(line, message):
+                return
+            self._troubles.read(line, message, place, self._time.now)
+
+    def _main_speaks(self, line: Line) -> None:
+        """Another main process than the one that stopped or failed has begun a start whose banner the log level may hide."""
+        course = self._course
+        pid = line.speaker.pid if line.speaker.name in _MAIN else None
+        if course.phase in (Phase.STOPPED, Phase.FAILED):
+            begun = line.uvicorn and line.message.startswith("Started server process")
+            if begun or (pid is not None and course.main_pid is not None and pid != course.main_pid):
+                self._new_start(line)
+        if pid is not None and self._course.main_pid is None:
+            self._course.main_pid = pid
+
+    # -- what engines say
+
+    def _head_line(self, line: Line, message: str) -> None:
+        """A record or a uvicorn line."""
+        message = _untagged(line, message)
+        course = self._course
+        if line.head == "sglang":
+            if course.engine is None and line.speaker is not NOBODY:
+                course.engine = "sglang"
+            if sglang.begins(message):
+                self._start_seen(line)
+                course = self._course
+            was_ready = course.was_ready
+            if sglang.read(course, line):
+                self._after(was_ready)
+                return
+        if not self._known(line, message) and ("version " in message or "model  " in message):
+            self._logo(line, message)
+
+    def _known(self, line: Line, message: str) -> bool:
+        """Does vLLM's table hold messages that begin so? Those that match are handled."""
+        space = message.find(" ")
+        rules = vllm.MESSAGES.get(message[:space] if space > 0 else message)
+        for pattern, handler in rules or ():
+            match = pattern.match(message)
+            if match is not None:
+                self._handle(line, handler, match)
+        return rules is not None
+
+    def _handle(self, line: Line, handler: vllm.Handler, match: "re.Match[str]") -> None:
+        if handler is vllm.banner:
+            self._start_seen(line)
+        was_ready = self._course.was_ready
+        handler(self._course, match, line)
+        self._after(was_ready)
+
+    def _after(self, was_ready: bool) -> None:
+        if self._course.was_ready and not was_ready:
+            self._troubles.became_ready()
+
+    def _logo(self, line: Line, message: str) -> None:
+        version = vllm.LOGO_VERSION.match(message)
+        if version:
+            self._start_seen(line)
+            self._course.engine = "vllm"
+            self._course.start_seen = True
+            self._course.version = version[1]
+            return
+        model = vllm.LOGO_MODEL.match(message)
+        if model and self._course.version:
+            self._course.model = self._course.model or model[1]
+
+    def _served(self) -> None:
+        """A request was answered, so the server is up although the log hides its readiness."""
+        course = self._course
+        if course.engine == "sglang" and course.phase is not Phase.READY and not course.serving_soon:
+            return
+        was_ready = course.was_ready
+        course.become_ready(self._time.now)
+        self._after(was_ready)
+
+    def _start_seen(self, line: Line) -> None:
+        """The first line of a server's start."""
+        course = self._course
+        key = line.speaker.key
+        if not course.banner and course.phase not in (Phase.FAILED, Phase.STOPPED, Phase.READY) and not course.loaders.bars:
+            course.banner = True
+            course.banner_speaker = key
+            return
+        if course.phase is Phase.STARTING and key != course.banner_speaker and ("ApiServer_" in key or "_DPRank_" in key):
+            course.api_servers += "_DPRank_" in key  # one server a rank, each with a banner of its own
+            return
+        self._new_start(line)
+        self._course.banner = True
+        self._course.banner_speaker = key
+
+    def _new_start(self, line: Line) -> None:
+        if self._course.phase is not Phase.STOPPED:
+            self._counts.restarts += 1
+        before = self._troubles.failure()
+        self._course = Course()
+        if before is not None:
+            where = f" (line {before.line})" if before.line else ""
+            self._course.notes["before"] = f"the start before this one failed{where}: {before.cause}"
+        self._course.now = self._course.started_at = self._time.now
+        self._course.start_seen = True
+        self._troubles = Troubles(self._course, self._services)
+
+    # -- bars
+
+    def _bar(self, line: Line, message: str, at: float | None) -> bool:
+        bar = parse_bar(message)
+        if bar is None:
+            return False
+        if line.at is None and bar.elapsed is not None:
+            self._time.take_bar(bar, at, self._course)
+        start_parser.take(self._course, bar, line.speaker, self._time.now)
+        return True
+
+    # -- bare lines
+
+    def _bare(self, line: Line, message: str) -> bool:
+        """A line without a head: the table knows some where logging is switched off. True where it hides what it held."""
+        if hides_data(message):
+            self._course.notes["blobs"] = (
+                "journalctl hides the progress bars as blob data: read the journal with -o json (or -a) to see them"
+            )
+            return True
+        if message[0] not in " \t":
+            self._known(line, _untagged(line, message))
+        return False
+
+    # -- the picture
+
+    def _picture(self) -> LoadState:
+        load = picture(self._course, self._counts, self._troubles.failure(), self._time.now)
+        services = self._services
+        if services.note is not None:
+            load = replace(load, service=services.chosen, services=tuple(services.servers), notes=(services.note, *load.notes))
+        return self._time.placed(load)
+
+
+def _untagged(line: Line, message: str) -> str:
+    """A message without the part of the model that 0.32 and later write before it: `[backbone] Starting torch.compile`."""
+    if message[:1] == "[":
+        tag = _TAG.match(message)
+        if tag:
+            message = line.message = message[tag.end() :]
+    return message

@@ -1,0 +1,254 @@
+"""Which bar is whose: the main model's, a drafter's, a second pass, another engine's, a reload's.
+
+A second bar from 0 is not a restart. Bars carry no name at all from 0.31 on, and a refresh may be printed twice or leave counts
+out.
+"""
+
+import re
+from dataclasses import dataclass, field
+
+from msgspec import Struct
+
+from tui.core.logs.load_state import Loader
+
+_BAR = re.compile(
+    r"(?:^|(?<=\]))(?P<name>[^\r\n|]{0,160}?):\s{1,4}(?P<percent>\d{1,3})%"
+    r"(?P<shape> Completed \||\|[^|\r\n]*\|)\s(?P<done>[\d.]+[kKMGTP]?)i?B?/(?P<total>[\d.]+[kKMGTP]?)i?B?"
+    r"(?:\s?\[(?P<elapsed>\d+(?::\d\d){1,2})(?:<(?P<left>[\d:?]*)(?:,\s*(?P<rate>\?|[\d.]+)?\s*(?P<unit>[A-Za-z/]+)?)?)?)?"
+)
+MOST = 1e18
+"""Above any count of bytes."""
+_SCALE = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+
+
+class Bar(Struct, frozen=True):
+    """One refresh. `elapsed` is in seconds, None where it is cut off; `shards` tells the weight loader's own format."""
+
+    name: str
+    done: float
+    total: float
+    elapsed: float | None
+    unit: str
+    shards: bool
+
+
+def looks_like_bar(text: str) -> bool:
+    return "% Completed |" in text or "%|" in text
+
+
+def parse_bar(text: str) -> Bar | None:
+    """The last bar of a line, None where there is none, or none that tqdm would draw."""
+    match = None
+    for match in _BAR.finditer(text):  # noqa: B007
+        pass
+    if match is None:
+        return None
+    elapsed = match["elapsed"]
+    seconds: float | None = None
+    if elapsed:
+        seconds = 0.0
+        for part in elapsed.split(":"):
+            seconds = seconds * 60 + int(part)
+    try:
+        done, total = _number(match["done"]), _number(match["total"])
+    except ValueError:
+        return None
+    if int(match["percent"]) > 100 or not 0 <= done <= total < MOST:
+        return None  # no bar of tqdm's: what else is in the log must not end the real one
+    return Bar(match["name"].strip(), done, total, seconds, match["unit"] or "", match["shape"].startswith(" "))
+
+
+def _number(text: str) -> float:
+    scale = _SCALE.get(text[-1])
+    return float(text[:-1]) * scale if scale else float(text)
+
+
+STEPS_KEPT = 512
+
+
+@dataclass(slots=True)
+class OpenBar:
+    """One bar as it grows. Times in seconds of the log's clock; `step_seconds` as `Loader` has it."""
+
+    what: str
+    unit: str
+    name: str
+    owner: str
+    done: float
+    total: float
+    started_at: float | None
+    last_at: float | None
+    elapsed: float | None = None
+    step_seconds: list[float] = field(default_factory=list)
+    took_after: int = 0
+    repeats: int = 0
+
+    @property
+    def complete(self) -> bool:
+        return self.done >= self.total > 0
+
+    def loader(self) -> Loader:
+        return Loader(
+            self.what,
+            _count(self.done),
+            _count(self.total),
+            self.unit,
+            self.started_at,
+            tuple(self.step_seconds),
+            self.last_at,
+        )
+
+    def refresh(self, done: float, elapsed: float | None, at: float | None) -> None:
+        """A later refresh of the same bar. Times of arrival are finer than the bar's own, which only count whole seconds."""
+        steps = done - self.done
+        if steps > 0:
+            spent = _spent(self.last_at, at, self.elapsed, elapsed)
+            if spent is not None and steps <= 1000 and self.unit != "bytes":
+                each = spent / steps
+                self.step_seconds.extend([each] * int(steps))
+                if len(self.step_seconds) > STEPS_KEPT:
+                    # The first step is the cold one, which an estimate leaves out: it keeps its place.
+                    del self.step_seconds[1 : len(self.step_seconds) - STEPS_KEPT + 1]
+            self.done = done
+            self.elapsed = elapsed if elapsed is not None else self.elapsed
+            self.last_at = at if at is not None else self.last_at
+
+
+def _unit(bar: Bar, release: tuple[int, int]) -> str:
+    """What a loader counts. The streamers took to other units, and their bars do not say which."""
+    if "InstantTensor" in bar.name:
+        return "bytes" if bar.total >= 1e6 else "tensors"
+    if "Runai" in bar.name and (release >= (0, 10) or bar.total >= 1000):
+        return "tensors"
+    return "shards"
+
+
+def _spent(before: float | None, at: float | None, elapsed_before: float | None, elapsed: float | None) -> float | None:
+    by_bar = elapsed - elapsed_before if elapsed is not None and elapsed_before is not None else None
+    by_arrival = at - before if at is not None and before is not None else None
+    if by_arrival is not None and by_arrival >= 0 and (by_bar is None or abs(by_arrival - by_bar) <= 1.5):
+        return by_arrival
+    return by_bar if by_bar is not None and by_bar >= 0 else None
+
+
+def _count(number: float) -> float:
+    return int(number) if number == int(number) else round(number) if number > 1e6 else number
+
+
+class Loaders:
+    """All bars over weights of one start."""
+
+    def __init__(self) -> None:
+        self.bars: list[OpenBar] = []
+        self.drafter_announced = False
+        self.weights_took = 0
+        self.model_loading_took = 0
+        self.engines_expected = 1
+        self.files: dict[str, tuple[float, float]] = {}
+        self._last: OpenBar | None = None
+
+    @property
+    def main(self) -> OpenBar | None:
+        return next((bar for bar in self.bars if bar.what == "model"), None)
+
+    @property
+    def incomplete(self) -> bool:
+        """Does the bar of any engine's main model still have shards before it?"""
+        engines = self.engines
+        owed = 0 < len(engines) < self.engines_expected and self.weights_took < self.engines_expected
+        return owed or any(not bar.complete for bar in engines)
+
+    def update(self, bar: Bar, owner: str, at: float | None, release: tuple[int, int]) -> OpenBar:
+        """A refresh of a bar that vLLM of this release draws."""
+        unit = _unit(bar, release)
+        known = self._find(bar, owner)
+        if known is not None:
+            known.refresh(bar.done, bar.elapsed, at)
+            self._last = known
+            return known
+        started = at - bar.elapsed if at is not None and bar.elapsed is not None else at
+        new = OpenBar(self._what(bar, owner), unit, bar.name, owner, bar.done, bar.total, started, at, bar.elapsed)
+        new.took_after = self.weights_took
+        if bar.done and bar.elapsed is not None and bar.done <= 1000 and unit != "bytes":
+            new.step_seconds = [bar.elapsed / bar.done] * int(bar.done)
+        self.bars.append(new)
+        self._last = new
+        return new
+
+    def _find(self, bar: Bar, owner: str) -> OpenBar | None:
+        alike = [one for one in self.bars if one.name == bar.name and one.total == bar.total and one.done <= bar.done]
+        # A name may be missing on some lines of one bar: a terminal's or a log store's work.
+        candidates = [one for one in alike if one.owner == owner] or [one for one in alike if not owner or not one.owner]
+        if not candidates:
+            return None
+        if bar.done == 0:
+            # A first refresh printed twice belongs to the bar that has not moved yet, unless another engine owes a bar of its own.
+            still = [one for one in candidates if one.done == 0]
+            return still[-1] if still and (owner or len(self.engines) >= self.engines_expected) else None
+        if bar.done >= bar.total:
+            # The last line usually comes twice.
+            last = self._last
+            if last is not None and last in candidates and last.complete and last.repeats == 0:
+                last.repeats = 1
+                return last
+        # Unnamed bars of several engines look alike: the nearest count whose bar is not ahead in time is the likeliest.
+        moving = [one for one in candidates if not one.complete] or candidates
+        in_time = [one for one in moving if one.elapsed is None or bar.elapsed is None or one.elapsed <= bar.elapsed + 1]
+        return max(in_time or moving, key=lambda one: one.done)
+
+    def settle(self) -> None:
+        """All engines have said that their weights are loaded, so their bars are complete, however they were told apart."""
+        engines = self.engines
+        if len(engines) > 1 and self.weights_took >= len(engines):
+            for one in engines:
+                one.done = one.total
+
+    @property
+    def engines(self) -> list[OpenBar]:
+        """The bar of each engine's main model."""
+        return [one for one in self.bars if one.what == "model" or one.what.startswith("engine")]
+
+    def _what(self, bar: Bar, owner: str) -> str:
+        if self.drafter_announced:
+            return "drafter"
+        if self.main is None:
+            return "model"
+        shown = [one for one in self.bars if one.what not in ("prefetch", "download")]
+        mine = [one for one in shown if one.owner == owner]
+        engines = self.engines
+        if len(engines) < self.engines_expected and (not mine or not owner):
+            return f"engine {len(engines)}"
+        if mine and owner:
+            pass
+        elif not mine and owner and engines and all(one.total == bar.total for one in engines) and self.engines_expected > 1:
+            return f"engine {len(engines)}"
+        last = (mine or shown)[-1]
+        if self.model_loading_took and self.weights_took > last.took_after:
+            return "reload"
+        if self.weights_took > last.took_after:
+            return "drafter"
+        passes = sum(1 for one in self.bars if one.what == "model" or one.what.startswith("pass"))
+        return f"pass {passes + 1}"
+
+    def prefetch(self, done: float, total: float, owner: str, at: float | None) -> None:
+        self._keyed("prefetch", "shards", owner, done, total, at)
+
+    def download(self, name: str, bar: Bar, at: float | None) -> None:
+        """The hub's own bars: one a file in bytes, or one over all files."""
+        if name.startswith("Fetching"):
+            self._keyed("download", "files", name, bar.done, bar.total, at)
+            return
+        self.files[name] = (bar.done, bar.total)
+        if any(one.what == "download" and one.unit == "files" for one in self.bars):
+            return
+        done = sum(part[0] for part in self.files.values())
+        total = sum(part[1] for part in self.files.values())
+        self._keyed("download", "bytes", "", done, total, at)
+
+    def _keyed(self, what: str, unit: str, owner: str, done: float, total: float, at: float | None) -> None:
+        for one in self.bars:
+            if one.what == what and one.owner == owner:
+                one.total = total
+                one.refresh(done, None, at)
+                return
+        self.bars.append(OpenBar(what, unit, what, owner, done, total, at, at))

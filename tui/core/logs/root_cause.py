@@ -1,0 +1,329 @@
+"""Why a start or a server ended: the evidence as it comes in, and the choice of the one line that says why.
+
+vLLM repeats a failure up to six times: the worker's traceback, the engine's wrapper or copy, the same again as a bare
+traceback, the API server's "see root cause above". The cause is the earliest exception that is neither a wrapper nor a copy nor
+what survivors say; a wrapper that points at nothing means that the process was killed from outside.
+"""
+
+import re
+from dataclasses import dataclass, field
+
+from tui.core.logs.exceptions import Raised
+from tui.core.logs.exit_signs import first_cause, told
+from tui.core.logs.failure_kinds import CLEANUP, CONSEQUENCE, ORDERED, is_wrapper, kind_of
+from tui.core.logs.load_state import Phase
+
+CAUSE_LENGTH = 200
+RECENT_S = 180.0
+"""Of what happened while serving, only this last stretch before the end can be its cause."""
+RECENT_LINES = 4000
+KEPT = 400
+SHORT = 60
+"""An exception's text of fewer characters says little, so that the place it was raised at says more."""
+
+PLACES: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("tokenizer", re.compile(r"sentencepiece|tokenization_|tiktoken|/tokenizers/")),
+    ("shape_mismatch", re.compile(r"= params_dict\[")),
+)
+"""What kind of failure it is where only the traceback's last lines tell."""
+
+_BEFORE_THE_CACHE = (Phase.STARTING, Phase.LOADING, Phase.POST_LOADING, Phase.COMPILING, Phase.PROFILING)
+_REFUSALS = ("ValueError", "NotImplementedError", "ValidationError")
+
+
+@dataclass(slots=True)
+class Trouble:
+    """One exception or plain line that may be the cause, or that wraps it."""
+
+    text: str
+    kind: str
+    process: str
+    rank: int | None
+    worker: bool
+    line: int
+    at: float | None
+    phase: Phase
+    wrapper: bool
+    consequence: bool
+    raised: Raised | None = None
+    more: str = ""
+    weak: bool = False
+    """A single line of an error record: some are harmless, so that any exception goes before."""
+    request: bool = False
+    """Of one request only (uvicorn's "Exception in ASGI application")."""
+
+    def settle(self) -> None:
+        """Reads an exception's whole text, whose last lines come after its first."""
+        raised = self.raised
+        if raised is None:
+            return
+        self.text = best_text(raised)
+        self.kind = kind_of(self.text)
+        if self.kind == "other":
+            self.kind = kind_of(raised.full)
+        if self.kind == "other" and raised.frames and len(raised.text) < SHORT:
+            self.kind = next((kind for kind, place in PLACES if place.search("\n".join(raised.frames))), "other")
+            if raised.text and not raised.more and not raised.frames[-1].startswith("raise"):
+                self.text = f"{self.text} (in: {raised.frames[-1]})"
+        if self.kind == "other" and self.phase is Phase.STARTING and not self.worker and raised.type.endswith(_REFUSALS):
+            self.kind = "bad_argument"  # before anything is loaded, a value that is refused comes from the configuration
+        self.consequence = is_consequence(raised.full[:600])
+
+
+@dataclass(slots=True)
+class Finding:
+    """The chosen cause, before advice is written."""
+
+    kind: str
+    cause: str
+    process: str | None
+    line: int | None
+    phase: Phase
+    trouble: Trouble | None = None
+    context: tuple[str, ...] = ()
+    """What else was said about it, first things first."""
+
+
+@dataclass(slots=True)
+class Evidence:
+    """Everything that may tell why, of one start."""
+
+    troubles: list[Trouble] = field(default_factory=list)
+    hints: list[Trouble] = field(default_factory=list)
+    wrappers: list[Trouble] = field(default_factory=list)
+    fatal_line: int | None = None
+    fatal_at: float | None = None
+    fatal_phase: Phase = Phase.STARTING
+    fatal_text: str = ""
+
+    @property
+    def fatal(self) -> bool:
+        return self.fatal_line is not None
+
+    def mark_fatal(self, line: int, at: float | None, phase: Phase, text: str) -> None:
+        if self.fatal_line is None:
+            self.fatal_line, self.fatal_at, self.fatal_phase, self.fatal_text = line, at, phase, text
+
+    def add(self, trouble: Trouble) -> None:
+        (self.wrappers if trouble.wrapper else self.troubles).append(trouble)
+        for kept in (self.troubles, self.wrappers):
+            if len(kept) > KEPT:
+                # While serving, the oldest are request errors of long ago; before ready the earliest matter, and they come first.
+                del kept[KEPT // 4 : KEPT // 2]
+
+    def hint(self, trouble: Trouble) -> None:
+        self.hints.append(trouble)
+        if len(self.hints) > KEPT:
+            del self.hints[KEPT // 4 : KEPT // 2]  # the first may have broken the start, the last explain the end
+
+    # -- the choice
+
+    def choose(self) -> Finding:
+        for trouble in self.troubles:
+            trouble.settle()
+        relevant = [one for one in self.troubles if self._recent(one) and not one.request and not _wordless(one)]
+        first_hand = [one for one in relevant if not one.consequence and not _copy_of_wrapper(one)]
+        strong = [one for one in first_hand if not one.weak]
+        chosen = self._earliest(strong) or self._earliest(first_hand) or self._earliest(relevant)
+        if chosen is None:
+            return self._without_cause()
+        chosen = self._refined(chosen)
+        phase = chosen.phase
+        if chosen.kind == "kv_cache_too_small" and phase in _BEFORE_THE_CACHE:
+            phase = Phase.KV_CACHE  # some runners say nothing between the weights and the sizing of the cache
+        context = tuple(one.text for one in relevant[:8])
+        return Finding(chosen.kind, self._in_words(chosen), chosen.process or None, chosen.line, phase, chosen, context)
+
+    def _recent(self, trouble: Trouble) -> bool:
+        if trouble.phase is not Phase.READY or self.fatal_line is None:
+            return True
+        if trouble.line < self.fatal_line - RECENT_LINES:
+            return False
+        return trouble.at is None or self.fatal_at is None or trouble.at >= self.fatal_at - RECENT_S
+
+    def _earliest(self, troubles: list[Trouble]) -> Trouble | None:
+        if not troubles:
+            return None
+        # Among lines of the same moment a worker's word goes before the engine's, and a known kind before an unknown one.
+        known = [one for one in troubles if one.kind != "other"] or troubles
+        first = min(known, key=lambda one: one.line)
+        if first.kind == "other" or known is troubles:
+            return first
+        if first.text == "Killed":
+            # The API server ends its whole process group after a failure, and the shell says so.
+            raised = [one for one in troubles if one.line < first.line and one.raised is not None]
+            if raised:
+                return min(raised, key=lambda one: one.line)
+        # An unknown exception that came well before, in a worker or the engine, is likelier than a known one in its wake.
+        earlier = [one for one in troubles if one.kind == "other" and one.line < first.line and one.raised is not None]
+        if earlier and first.kind in (
+            "hang",
+            "distributed_timeout",
+            "cuda_error",
+            "worker_died",
+            "engine_died",
+            "missing_file",
+            "nccl",
+        ):
+            return min(earlier, key=lambda one: one.line)
+        return first
+
+    def _refined(self, chosen: Trouble) -> Trouble:
+        text = chosen.text
+        if "vllm._C" in text or "_C_utils" in text or ("has no attribute" in text and "_C" in text) or "_OpNamespace" in text:
+            hint = next((one for one in self.hints if "Failed to import from vllm" in one.text), None)
+            if hint is not None:
+                return hint
+        if chosen.kind in ("nccl", "distributed_timeout", "cuda_error", "other"):
+            hints = self._near(chosen)
+            shm = next((one for one in hints if one.kind == "shm_too_small" and one.line <= chosen.line + 200), None)
+            if shm is not None:
+                return shm
+            warned = [one for one in hints if "NCCL WARN" in one.text and one.kind not in ("nccl", "other")]
+            if warned and chosen.kind == "nccl":
+                return _last_before(warned, chosen)
+        if chosen.kind == "other" and ("architecture" in text or "config" in text.lower()):
+            hint = next((one for one in self._near(chosen) if one.kind in ("unsupported_model", "missing_file")), None)
+            if hint is not None:
+                return hint
+        return chosen
+
+    def _near(self, chosen: Trouble) -> list[Trouble]:
+        """The hints that may explain it: all of a start's, and of what was said before it was ready nothing for its end."""
+        if chosen.phase is not Phase.READY:
+            return self.hints
+        return [one for one in self.hints if one.phase is Phase.READY and self._recent(one)]
+
+    def _in_words(self, chosen: Trouble) -> str:
+        """The cause, and what NCCL warned of last where its error only names a class of errors."""
+        cause = _cause(chosen)
+        if chosen.kind == "nccl" and "NCCL WARN" not in cause:
+            warned = [one for one in self._near(chosen) if "NCCL WARN" in one.text and one.line <= chosen.line]
+            if warned:
+                return _cut(f"{_NCCL_HELP.sub('', cause)}: {_NCCL_HEAD.sub('', warned[-1].text)}")
+        return cause
+
+    def _without_cause(self) -> Finding:
+        """Only wrappers: something was killed from outside, or the log lacks the stream that said why."""
+        named = next(
+            (one for one in self.wrappers if re.search(r"died unexpectedly|exited unexpectedly|exit code", one.text)), None
+        )
+        first = named or (self.wrappers[0] if self.wrappers else None)
+        phase = self.fatal_phase
+        line = first.line if first else self.fatal_line
+        texts = [self.fatal_text, *(one.text for one in self.wrappers)]
+        said = " ".join(texts)
+        end = first_cause(told(texts))
+        engine = "engine core exited unexpectedly" in said or "Engine core proc" in said
+        worker = "WorkerProc initialization failed" in said or "Worker proc" in said or "VllmWorker" in said
+        if end is not None and not end.killed and not (worker and end.followed):
+            kind = "killed_by_supervisor" if end.ordered else "worker_died" if end.signal else "engine_died"
+            where = self.fatal_line if end.process is None else line
+            return Finding(kind, end.words, end.process, where, phase, first)
+        process = end.process if end is not None and end.killed else None
+        if engine and process is None:
+            process = "EngineCore"
+        who = process or ("a worker" if worker else "the engine" if engine or phase is Phase.READY else "a process")
+        cause = f"{who} was killed from outside (no process printed why): most likely SIGKILL by the host's out-of-memory killer"
+        if phase is Phase.READY and engine:
+            cause = f"{who} exited unexpectedly while serving, without a reason: killed from outside, as by the OOM killer"
+        return Finding("host_oom_or_killed", cause, process, line, phase, first)
+
+
+def _last_before(hints: list[Trouble], chosen: Trouble) -> Trouble:
+    """The last of some hints before a trouble, or the first one after it."""
+    before = [one for one in hints if one.line <= chosen.line]
+    return before[-1] if before else hints[0]
+
+
+def _copy_of_wrapper(trouble: Trouble) -> bool:
+    raised = trouble.raised
+    return raised is not None and is_wrapper(raised.full[:400]) and kind_of(raised.full) in ("other", "worker_died", "engine_died")
+
+
+def _wordless(trouble: Trouble) -> bool:
+    """An exception without a word whose successor in the chain has some, such as a bare `TimeoutError`."""
+    raised = trouble.raised
+    return raised is not None and raised.covered and not raised.text and not raised.more
+
+
+_RAYLET_HEAD = re.compile(r"^\(raylet[^)]*\) (?:\[[^\]]*\] \(raylet\) [\w.]+:\d+: )?")
+_NCCL_HELP = re.compile(r" ?\(run with NCCL_DEBUG=\w+ for details\)")
+_NCCL_HEAD = re.compile(r"^.*?(?=NCCL WARN)")
+_TORCH_HEAD = re.compile(r"^(?:\[rank(\d+)\]:)?\s?\[[EWF]\d{3,4} [^\]]*\]\s*(?:\[[^\]]*\]\s*)*")
+
+
+def _cause(trouble: Trouble) -> str:
+    text = " ".join(trouble.text.split())
+    if text == "Killed":
+        text = "Killed: the shell saw SIGKILL end the server, most likely by the host's out-of-memory killer"
+    text = _RAYLET_HEAD.sub("", text)
+    if "NCCL WARN" in text:
+        text = _NCCL_HEAD.sub("", text)
+    head = _TORCH_HEAD.match(text)
+    if head and head.end():
+        text = (f"rank {head[1]}: " if head[1] else "") + text[head.end() :]
+    return _cut(text)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= CAUSE_LENGTH else text[: CAUSE_LENGTH - 1].rstrip() + "…"
+
+
+_PYDANTIC = re.compile(r"validation errors? for \w+")
+_VALUE_ERROR = re.compile(r"(?:Value|Assertion) error, (.*?)(?: \[type=|$)")
+_FATAL_TOOL = re.compile(r".*?((?:nvcc|ptxas) (?:fatal|error)\b.*|fatal error:.*|error: .*)")
+_SEVERED = re.compile(r"(?:ConnectionResetError|BrokenPipeError)$")
+_PIPES = re.compile(r"multiprocessing|zmq|asyncio/(?:selector|stream|proactor)|uvicorn|shm_broadcast|torch/distributed|executor")
+_TYPED = re.compile(r"\w+(?:Error|Exception): .")
+_HTTP = re.compile(r"\b(?:401|403|404|429|5\d\d) (?:Client|Server) Error|gated repo|Access to model|restricted", re.IGNORECASE)
+
+
+def best_text(raised: Raised) -> str:
+    """The one line of an exception that says the most: usually its first, but not for pydantic, compilers and the hub."""
+    first = f"{raised.type.rpartition('.')[2]}: {raised.text}" if raised.text else raised.type.rpartition(".")[2]
+    if _PYDANTIC.search(first):
+        for at, line in enumerate(raised.more):
+            value = _VALUE_ERROR.search(line)
+            if value:
+                return value[1]
+            if line and not line.startswith("For further information"):
+                detail = (
+                    raised.more[at + 1] if at + 1 < len(raised.more) and not raised.more[at + 1].startswith("For further") else ""
+                )
+                return re.sub(r" \[type=.*", "", f"{first.split(' for ')[-1]}: {line}: {detail}" if detail else line)
+    for line in raised.more:
+        tool = _FATAL_TOOL.match(line)
+        if tool and re.search(r"[Nn]inja|nvcc|Error building|CalledProcess|ompil|fatal", raised.full):
+            return tool[1]
+    if not raised.text or (_HTTP.search(raised.full) and not _HTTP.search(first)):
+        for line in raised.more:
+            if _HTTP.search(line):
+                return f"{first} {line}" if len(first) < 90 else line
+    if "failed in the TorchScript interpreter" in first:
+        for line in reversed(raised.more):
+            if _TYPED.match(line):
+                return line
+    if not raised.text and not raised.more and raised.frames:
+        return f"{first}: {raised.frames[-1]}"
+    if len(raised.text) < 12 and raised.more and not raised.text.startswith("cancel"):
+        return f"{first} {raised.more[0]}".strip()
+    return first
+
+
+def is_ordered(raised: Raised) -> bool:
+    return ORDERED.match(f"{raised.type.rpartition('.')[2]}{': ' + raised.text if raised.text else ''}") is not None
+
+
+def is_severed(raised: Raised) -> bool:
+    """A connection that broke to some other service than the server's own processes, whose end would be the cause then."""
+    frames = "\n".join(raised.frames)
+    return _SEVERED.search(raised.type) is not None and bool(frames) and not _PIPES.search(frames)
+
+
+def is_cleanup(text: str) -> bool:
+    return CLEANUP.search(text) is not None
+
+
+def is_consequence(text: str) -> bool:
+    return CONSEQUENCE.search(text) is not None

@@ -1,0 +1,334 @@
+"""The course of one start, as it is read: facts, phases, bars. Mutable; `LoadState` is its frozen picture."""
+
+import re
+from dataclasses import dataclass
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from tui.core.logs.load_state import Failure, Loader, LoadState, Phase, PhaseSpan, Serving, Silence
+from tui.core.logs.log_records import Speaker
+from tui.core.logs.progress_bars import Bar, Loaders
+
+QUIET_S = 60.0
+"""An engine whose statistics are so much older than another one's writes none any more: it is idle."""
+
+Figure = TypeVar("Figure", int, float)
+
+
+class Statistics:
+    """The last statistics of each data-parallel engine, and of the server: the sum over its engines, of shares the mean. What the
+    server says of all of them together goes before."""
+
+    def __init__(self) -> None:
+        self.server: Serving | None = None
+        self._engines: dict[int, Serving] = {}
+        self._together = False
+
+    def take(self, said: Serving, engine: int | None) -> None:
+        """A line of one engine, or of the whole server."""
+        if engine is None:
+            self.server, self._together = said, True
+            return
+        self._engines[engine] = said
+        if self._together:
+            return
+        now = said.at
+        if now is not None:
+            self._engines = {key: one for key, one in self._engines.items() if one.at is None or one.at >= now - QUIET_S}
+        engines = self._engines.values()
+        self.server = Serving(
+            _sum([one.prompt_tokens_s for one in engines]),
+            _sum([one.generation_tokens_s for one in engines]),
+            _sum([one.running for one in engines]),
+            _sum([one.waiting for one in engines]),
+            _mean([one.kv_cache_share for one in engines]),
+            _mean([one.prefix_hit_share for one in engines]),
+            now,
+        )
+
+    def last(self, engine: int | None) -> Serving | None:
+        """What one engine, or the whole server, said last."""
+        return self.server if engine is None else self._engines.get(engine)
+
+
+def _sum(figures: list[Figure | None]) -> Figure | None:
+    known = [one for one in figures if one is not None]
+    return sum(known[1:], known[0]) if known else None
+
+
+def _mean(shares: list[float | None]) -> float | None:
+    known = [one for one in shares if one is not None]
+    return sum(known) / len(known) if known else None
+
+
+SILENCES = 5
+SILENCE_S = 10.0
+"""Shorter pauses are not worth a word."""
+
+_CHANGING = re.compile(r"\s*\([^()]*=[^()]*\)")
+"""What SGLang writes anew into a bar's name at each refresh: `(bs=160 avail_mem=9.40 GB)`."""
+
+
+class Course:
+    """What one start has shown so far. The handlers of an engine's table write it."""
+
+    def __init__(self) -> None:
+        self.engine: str | None = None
+        self.version: str | None = None
+        self.model: str | None = None
+        self.served_names: tuple[str, ...] = ()
+        self.phase = Phase.STARTING
+        self.spans: list[tuple[Phase, float | None]] = []
+        self.was_ready = False
+        self.ready_at: float | None = None
+        self.started_at: float | None = None
+        self.engine_started_at: float | None = None
+        self.loaders = Loaders()
+        self.captures: dict[str, Loader] = {}
+        self.capture_expected: float | None = None
+        self.checkpoint_gib: float | None = None
+        self.max_model_len: int | None = None
+        self.batched_tokens: int | None = None
+        self.tensor: int | None = None
+        self.pipeline: int | None = None
+        self.data: int | None = None
+        self.data_local = 0
+        self.quantization: str | None = None
+        self.attention_backend: str | None = None
+        self.block_size = 16
+        self.statistics = Statistics()
+        self.notes: dict[str, str] = {}
+        self.banner = False
+        self.start_seen = False
+        """Does the log hold the start itself? One that begins in the midst tells no time of it."""
+        self.banner_speaker = ""
+        self.main_pid: int | None = None
+        self.api_servers = 1
+        self.startups = 0
+        self.serving_soon = False
+        self.server_hidden = False
+        self.stopping = False
+        """Was it asked to end?"""
+        self.winding_down = False
+        """Does V0 end its workers? It does so in an ordered stop, and before it says what it failed of."""
+        self.stalls: list[tuple[float | None, str, int]] = []
+        self.utilisation: float | None = None
+        self.port: int | None = None
+        self._ranked: dict[str, tuple[int, float]] = {}
+        self.silences: list[Silence] = []
+        self.now: float | None = None
+        self.line = 0
+
+    # -- phases
+
+    def enter(self, phase: Phase, at: float | None) -> None:
+        """Goes to a phase; back from ready, stopped and failed leads only a new start."""
+        if phase is self.phase or self.phase in (Phase.READY, Phase.STOPPED, Phase.FAILED):
+            if not self.spans:
+                self.spans.append((phase, at))
+            return
+        if not self.spans:
+            self.spans.append((self.phase, self.started_at))
+        self.phase = phase
+        self.spans.append((phase, at))
+
+    def end(self, phase: Phase, at: float | None) -> None:
+        """Stopped or failed, from wherever it was."""
+        if self.phase is phase:
+            return
+        if not self.spans:
+            self.spans.append((self.phase, self.started_at))
+        self.phase = phase
+        self.spans.append((phase, at))
+
+    def shift(self, seconds: float) -> None:
+        """Moves all times: they were told by arrivals before the log's own clock was known."""
+        if self.started_at is not None:
+            self.started_at += seconds
+        self.spans = [(phase, None if at is None else at + seconds) for phase, at in self.spans]
+        for bar in self.loaders.bars:
+            bar.started_at = None if bar.started_at is None else bar.started_at + seconds
+            bar.last_at = None if bar.last_at is None else bar.last_at + seconds
+
+    def silent(self, seconds: float, line: int, at: float) -> None:
+        """Notes that nothing was said for so long; only the longest are kept."""
+        self.silences.append(Silence(seconds, self.phase, line, at))
+        if len(self.silences) > 2 * SILENCES:
+            self.silences = self.longest_silences()
+
+    def longest_silences(self) -> list[Silence]:
+        return sorted(self.silences, key=lambda one: -one.seconds)[:SILENCES]
+
+    @property
+    def release(self) -> tuple[int, int]:
+        """Major and minor of vLLM's version; the newest is assumed where the log does not tell."""
+        match = re.match(r"v?(\d+)\.(\d+)", self.version or "")
+        return (int(match[1]), int(match[2])) if match else (99, 0)
+
+    @property
+    def before_the_end(self) -> Phase:
+        """The last phase before it stopped or failed."""
+        return next((phase for phase, _ in reversed(self.spans) if phase not in (Phase.STOPPED, Phase.FAILED)), self.phase)
+
+    def become_ready(self, at: float | None) -> None:
+        if self.phase in (Phase.STOPPED, Phase.FAILED, Phase.READY):
+            return
+        self.was_ready = True
+        self.ready_at = at
+        self.enter(Phase.READY, at)
+
+    def phases(self) -> tuple[PhaseSpan, ...]:
+        spans = []
+        for (phase, at), following in zip(self.spans, [*self.spans[1:], None], strict=False):
+            seconds = None
+            if following is not None and at is not None and following[1] is not None:
+                seconds = max(0.0, following[1] - at)
+            spans.append(PhaseSpan(phase, at, seconds))
+        return tuple(spans)
+
+    # -- figures that ranks print, each its own
+
+    def ranked(self, name: str, value: float, speaker: Speaker) -> None:
+        """Keeps rank 0's figure, or the first where no rank is named."""
+        rank = speaker.rank if speaker.rank is not None else (0 if not speaker.worker else 500)
+        known = self._ranked.get(name)
+        if known is None or rank < known[0]:
+            self._ranked[name] = (rank, value)
+
+    def figure(self, name: str) -> float | None:
+        known = self._ranked.get(name)
+        return known[1] if known else None
+
+    # -- bars
+
+    def capture_bar(self, bar: Bar, at: float | None) -> None:
+        name = _CHANGING.sub("", bar.name)
+        known = self.captures.get(name)
+        started = known.started_at if known else (at - bar.elapsed if at is not None and bar.elapsed is not None else at)
+        if known is None or bar.done >= known.done or bar.total != known.total:
+            self.captures[name] = Loader(name, int(bar.done), int(bar.total), "graphs", started, (), at)
+
+    def capture(self) -> Loader | None:
+        if not self.captures:
+            return None
+        bars = list(self.captures.values())
+        total = max(sum(bar.total for bar in bars), self.capture_expected or 0)
+        return Loader("capture", sum(bar.done for bar in bars), total, "graphs", bars[0].started_at, (), bars[-1].last_at)
+
+
+@dataclass(slots=True)
+class Counts:
+    """Lines read of the log, over all its starts."""
+
+    lines: int = 0
+    errors: int = 0
+    warnings: int = 0
+    restarts: int = 0
+
+
+def picture(course: Course, counts: Counts, failure: Failure | None, last_line_at: float | None) -> LoadState:
+    """What the course shows now, in the log's own clock."""
+    bars = course.loaders.bars
+    main = course.loaders.main
+    return LoadState(
+        engine=course.engine,
+        version=course.version,
+        model=course.model,
+        served_names=course.served_names,
+        phase=course.phase,
+        ready=course.phase is Phase.READY,
+        was_ready=course.was_ready,
+        shards=main.loader() if main else None,
+        loaders=tuple(bar.loader() for bar in bars),
+        load_s=course.figure("load_s"),
+        model_load_s=course.figure("model_load_s"),
+        download_s=course.figure("download_s"),
+        gib_per_gpu=course.figure("gib_per_gpu"),
+        checkpoint_gib=course.checkpoint_gib,
+        kv_tokens=_whole(course.figure("kv_tokens")),
+        kv_gib_per_gpu=course.figure("kv_gib"),
+        max_concurrency=course.figure("max_concurrency"),
+        engines=course.data or (1 if course.engine and course.tensor else None),
+        tensor_parallel=course.tensor,
+        pipeline_parallel=course.pipeline,
+        data_parallel=course.data,
+        max_model_len=course.max_model_len,
+        batched_tokens=course.batched_tokens,
+        quantization=course.quantization,
+        attention_backend=course.attention_backend,
+        init_engine_s=course.figure("init_engine_s"),
+        engine_started_at=course.engine_started_at,
+        capture=course.capture(),
+        started_at=course.started_at if course.start_seen or course.phase is Phase.STARTING else None,
+        ready_at=course.ready_at,
+        last_line_at=last_line_at,
+        phases=course.phases(),
+        serving=course.statistics.server,
+        failure=failure,
+        restarts=counts.restarts,
+        lines=counts.lines,
+        errors=counts.errors,
+        warnings=counts.warnings,
+        silences=tuple(course.longest_silences()),
+        notes=tuple(course.notes.values()),
+    )
+
+
+def _whole(number: float | None) -> int | None:
+    return None if number is None else int(number)
+
+
+def moved(load: LoadState, seconds: float) -> LoadState:
+    """The same facts in another clock."""
+
+    def later(at: float | None) -> float | None:
+        return None if at is None else at + seconds
+
+    def bar(loader: Loader | None) -> Loader | None:
+        return None if loader is None else replace(loader, started_at=later(loader.started_at), last_at=later(loader.last_at))
+
+    return replace(
+        load,
+        started_at=later(load.started_at),
+        ready_at=later(load.ready_at),
+        engine_started_at=later(load.engine_started_at),
+        last_line_at=later(load.last_line_at),
+        shards=bar(load.shards),
+        loaders=tuple(moved_bar for one in load.loaders if (moved_bar := bar(one)) is not None),
+        capture=bar(load.capture),
+        phases=tuple(replace(span, started_at=later(span.started_at)) for span in load.phases),
+        silences=tuple(replace(one, at=later(one.at)) for one in load.silences),
+        serving=None if load.serving is None else replace(load.serving, at=later(load.serving.at)),
+    )
+
+
+_LOADER = re.compile(r"[Ll]oading .*(?:checkpoint|shards|Streamer|loader)|Multi-thread loading")
+_CAPTURE = re.compile(r"Capturing")
+_WARM_UP = re.compile(r"warm-?up|Compiling|Autotun|Pre-compiling|tuning", re.IGNORECASE)
+_HUB = re.compile(r"Fetching \d+ files|\.(?:safetensors|bin|json|gguf|pt|model)\b|Downloading")
+_NAME = re.compile(r"(?:Loading|Multi-thread|Capturing|Fetching|Downloading|\[Aiter|DeepGEMM|Compiling|JIT).*")
+"""Where a bar's own words begin, behind a prefix that nobody knows."""
+
+
+def take(course: Course, bar: Bar, speaker: Speaker, now: float | None) -> None:
+    """Reads one refresh of a bar."""
+    named = _NAME.search(bar.name)
+    if named and named[0] != bar.name:
+        bar = replace(bar, name=named[0])
+    if bar.shards or _LOADER.search(bar.name):
+        if course.phase in (Phase.STOPPED, Phase.FAILED) and course.loaders.main is None:
+            return
+        known = course.loaders.update(bar, speaker.key if speaker.pid is not None else "", now, course.release)
+        if not known.complete and known.what != "reload":
+            course.enter(Phase.LOADING, now)
+    elif _CAPTURE.search(bar.name):
+        course.capture_bar(bar, now)
+        course.enter(Phase.CAPTURING, now)
+    elif _HUB.search(bar.name):
+        course.loaders.download(bar.name, bar, now)
+        weights = "safetensors" in bar.name or bar.name.startswith("Fetching") or ".bin" in bar.name or ".gguf" in bar.name
+        if weights and course.phase in (Phase.STARTING, Phase.LOADING) and course.loaders.main is None:
+            course.enter(Phase.DOWNLOADING, now)
+    elif _WARM_UP.search(bar.name) and course.phase in (Phase.KV_CACHE, Phase.CAPTURING):
+        course.enter(Phase.WARMING_UP, now)

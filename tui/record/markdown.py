@@ -1,0 +1,200 @@
+"""One stored run as Markdown, to paste into a ticket or keep beside the deployment."""
+
+import datetime
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from tui.core.bench_compare import drift, drift_words
+from tui.core.bench_knee import knee_words
+from tui.core.bench_remarks import asked_rate, failures, load_name, remark, warnings
+from tui.core.bench_result import Point, Result
+from tui.core.bench_soak import decays, soak_words
+from tui.core.presentation import clock, name_of
+from tui.core.text import clean
+from tui.record.store import Run, benchmark_of
+
+
+def escaped(text: str) -> str:
+    """Text that Markdown shows as it is."""
+    for sign in "\\`*_[]<>|":
+        text = text.replace(sign, f"\\{sign}")
+    return text.replace("\n", " ")
+
+
+def number(value: Any, form: str) -> str:
+    """A figure; a dash where it is not known."""
+    return form.format(value) if isinstance(value, int | float) else "—"
+
+
+TOO_FEW = "†"
+"""Beside a p99 of fewer requests than one needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    name: str
+    key: str
+    form: str
+    always: bool = True
+    """False: only where some point has it."""
+
+
+COLUMNS = (
+    Column("output tok/s", "output_throughput", "{:,.1f}"),
+    Column("steady tok/s", "steady_output_throughput", "{:,.1f}"),
+    Column("requests/s", "request_throughput", "{:,.2f}"),
+    Column("good requests/s", "request_goodput", "{:,.2f}", always=False),
+    Column("TTFT p50 ms", "median_ttft_ms", "{:,.1f}"),
+    Column("TTFT p99 ms", "p99_ttft_ms", "{:,.1f}"),
+    Column("TPOT p50 ms", "median_tpot_ms", "{:,.2f}"),
+    Column("TPOT p99 ms", "p99_tpot_ms", "{:,.2f}"),
+    Column("E2EL p99 ms", "p99_e2el_ms", "{:,.0f}"),
+    Column("completed", "completed", "{:,.0f}"),
+    Column("failed", "failed", "{:,.0f}"),
+)
+VANTAGES = {
+    "host": "on the GPU host",
+    "direct": "on the client, against the URL",
+    "tunnel": "on the client, through the SSH connection",
+}
+
+
+def benchmark_lines(result: Result) -> Iterator[str]:
+    """The body of the report. Every text in it is escaped."""
+    plan = result.plan
+    yield f"Model `{result.model}` at {result.endpoint}, load generated {VANTAGES[result.vantage.value]}."
+    tokens = "Prompts of a file" if plan.prompts_file else f"{plan.input_tokens} tokens in"
+    yield f"{tokens}, {plan.output_tokens} out, {plan.endpoint} endpoint; definitions are vLLM's."
+    if result.stopped:
+        yield f"**Incomplete:** {escaped(result.stopped)}."
+    yield ""
+    told = [*_conclusions(result), *(f"✗ {words}" for words in failures(result)), *(f"▲ {words}" for words in warnings(result))]
+    yield from (f"- {escaped(one)}" for one in told)
+    if told:
+        yield ""
+    if result.points:
+        yield from _table(result)
+    yield from (f"- {escaped(one)}" for one in result.deviations)
+    yield ""
+
+
+def _conclusions(result: Result) -> Iterator[str]:
+    if result.plan.kind == "soak" and result.points:
+        yield f"{'▲ ' if decays(result) else ''}{soak_words(result)}"
+    if (knee := knee_words(result)) is not None:
+        yield knee
+    if (found := drift(result)) is not None and (told := drift_words(result)) is not None:
+        yield f"{'▲ ' if found.better is False else ''}{told}"
+
+
+def _table(result: Result) -> Iterator[str]:
+    points = result.points
+    columns = [one for one in COLUMNS if one.always or any(point.get(one.key) is not None for point in points)]
+    remarks = [remark(point) for point in points]
+    rated = any(asked_rate(point) is not None for point in points)
+    heads = ["load" if rated else "concurrency", *(one.name for one in columns), *(["remarks"] if any(remarks) else [])]
+    yield f"| {' | '.join(heads)} |"
+    yield "| --: |" + " --: |" * len(columns) + (" --- |" if any(remarks) else "")
+    for point, words in zip(points, remarks, strict=True):
+        cells = [escaped(load_name(point)), *(_cell(point, one) for one in columns), *([escaped(words)] if any(remarks) else [])]
+        yield f"| {' | '.join(cells)} |"
+    yield ""
+    notes = []
+    if any(point.interval(one.key) is not None for point in points for one in columns):
+        notes.append("ranges in parentheses are 95 % intervals")
+    if any(TOO_FEW in _cell(point, one) for point in points for one in columns):
+        notes.append(f"{TOO_FEW} too few requests for a p99")
+    if goals := ", ".join(f"{name} {limit:g} ms" for name, limit in result.plan.goodput.items()):
+        notes.append(f"good requests are within {goals}")
+    if notes:
+        yield from (f"{escaped('; '.join(notes))}.", "")
+
+
+def _cell(point: Point, column: Column) -> str:
+    value = number(point.get(column.key), column.form)
+    if value == "—":
+        return value
+    if column.key.startswith("p99_") and point.figures.get("p99_supported") is False:
+        return f"{value} {TOO_FEW}"
+    bounds = point.interval(column.key)
+    return value if bounds is None else f"{value} ({column.form.format(bounds[0])}–{column.form.format(bounds[1])})"
+
+
+def write_report(run: Run, path: Path) -> Path:
+    """Writes the report of a run, readable by its owner only; where it was written.
+
+    A file that is there already stays: the new one gets a number. Raises RecordError when the run can't be read, OSError when the
+    file can't be written.
+    """
+    text = readable(run)
+    for copy in count(1):
+        free = path if copy == 1 else path.with_name(f"{path.stem}-{copy}{path.suffix}")
+        try:
+            handle = os.open(free, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except FileExistsError:
+            continue
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        return free
+    raise AssertionError("numbers do not end")
+
+
+def readable(run: Run) -> str:
+    """The report with nothing in it that a terminal would obey. Raises RecordError as `markdown` does."""
+    return clean(markdown(run), keep_newlines=True)
+
+
+def markdown(run: Run) -> str:
+    """The report of a run. Raises RecordError when its document can't be read."""
+    when = datetime.datetime.fromtimestamp(run.at).astimezone().isoformat(" ", "seconds")
+    lines = [f"# {escaped(run.deployment)}: {escaped(run.title)}", "", f"Run {run.id}, {run.kind}, {when}", ""]
+    body = {"benchmark": _benchmark, "load": _load, "smoke": _smoke}[run.kind]
+    lines += body(run)
+    return "\n".join(lines) + "\n"
+
+
+def _benchmark(run: Run) -> Iterator[str]:
+    return benchmark_lines(benchmark_of(run))
+
+
+def _load(run: Run) -> Iterator[str]:
+    document = run.document
+    facts: tuple[tuple[str, Any], ...] = (
+        ("engine", " ".join(str(one) for one in (document.get("engine"), document.get("version")) if one) or None),
+        ("model", document.get("model")),
+        ("ready after", _seconds(document.get("total_s"))),
+        ("weights per GPU", number(document.get("gib_per_gpu"), "{:.2f} GiB")),
+        ("KV cache", number(document.get("kv_tokens"), "{:,.0f} tokens")),
+        ("maximum concurrency", number(document.get("max_concurrency"), "{:.2f}x")),
+    )
+    for name, value in facts:
+        yield f"- {name}: {escaped(str(value)) if value else '—'}"
+    yield from ("", "| phase | took |", "| --- | --: |")
+    for name, seconds in document.get("phases", ()):
+        yield f"| {escaped(name_of(str(name)))} | {_seconds(seconds)} |"
+    failure = document.get("failure")
+    if failure:
+        yield from (
+            "",
+            f"**Failed in {name_of(failure['phase'])} ({failure['kind']}):** {escaped(failure['cause'])}",
+            "",
+            escaped(failure["advice"]),
+        )
+
+
+def _smoke(run: Run) -> Iterator[str]:
+    yield f"Model `{run.document.get('model')}`."
+    yield from ("", "| prompt | verdict | why | seconds |", "| --- | --- | --- | --: |")
+    for one in run.document.get("results", ()):
+        seconds = number(one.get("seconds"), "{:.1f}")
+        yield f"| {escaped(one['name'])} | {one['outcome']} | {escaped(one['says'])} | {seconds} |"
+
+
+def _seconds(value: Any) -> str:
+    if not isinstance(value, int | float):
+        return "—"
+    return clock(value)

@@ -1,0 +1,218 @@
+"""The simulated `vllm serve`: a process of its own that plays its start into its stdout, forks its engine, then answers.
+
+Started by the simulated host with a specification on argv[1]. Its standard output and error are the log. On descriptor `leash` it
+and its engine see the host's end; on descriptor `report` it tells the host, in lines of JSON, what its GPUs hold.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from dataclasses import asdict, dataclass
+from http import HTTPStatus
+
+import msgspec
+
+from tui.simulator import failure_logs
+from tui.simulator.clock import PlayedClock
+from tui.simulator.endpoint import Endpoint
+from tui.simulator.engine_processes import EngineProcesses, set_title, start_engine
+from tui.simulator.failure_logs import flood, hostile_lines
+from tui.simulator.scenarios import Scenario
+from tui.simulator.server_log import ServerLog
+from tui.simulator.startup import Progress, Start, StartFailed
+
+_UP_SINCE_S = 1260.0
+_STATS_S = 10.0
+_SICK_S = 3.0
+"""After its engine's death the API server says 503 for about this long, then exits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What the host tells the server when it starts it."""
+
+    scenario: Scenario
+    port: int
+    speed: float
+    attempt: int
+    leash: int
+    report: int
+    command: list[str]
+
+
+def command_line(scenario: Scenario, port: int) -> list[str]:
+    """How somebody would have started this server."""
+    model = scenario.model
+    tensor = ["--tensor-parallel-size", str(scenario.machine.gpus)] if scenario.machine.gpus > 1 else []
+    key = ["--api-key", "********"] if scenario.api_key else []
+    return [
+        *("/opt/vllm/bin/python3", "/opt/vllm/bin/vllm", "serve", model.path, "--served-model-name", model.name),
+        *("--host", "127.0.0.1", "--port", str(port), *tensor, "--max-model-len", str(model.max_model_len)),
+        *("--gpu-memory-utilization", "0.97", "--kv-cache-dtype", "fp8", *key),
+    ]
+
+
+class _Server:
+    def __init__(self, serving: Serving) -> None:
+        self._serving = serving
+        self._pid = os.getpid()
+        self._log = ServerLog()
+        self._engine = EngineProcesses(0, ())
+        self._progress = Progress()
+        self._endpoint = Endpoint(serving.scenario, self._access)
+        self._stopping = asyncio.Event()
+        self._engine_gone = asyncio.Event()
+
+    @property
+    def _api(self) -> str:
+        return f"APIServer pid={self._pid}"
+
+    async def run(self) -> int:
+        """The exit status."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, lambda: None)  # while loading, vLLM loses it
+        loop.add_signal_handler(signal.SIGINT, self._stopping.set)
+        scenario = self._serving.scenario
+        past = scenario.already_up and self._serving.attempt == 0
+        ago = scenario.start_s + _UP_SINCE_S if past else scenario.under_way_s if self._serving.attempt == 0 else 0.0
+        clock = PlayedClock(self._serving.speed, ago)
+        self._log.wall = clock.wall
+        start = Start(scenario, self._log, self._serving.port, self._pid, clock, self._fork, self._report, self._serving.attempt)
+        if not past:
+            if scenario.log_lines_per_s:
+                flood(self._serving.leash, scenario.log_lines_per_s)
+            if scenario.garbage:
+                self._hostile = asyncio.ensure_future(hostile_lines(self._log))
+        playing = asyncio.ensure_future(start.run())
+        stopped = asyncio.ensure_future(self._stopping.wait())
+        gone = asyncio.ensure_future(self._engine_gone.wait())
+        try:
+            await asyncio.wait({playing, stopped, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not playing.done():
+                playing.cancel()
+                if gone.done():
+                    failure_logs.engine_killed(start)
+                self._end_engine()
+                return 1 if gone.done() else 130
+            await playing
+        except StartFailed as failed:
+            self._end_engine()
+            return failed.status
+        finally:
+            stopped.cancel()
+            gone.cancel()
+        loop.add_signal_handler(signal.SIGTERM, self._stopping.set)
+        batching = asyncio.ensure_future(self._endpoint.engine.run())
+        await self._endpoint.open(self._serving.port)
+        start.open_api()
+        self._log.wall = time.time
+        statistics = asyncio.ensure_future(self._statistics())
+        try:
+            return await self._serve()
+        finally:
+            batching.cancel()
+            statistics.cancel()
+            self._endpoint.close()
+
+    async def _serve(self) -> int:
+        waits = [asyncio.ensure_future(self._stopping.wait()), asyncio.ensure_future(self._engine_gone.wait())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        if self._engine_gone.is_set():
+            streaming = self._endpoint.engine.running > 0
+            self._endpoint.engine.die()
+            failure_logs.engine_died(self._log, self._api, streaming=streaming)
+            await asyncio.sleep(_SICK_S)
+        else:
+            await self._endpoint.engine.drained()
+        self._endpoint.close()
+        self._end_engine()
+        failure_logs.ordered_stop(self._log, self._api, self._pid)
+        return 0
+
+    # -- the engine's processes --------------------------------------------------------------------------------------------------
+
+    def _fork(self) -> EngineProcesses:
+        self._engine = start_engine(self._serving.leash, self._serving.scenario.machine.gpus)
+        gone = os.pidfd_open(self._engine.engine)
+
+        def ended() -> None:
+            asyncio.get_running_loop().remove_reader(gone)
+            os.close(gone)
+            os.waitpid(self._engine.engine, 0)
+            self._engine_gone.set()
+
+        asyncio.get_running_loop().add_reader(gone, ended)
+        return self._engine
+
+    def _end_engine(self) -> None:
+        if self._engine.engine and not self._engine_gone.is_set():
+            os.kill(self._engine.engine, signal.SIGKILL)
+
+    # -- what it tells -----------------------------------------------------------------------------------------------------------
+
+    def _report(self, progress: Progress) -> None:
+        self._progress = progress
+        self._send()
+
+    def _send(self) -> None:
+        engine = self._endpoint.engine
+        report = {
+            **asdict(self._progress),
+            "running": engine.running,
+            "engine": self._engine.engine,
+            "workers": self._engine.workers,
+        }
+        try:
+            os.write(self._serving.report, json.dumps(report).encode() + b"\n")
+        except (BrokenPipeError, BlockingIOError):
+            return
+
+    def _access(self, client: str, request: str, status: int) -> None:
+        self._log.line(f'({self._api}) INFO:     {client} - "{request}" {status} {HTTPStatus(status).phrase}')
+
+    async def _statistics(self) -> None:
+        """A line every 10 s while there is traffic, and one of zeros after it; the GPUs' load is told four times a second."""
+        metrics, engine = self._endpoint.metrics, self._endpoint.engine
+        due, prompt, generated, silent = time.monotonic() + _STATS_S, 0, 0, True
+        told = -1
+        while True:
+            await asyncio.sleep(0.25)
+            if engine.running != told:
+                told = engine.running
+                self._send()
+            if time.monotonic() < due:
+                continue
+            due += _STATS_S
+            new_prompt, new_generated = metrics.prompt_tokens - prompt, metrics.generation_tokens - generated
+            prompt, generated = metrics.prompt_tokens, metrics.generation_tokens
+            quiet = not (new_prompt or new_generated or engine.running)
+            if quiet and silent:
+                continue
+            silent = quiet
+            hits = metrics.hit / metrics.queried * 100 if metrics.queried else 0.0
+            self._log.record(
+                self._api,
+                f"Engine 000: Avg prompt throughput: {new_prompt / _STATS_S:.1f} tokens/s, Avg generation throughput: "
+                f"{new_generated / _STATS_S:.1f} tokens/s, Running: {engine.running} reqs, Waiting: {engine.waiting} reqs, "
+                f"GPU KV cache usage: {engine.kv_share * 100:.1f}%, Prefix cache hit rate: {hits:.1f}%",
+                source="loggers.py:273",
+            )
+
+
+def main() -> None:
+    with open(sys.argv[1], "rb") as file:
+        serving = msgspec.json.decode(file.read(), type=Serving)
+    set_title(serving.command, "vllm")
+    os.set_blocking(serving.report, False)
+    sys.exit(asyncio.run(_Server(serving).run()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,340 @@
+"""A widget that is drawn by a pure function of its size and of the values that it was given."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+
+from msgspec import Struct
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
+from textual.app import RenderResult
+from textual.color import Color
+from textual.content import Content, Span
+from textual.filter import LineFilter
+from textual.geometry import Region, Size
+from textual.reactive import var
+from textual.strip import Strip
+from textual.style import Style as VisualStyle
+from textual.widget import Widget
+from textual.widgets import Static
+
+from tui.core.deployment import DeploymentState
+
+TAB = 8
+CONTROLS = dict.fromkeys((*range(9), *range(10, 32), *range(127, 160)), "�")
+"""What is left of them where text was not cleaned; the tab is none of them."""
+
+Styles = tuple[str | VisualStyle, ...]
+Run = tuple[str, Styles]
+"""Text, and the styles that lie over all of it."""
+
+
+class Painter:
+    """Paints the lines of one widget, in its colours; `forget` when those changed."""
+
+    def __init__(self, widget: Widget) -> None:
+        self._widget = widget
+        self._inks: dict[Styles, Style] = {}
+
+    def forget(self) -> None:
+        """The theme, or the widget's own style, is another one."""
+        self._inks.clear()
+
+    def strip(self, line: Content, width: int) -> Strip:
+        """The line in exactly `width` columns; it must not be longer."""
+        if not line.plain.isprintable():
+            line = printable(line)
+        segments = [Segment(text, self._ink(styles)) for text, styles in runs(line)]
+        if line.cell_length < width:
+            segments.append(Segment(" " * (width - line.cell_length), self._ink(())))
+        return Strip(segments, max(width, line.cell_length))
+
+    def _ink(self, styles: Styles) -> Style:
+        if (ink := self._inks.get(styles)) is None:
+            whole = self._widget.visual_style
+            for style in styles:
+                whole += self._widget._get_style(style)
+            sample = [Segment(" ", whole.rich_style)]
+            for one in self._widget.get_line_filters():
+                sample = one.apply(sample, self._widget.background_colors[1])
+            ink = self._inks[styles] = sample[0].style or Style.null()
+        return ink
+
+
+def printable(line: Content) -> Content:
+    """The line with its tabs as spaces, and nothing in it that a terminal would obey."""
+    text = line.plain.translate(CONTROLS)
+    return Content(text, list(line.spans), strip_control_codes=False).expand_tabs(TAB)
+
+
+def runs(line: Content) -> Iterator[Run]:
+    """The pieces of a line that have the same styles throughout, and those styles, the strongest last."""
+    text, spans, at = line.plain, line.spans, 0
+    if any(after.start < before.end for before, after in pairwise(spans)):
+        yield from _overlapping(line)
+        return
+    for start, end, style in spans:
+        if start > at:
+            yield text[at:start], ()
+        if end > start:
+            yield text[start:end], (style,)
+        at = end
+    if at < len(text):
+        yield text[at:], ()
+
+
+def _overlapping(line: Content) -> Iterator[Run]:
+    text, spans = line.plain, line.spans
+    cuts = sorted({0, len(text), *(min(cut, len(text)) for span in spans for cut in span[:2])})
+    for start, end in pairwise(cuts):
+        yield text[start:end], tuple(style for first, last, style in spans if first <= start and last >= end)
+
+
+SHADES = "░▒▓█"
+ASCII = str.maketrans(
+    {chr(code): "+" for code in range(0x2500, 0x2580)}
+    | {chr(code): "#" for code in range(0x2580, 0x25A0)}
+    | {
+        "◐": "*", "●": "o", "○": "O", "✓": "+", "✗": "x", "▲": "!", "·": ".", "▌": ">", "▸": ">", "▾": "v", "▊": "#", "▏": ".",
+        "▆": "#", "▒": "%", "░": "-", "▓": "=", "█": "#", "▁": "_", "▂": "_", "▃": ".", "▄": "-", "▅": "=", "▇": "=", "▎": ":",
+        "▍": ":", "▋": "#", "▉": "#", "╌": "-", "—": "-", "–": "-", "…": ".", "−": "-", "×": "x", "±": "~", "°": " ", "≥": ">",
+        "≤": "<", "→": ">", "←": "<", "↑": "^", "↓": "v", "─": "-", "│": "|", "┌": "+", "┐": "+", "└": "+", "┘": "+", "╭": "+",
+        "╮": "+", "╰": "+", "╯": "+", "├": "+", "┤": "+", "╶": "-", "╴": "-", "╷": "|", "╵": "|", "┴": "+", "⠀": " ",
+        "━": "-", "╺": "-", "╸": "-", "┃": "|", "╻": "|", "╹": "|", "┏": "+", "┓": "+", "┗": "+", "┛": "+", "┻": "+", "┫": "+",
+        "┣": "+", "•": "*", "▔": "-", "▕": "|", "▶": ">", "›": ">", "‹": "<", "∞": "~", "≈": "~",
+    }
+    | {chr(code): "." for code in range(0x2801, 0x2900)}
+)  # fmt: skip
+
+
+def sixteen(content: Content) -> Content:
+    """Without tints the height of a chart and an empty track would be lost: solid cells become ░▒▓█, the track becomes `·`."""
+    text = list(content.plain)
+    spans: list[Span] = []
+    for span in content.spans:
+        style, slot = span.style, slice(span.start, span.end)
+        if isinstance(style, str):
+            piece = text[slot]
+            if style == "$track":
+                text[slot] = ["·" if char == "▆" else "░" if char == "█" else char for char in piece]
+            elif style.endswith("%"):
+                style, _, strength = style.rpartition(" ")
+                share = int(strength[:-1])
+                if share <= 74:
+                    shade = SHADES[min(3, max(0, (share - 14) // 15))]
+                    text[slot] = [shade if char == "█" else "·" if char == "▆" and share < 62 else char for char in piece]
+                    if share < 62 and piece and set(piece) == {"▆"}:
+                        style = "$track"
+        spans.append(Span(span.start, span.end, style))
+    return Content("".join(text), spans)
+
+
+def plain(content: Content) -> Content:
+    """The same in ASCII; every glyph is replaced by one of the same width."""
+    text = content.plain.translate(ASCII)
+    return Content(text if text.isascii() or len(text) == len(content.plain) else content.plain, list(content.spans))
+
+
+class Plain(LineFilter):
+    """What is left of glyphs where text is written that is no figure: borders, lists. Not for what others wrote; see `Theirs`."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        return [
+            piece if piece.text.isascii() else Segment(piece.text.translate(ASCII), piece.style, piece.control)
+            for piece in segments
+        ]
+
+
+class Theirs:
+    """Mixed into a widget whose text others wrote: none of its characters is replaced. Its own borders must be ASCII by style.
+
+    It is no widget itself: Textual would look for the styles of its first base only.
+    """
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        filters: Sequence[LineFilter] = super().get_line_filters()  # type: ignore[misc]
+        return [one for one in filters if not isinstance(one, Plain)]
+
+
+class TheirText(Theirs, Static):
+    """A text that others wrote."""
+
+
+NOTHING = DeploymentState(name="", target="")
+NOT_ANY = Content("")
+"""The line below the last."""
+
+
+class Moment(Struct, frozen=True):
+    """When the screen is drawn: wall clock of this machine for what is shown as a time of day, its monotonic clock for ages."""
+
+    wall: float = 0.0
+    mono: float = 0.0
+    beat: bool = True
+    """Alternates every half second; what may move by itself looks at it."""
+
+    def since(self, at: float | None) -> float | None:
+        """Seconds since a monotonic time."""
+        return None if at is None else max(0.0, self.mono - at)
+
+
+class Figure(Widget):
+    """Subclasses implement `draw`. Only cells that changed are painted again: the terminal may be at the end of a slow link."""
+
+    DEFAULT_CSS = "Figure { width: 1fr; height: 1fr; text-wrap: nowrap; text-overflow: clip; }"
+
+    state: var[DeploymentState] = var(NOTHING, init=False)
+    moment: var[Moment] = var(Moment(), init=False)
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self.auto_links = False  # there are none; to look for them costs as much as to draw
+        self._lines: list[Content] = []
+        self._painter = Painter(self)
+        self._strips: dict[int, Strip] = {}
+        """What of `_lines` has been painted."""
+        self._drawn: Size | None = None
+        """The size that `_lines` were drawn for; None when they are no longer what `draw` would give."""
+        self._asked = False
+
+    def draw(self, width: int, height: int) -> Content | list[Content]:
+        """The content for that many columns and rows, whole or as its lines; both may be 0 or anything above."""
+        raise NotImplementedError
+
+    def watch_state(self) -> None:
+        self.redraw_soon()
+
+    def watch_moment(self) -> None:
+        self.redraw_soon()
+
+    def show(self, state: DeploymentState, moment: Moment) -> None:
+        """Draws these values: the same as to assign them, for a tenth of the time."""
+        self.set_reactive(Figure.state, state)
+        self.set_reactive(Figure.moment, moment)
+        self.redraw()
+
+    def redraw_soon(self) -> None:
+        """Draws once for all values that are assigned together."""
+        self._drawn = None
+        if not self._asked and self.is_attached and self.is_on_screen:
+            self._asked = True
+            self.call_next(self.redraw)
+
+    def redraw(self) -> None:
+        """Draws again, and has the cells painted that changed."""
+        self._asked = False
+        self._drawn = None
+        if not self.is_attached or not self.is_on_screen:
+            return  # it is drawn when it is looked at again
+        before = self._lines
+        self._draw_lines()
+        if len(before) != len(self._lines):
+            self._strips.clear()
+            self.refresh()
+            return
+        changed = []
+        for y, (old, new) in enumerate(zip(before, self._lines, strict=True)):
+            if not old.is_same(new):
+                self._strips.pop(y, None)
+                first, end = difference(old, new)
+                changed.append(Region(first, y, end - first, 1))
+        if changed:
+            self.refresh(*changed)
+
+    def render(self) -> RenderResult:
+        self._draw_lines()
+        return Content("\n").join(self._lines)
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """A line is painted once, until it changes; Textual would paint all of them again for one."""
+        if self.text_selection is not None or self.opacity != 1.0 or self.styles.gutter:
+            return super().render_lines(crop)  # something lies over the lines, or around them
+        strips = [self._painted(y) for y in crop.line_range]
+        if crop.column_span == (0, self.size.width):
+            return strips
+        return [strip.crop(crop.x, crop.right) for strip in strips]
+
+    def render_line(self, y: int) -> Strip:
+        """A line of which each piece says where it stands: what the mouse selects is found by it."""
+        if self.text_selection is not None:
+            return super().render_line(y)
+        return self._painted(y).apply_offsets(0, y)
+
+    def _painted(self, y: int) -> Strip:
+        if self._drawn != self.size:
+            self._draw_lines()
+            self._strips.clear()
+        strip = self._strips.get(y)
+        if strip is None:
+            strip = self._painter.strip(self._lines[y] if y < len(self._lines) else NOT_ANY, self.size.width)
+            self._strips[y] = strip
+            self._dirty_regions.clear()
+        return strip
+
+    def notify_style_update(self) -> None:
+        self._drawn = None
+        self._strips.clear()
+        self._painter.forget()
+        super().notify_style_update()
+
+    def _draw_lines(self) -> None:
+        self._drawn = self.size
+        width, height = self.size
+        if width <= 0 or height <= 0:
+            self._lines = []
+            return
+        drawn = self.draw(width, height)
+        whole = [drawn] if isinstance(drawn, Content) else drawn
+        lines = [part for one in whole for part in (one.split("\n", allow_blank=True) if "\n" in one.plain else (one,))]
+        self._lines = [one.truncate(width, ellipsis=True) if one.cell_length > width else one for one in lines[:height]]
+        if self.app.current_theme.ansi:
+            self._lines = [sixteen(one) for one in self._lines]
+        if self.app.has_class("-ascii"):
+            self._lines = [plain(one) for one in self._lines]  # the ellipsis of a cut line, too
+
+
+def difference(before: Content, after: Content) -> tuple[int, int]:
+    """The first column in which two lines differ, and the one after the last."""
+    old, new = list(runs(before)), list(runs(after))
+    head = _alike(old, new)
+    tail = _alike(old[:head:-1], new[:head:-1]) if before.cell_length == after.cell_length else 0
+    mine, other = _cells(old[head : len(old) - tail], new[head : len(new) - tail])
+    at = sum(cell_len(text) for text, _ in old[:head])
+    first = _alike(mine, other)
+    if before.cell_length != after.cell_length:
+        return at + first, max(before.cell_length, after.cell_length)
+    return at + first, at + len(mine) - _alike(mine[:first:-1], other[:first:-1])
+
+
+def _alike(some: Sequence[object], others: Sequence[object]) -> int:
+    """How many they have in common at the beginning."""
+    alike, end = 0, min(len(some), len(others))
+    if some[:end] == others[:end]:
+        return end
+    while end - alike > 1:
+        middle = (alike + end) // 2
+        if some[alike:middle] == others[alike:middle]:
+            alike = middle
+        else:
+            end = middle
+    return alike
+
+
+def _cells(some: Sequence[Run], others: Sequence[Run]) -> tuple[Sequence[object], Sequence[object]]:
+    """For comparing, what is in each column of two lines; the characters do where they can't differ in anything else."""
+    if len(some) == len(others) == 1 and some[0][1] == others[0][1] and _narrow(some[0][0]) and _narrow(others[0][0]):
+        return some[0][0], others[0][0]
+    return _inked(some), _inked(others)
+
+
+def _inked(pieces: Iterable[Run]) -> list[Run]:
+    """Each column's character and styles; the second column of a wide character has the same as the first."""
+    cells: list[Run] = []
+    for text, styles in pieces:
+        narrow = _narrow(text)
+        cells += [(char, styles) for char in text for _ in range(1 if narrow else cell_len(char))]
+    return cells
+
+
+def _narrow(text: str) -> bool:
+    return cell_len(text) == len(text)

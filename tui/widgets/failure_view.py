@@ -1,0 +1,196 @@
+"""What the screen says of a failed start: the cause in a band, why, the line of the log, what to do next."""
+
+import re
+import time
+
+from textual.content import Content
+
+from tui.core.deployment import DeploymentState
+from tui.core.gpu_groups import ABOUT_MEMORY, held_by_others, left_behind, next_steps
+from tui.core.logs.load_state import Failure, LoadState, Phase
+from tui.core.presentation import NAMES, amounts, counted, how_far, name_of, one_of
+from tui.widgets.draw import BE, BP, BW, B, E, clock, gib, label, line, meter, rows, short, whole
+
+TITLES = {
+    "cuda_oom": "CUDA out of memory",
+    "host_oom_or_killed": "Killed: the host ran out of memory, or someone ended it",
+    "kv_cache_too_small": "No room for the KV cache",
+    "max_model_len_too_large": "The context length does not fit",
+    "gpu_memory_in_use": "GPU memory is already in use",
+    "missing_file": "A file is missing",
+    "corrupt_checkpoint": "The checkpoint is corrupt",
+    "shape_mismatch": "The weights do not fit the model",
+    "unsupported_model": "This model is not supported",
+    "unsupported_quantization": "This quantization is not supported",
+    "tokenizer": "The tokenizer could not be loaded",
+    "hub_auth": "The model hub refused access",
+    "hub_unreachable": "The model hub can't be reached",
+    "disk_full": "The disk is full",
+    "shm_too_small": "/dev/shm is too small",
+    "port_in_use": "The port is in use",
+    "bad_argument": "An argument is wrong",
+    "missing_library": "A library is missing or does not match",
+    "driver_mismatch": "The driver does not match",
+    "no_kernel_image": "No kernel for this GPU",
+    "nccl": "NCCL failed",
+    "distributed_timeout": "The ranks did not find each other in time",
+    "ready_timeout": "An engine was not ready in time",
+    "ray_placement": "Ray could not place the workers",
+    "not_enough_gpus": "Not enough GPUs",
+    "gpu_lost": "A GPU was lost",
+    "killed_by_supervisor": "Ended by its supervisor",
+    "worker_died": "A worker died",
+    "engine_died": "The engine died",
+    "compile_error": "Compilation failed",
+    "hang": "The engine hangs",
+    "cuda_error": "CUDA error",
+    "gpu_memory_fault": "GPU memory fault",
+}
+
+
+def title(failure: Failure) -> str:
+    """The kind of a failure in words."""
+    return TITLES.get(failure.kind, "The server failed")
+
+
+def _where(state: DeploymentState, load: LoadState, failure: Failure) -> str:
+    out = []
+    if failure.phase is Phase.READY:
+        out.append("while serving")
+    elif failure.phase in NAMES:
+        shard = load.shards if failure.phase is Phase.LOADING else None
+        out.append(
+            f"loading shard {min(shard.done + 1, shard.total):.0f} of {shard.total:.0f}"
+            if shard and shard.total
+            else NAMES[failure.phase]
+        )
+    if failure.process:
+        out.append(failure.process)
+    end = load.last_line_at
+    if end is not None:
+        out.append(time.strftime("%H:%M:%S", time.localtime(end)))
+    if end is not None and load.started_at is not None and end > load.started_at:
+        out.append("after " + clock(end - load.started_at))
+    return " · ".join(out)
+
+
+def band(state: DeploymentState, width: int, *, airy: bool = True) -> list[Content]:
+    """The cause, on a red ground with a red edge."""
+    load = state.load
+    if load is None or load.failure is None:
+        return []
+    failure = load.failure
+    said = title(failure)
+    if failure.kind == "cuda_oom" and (at := re.search(r"\bGPU (\d+)\b", failure.cause)):
+        said += f" on GPU {at[1]}"
+    inner = [line(("✗ ", BE), (short(said, width - 6), BE)), line(label(short(_where(state, load, failure), width - 4)))]
+    lines = [Content(""), *inner, Content("")] if airy else inner
+    out = []
+    for one in lines:
+        text = line(" " * 3, one)
+        text = line(text, " " * max(0, width - 1 - text.cell_length)).stylize_before("on $error 14%")
+        out.append(line(("▌", E), text))
+    return out
+
+
+def _told(name: str, text: str | Content, width: int, style: str = "") -> list[Content]:
+    body = text if isinstance(text, Content) else Content(text)
+    wrapped = body.wrap(max(8, width - 12))
+    return [line(label(f"{name if i == 0 else '':<12}"), one.stylize(style) if style else one) for i, one in enumerate(wrapped)]
+
+
+def _because(state: DeploymentState, failure: Failure) -> list[Content]:
+    """Memory of somebody else on a GPU explains a memory failure."""
+    if failure.kind not in ABOUT_MEMORY:
+        return []
+    out = []
+    held = held_by_others(state)
+    for gpu, mib, holders in held[:2]:
+        whose = (
+            "of another process:" if len(holders) == 1 else "of other processes:" if holders else "of a process not seen from here"
+        )
+        out.append(line(f"GPU {gpu.index} holds ", (f"{gib(mib)} GiB", BW), f" {whose}"))
+        for one in holders[:2]:
+            idle = label("  left behind") if left_behind(one, state) else ""
+            out.append(line((f"pid {one.pid}", B), f" {one.name}", label(f"  {one.user}" if one.user else ""), idle))
+    if len(held) > 2:
+        out.append(line(label(f"and so {'does' if len(held) == 3 else 'do'} {counted(len(held) - 2, 'more GPU')}")))
+    return out
+
+
+def _steps(state: DeploymentState, width: int) -> list[Content]:
+    """What to do next, numbered where it is more than one thing."""
+    steps = next_steps(state)
+    if len(steps) < 2:
+        return [part for one in steps for part in _told("next", one, width)]
+    out = []
+    for number, step in enumerate(steps, 1):
+        wrapped = Content(step).wrap(max(8, width - 14))
+        for i, one in enumerate(wrapped):
+            name = "next" if number == 1 and i == 0 else ""
+            out.append(line(label(f"{name:<12}"), (f"{number} " if i == 0 else "  ", BP), one))
+    return out
+
+
+def failure_body(state: DeploymentState, width: int, height: int, key: str) -> list[Content]:
+    """Below the band: because, the line, next, what follows, where the load stopped. `key` shows the line in the log."""
+    load = state.load
+    if load is None or load.failure is None:
+        return []
+    failure = load.failure
+    blocks: list[list[Content]] = []
+    if because := _because(state, failure):
+        blocks.append([line(label(f"{'because' if i == 0 else '':<12}"), one) for i, one in enumerate(because)])
+    where = f"line {failure.line:,}" if failure.line else "cause"
+    blocks.append(_told(where, failure.cause, width))
+    if steps := _steps(state, width):
+        blocks.append(steps)
+    if load.errors > 1:
+        more = counted(load.errors - 1, "more error line")
+        blocks.append([line(label(f"{'follows':<12}{more}; press {key} for the line in the log"))])
+    if load.restarts:
+        blocks.append([line(label(f"{'restarts':<12}{whole(load.restarts)} before this one in the log"))])
+    if state.log.of is not None:
+        blocks.append(_told("log", state.log.of, width))
+    flat = [one for block in blocks for one in block]
+    airy = len(flat) + len(blocks) - 1 <= height
+    out: list[Content] = []
+    for i, block in enumerate(blocks):
+        out += ([Content("")] if airy and i else []) + block
+    if load.shards and load.shards.total and failure.phase is Phase.LOADING and height - len(out) >= 4:
+        done = f"{how_far(load.shards)} loaded"
+        out += [Content(""), Content(""), meter(load.shards.done, load.shards.total, width, mark=("✗", BE)), line(label(done))]
+    return out[:height]
+
+
+def failure_view(state: DeploymentState, width: int, height: int, key: str) -> Content:
+    """The whole tab after a failure."""
+    airy = height >= 12
+    top = [*band(state, width, airy=airy), Content("")]
+    inset = 2 if width >= 60 else 0
+    body = failure_body(state, width - 2 * inset, max(0, height - len(top)), key)
+    parts: list[Content] = [line(" " * inset, one) for one in body]
+    return rows(*top, *parts)
+
+
+def why_not(state: DeploymentState) -> str:
+    """In a few words; "" when it can be asked."""
+    if state.api.ready:
+        return ""
+    load = state.load
+    if not state.connection.online and state.api.reach != "up":
+        return "no connection to the host" + (f": {state.connection.cause}" if state.connection.cause else "")
+    if load is not None and load.failure is not None:
+        served = load.failure.phase is Phase.READY or load.was_ready
+        return f"the server {'died' if served else 'failed to start'}: {title(load.failure)}"
+    if load is not None and load.phase is Phase.STOPPED:
+        return "the server has been stopped"
+    if load is not None and load.phase is Phase.LOADING and load.shards and load.shards.total:
+        bar = load.shards
+        far = how_far(bar) if bar.unit == "bytes" else f"{one_of(bar)} {' of '.join(amounts(bar))}"
+        return f"the model is not up yet: {far}"
+    if load is not None and load.lines and not load.ready:
+        return f"the model is not up yet: {name_of(load.phase)}"
+    if state.api.error:
+        return f"the server does not answer properly: {state.api.error}"
+    return "the model is not up yet"

@@ -1,0 +1,213 @@
+"""The status line: the state in one word, what is watched, and how it is reached."""
+
+import time
+
+from textual.content import Content
+from textual.reactive import var
+
+from tui.core.connection import Link
+from tui.core.deployment import DeploymentState, gone, gone_silently, silent_so_far
+from tui.core.logs.load_state import Phase
+from tui.core.presentation import brief
+from tui.widgets.canvas import Figure
+from tui.widgets.draw import BE, BW, B, W, age, clock, label, line, meter, middle, rows, short, spread
+from tui.widgets.key_bar import key_of
+
+CONNECTING, WAITING, LOADING, READY = "CONNECTING", "WAITING", "LOADING", "READY"
+FAILED, STOPPED, UNREACHABLE, LINK_LOST = "FAILED", "STOPPED", "UNREACHABLE", "LINK LOST"
+BAD_CONFIG = "BAD CONFIG"
+LOOKS = {
+    CONNECTING: ("◐", "$primary"),
+    WAITING: ("·", "$quiet"),
+    LOADING: ("◐", "$primary"),
+    READY: ("●", "$success"),
+    FAILED: ("✗", "$error"),
+    STOPPED: ("·", "$warning"),
+    UNREACHABLE: ("✗", "$warning"),
+    LINK_LOST: ("○", "$warning"),
+    BAD_CONFIG: ("✗", "$error"),
+}
+
+
+def word(state: DeploymentState) -> str:
+    """The one word for the state of a deployment. The API's word is above the log's."""
+    match state.connection.link:
+        case Link.IDLE if state.misconfigured is not None:
+            return BAD_CONFIG
+        case Link.IDLE | Link.CONNECTING | Link.ASKING:
+            return CONNECTING
+        case Link.LOST:
+            return LINK_LOST
+        case Link.UNREACHABLE | Link.REFUSED:
+            return UNREACHABLE
+    if state.api.ready:
+        return READY
+    load = state.load
+    if gone_silently(state):
+        return FAILED
+    if load is None:
+        return LOADING if silent_so_far(state) else WAITING
+    match load.phase:
+        case Phase.FAILED:
+            return FAILED
+        case Phase.STOPPED:
+            return STOPPED
+        case _ if load.lines and gone(state):
+            return FAILED
+        case Phase.READY:
+            # the log says that it serves; until the API agrees it is not ready
+            return LOADING if state.api.received_at is not None else READY
+    return LOADING if load.lines or silent_so_far(state) else WAITING
+
+
+def chip(state: DeploymentState) -> Content:
+    """The state in a field of fixed width."""
+    text = word(state)
+    glyph, tint = LOOKS[text]
+    ink = "bold reverse" if tint == "$quiet" else f"bold reverse {tint}"
+    return line((f" {glyph} {text:<11} ", ink))
+
+
+def progress_words(state: DeploymentState) -> str:
+    """`14/64 28:32`: how far, and how long still."""
+    load = state.load
+    if load is None or word(state) != LOADING:
+        return ""
+    out = []
+    if load.shards and load.shards.total:
+        out.append(brief(load.shards))
+    if state.outlook.ready_eta_s is not None:
+        out.append(clock(state.outlook.ready_eta_s))
+    return " ".join(out)
+
+
+def gpu_words(state: DeploymentState) -> str:
+    """`8 × RTX PRO 6000`."""
+    if state.gpus is None or not state.gpus.gpus:
+        return ""
+    names = {gpu.name for gpu in state.gpus.gpus if gpu.name}
+    name = next(iter(names)) if len(names) == 1 else "mixed GPUs" if names else "GPUs"
+    for noise in ("NVIDIA ", "GeForce ", " Blackwell", " Server Edition", " Workstation Edition", " Max-Q"):
+        name = name.replace(noise, "")
+    further = [other.gpus for other in state.others if other.gpus is not None]
+    count = len(state.gpus.gpus) + sum(len(sample.gpus) for sample in further)
+    return f"{count} × {name}" + (f" on {1 + len(state.others)} hosts" if state.others else "")
+
+
+def engine_words(state: DeploymentState) -> Content:
+    """`vLLM 0.24.0`."""
+    version = (state.load.version if state.load else None) or state.api.version
+    if not version:
+        return Content("")
+    engine = (state.load.engine if state.load else None) or "server"
+    return line(label({"vllm": "vLLM", "sglang": "SGLang"}.get(engine, engine) + " "), middle(version, 16))
+
+
+class StatusLine(Figure):
+    """One row; what does not fit goes whole, the chip and the name never."""
+
+    DEFAULT_CSS = "StatusLine { height: 1; }"
+
+    activity: var[str] = var("", init=False)
+    """What runs besides the load: `◐ sweep 8 of 9`."""
+
+    tab: var[str] = var("load", init=False)
+    """The tab that is open: on Load its progress need not stand here too."""
+
+    def watch_activity(self) -> None:
+        self.redraw()
+
+    def watch_tab(self) -> None:
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> Content:
+        state = self.state
+        where = state.connection.host or state.target
+        mark = chip(state)
+        room = max(4, width - mark.cell_length - 12)
+        name = middle(state.name or where, min(room, 32))
+        left = line(mark, "  ", (name, B))
+        named = line(left, label(" on "), middle(where, 28)) if where and where != state.name else left
+        busy = self.activity or ("" if self.tab == "load" else progress_words(state))
+        now = time.strftime("%H:%M:%S", time.localtime(self.moment.wall)) if self.moment.wall else ""
+        trip = state.connection.round_trip_ms
+        link = line(
+            label("ssh "), (f"{trip:.0f}" if trip is not None else "—", "" if state.connection.online else BW), label(" ms   ")
+        )
+        link = link if trip is not None or not state.connection.online else Content("")
+        end = line((now, B), " ")
+        engine = engine_words(state)
+        engine = line(engine, "   ") if engine else engine
+        gpus = gpu_words(state)
+        full = line(label(gpus + "   " if gpus else ""), engine, link, end)
+        working = line(named, "   ", (busy, "$primary")) if busy else named
+        if width - working.cell_length < end.cell_length + 2:
+            working = named if width - named.cell_length >= end.cell_length + 2 else left
+        return spread(width, working, full, line(engine, link, end), line(link, end), end)
+
+
+def says(state: DeploymentState) -> bool:
+    """Whether there is anything to say: no link, and not just the first try under way."""
+    link = state.connection
+    match link.link:
+        case Link.LOST | Link.UNREACHABLE | Link.REFUSED:
+            return True
+        case Link.CONNECTING:
+            return link.attempt > 1
+        case Link.IDLE:
+            return link.cause is not None
+    return False
+
+
+class Banner(Figure):
+    """Nothing moves in it but the ages and the countdown to the next try."""
+
+    DEFAULT_CSS = "Banner { height: 2; }"
+
+    def draw(self, width: int, height: int) -> Content:
+        link = self.state.connection
+        ago = self.moment.since(link.since)
+        host = link.host or self.state.target
+        refused = link.link in (Link.REFUSED, Link.IDLE)
+        title = {
+            Link.LOST: f"Link lost {age(ago)} ago" if ago is not None else "Link lost",
+            Link.UNREACHABLE: f"{host} can't be reached",
+            Link.REFUSED: f"{host} refused the login"
+            if "host key" not in (link.cause or "").casefold()
+            else f"The key of {host} was refused",
+            Link.IDLE: "The configuration does not hold",
+            Link.CONNECTING: f"Connecting to {host}, try {link.attempt}",
+        }.get(link.link, "")
+        mark = ("✗ ", BE) if refused else ("▲ ", BW)
+        left = line(mark, (title, BE if refused else BW))
+        rights = []
+        if link.retry_at is not None:
+            wait = max(0.0, link.retry_at - self.moment.mono)
+            seconds = line(label("next try in "), (f"{wait:.0f} s", B), " ")
+            rights = [line(seconds, " ", meter(min(8, round(wait)), 8, 8, live=False, style=W)), seconds]
+        elif refused:
+            rights = [line(label("not tried again by itself"))]
+        room = width - left.cell_length - 3
+        cause = line(left, "   ", short(link.cause or "", max(0, room))) if room > 8 else left
+        first = (
+            spread(width, cause, *rights)
+            if not rights or width - cause.cell_length - rights[-1].cell_length >= 2
+            else spread(width, left, *rights)
+        )
+        if first.plain == left.plain and link.cause and width - left.cell_length > 12:
+            first = cause
+        rest = [link.advice] if link.advice else []
+        if first.plain.find(link.cause or "") < 0 and link.cause:
+            rest.insert(0, link.cause)
+        if link.link is Link.LOST:
+            sampled = self.state.gpus.received_at if self.state.gpus else None
+            old = self.moment.since(sampled)
+            if old is not None:
+                at = time.strftime("%H:%M:%S", time.localtime(self.moment.wall - old))
+                rest.append(f"The host goes on. Figures are of {at}; the log is read on from where it stopped.")
+        elif refused:
+            rest.append(f"Press {key_of(self, 'retry')} to try again.")
+        while len(rest) > 1 and len(" · ".join(rest)) > width:
+            rest.pop(0 if link.link is Link.LOST else -1)
+        second = line(label(short(" · ".join(rest), width)))
+        return rows(first, second)

@@ -1,0 +1,145 @@
+"""Addresses of servers as they are written, and as they may be shown: a URL can hold a password or a key. Python 3.8: this runs on
+the GPU host too."""
+
+import base64
+import re
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+from urllib.parse import quote, unquote, unquote_to_bytes, urlsplit
+
+SOCKET = "unix:"
+"""How the address of a server on a Unix socket begins; the socket's absolute path follows, percent-encoded where need be."""
+
+
+def socket_path(written: str) -> str:
+    """The path of a Unix socket as it stands behind `unix:`: `unix:///run/a%20b` is `unix:/run/a%20b`, and both are `/run/a b`."""
+    path = unquote(written)
+    return "/" + path.lstrip("/") if path.startswith("/") else path
+
+
+def port_of(url: str) -> int:
+    """The port that a URL names, or its scheme's. Raises ValueError for one that can't be read, or whose port is none."""
+    parts = urlsplit(url)
+    port = parts.port
+    if port == 0:
+        raise ValueError("port 0")
+    return port or (443 if parts.scheme == "https" else 80)
+
+
+def shown_url(url: str) -> str:
+    """The URL without the name and the password of its user, and without a query and a fragment, which may hold a key.
+
+    Of one that can't be read no more than its host and its path, and not even those where they may be a part of a password.
+    """
+    if url.startswith(SOCKET):
+        return url
+    try:
+        port_of(url)
+        parts = urlsplit(url)
+    except ValueError:
+        return _unreadable(url)
+    if not parts.netloc:
+        return _unreadable(url)
+    if "@" not in parts.netloc and not parts.query and not parts.fragment:
+        return url
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+
+
+def _unreadable(url: str) -> str:
+    begin = url.find("://") + 3 if "://" in url else 0
+    scheme, rest = url[:begin], url[begin:]
+    host = re.split("[/?#]", rest, maxsplit=1)[0]
+    behind = rest[len(host) :]
+    if "@" in behind:  # http://me:pass/word@box, where nobody can tell what is the host
+        return scheme + "…"
+    return scheme + host.rpartition("@")[2] + re.split("[?#]", behind, maxsplit=1)[0]
+
+
+AUTHORIZATION = "Authorization"
+TOKEN_CHARACTERS = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+"""Of the name of a header (RFC 9110, 5.6.2)."""
+
+
+def unsendable(name: str, value: str) -> Optional[str]:
+    """Why a header can't be sent; None where it can. The value is not repeated: it may be secret."""
+    if not name or not TOKEN_CHARACTERS.issuperset(name):
+        return "that is no name of a header"
+    if any(c in value for c in "\r\n\0"):
+        return "its value has a line break or a NUL, which no header may have"
+    if any(ord(c) > 255 for c in value):
+        return "its value has characters beyond Latin-1, which no header can have"
+    return None
+
+
+def basic_of(url: str) -> Optional[str]:
+    """The value of the Authorization header that the name and password in a URL ask for, as curl sends it: percent-decoded, in
+    base64 (RFC 7617). None where the URL has neither, or can't be read."""
+    try:
+        user, at, _ = urlsplit(url).netloc.rpartition("@")
+    except ValueError:
+        return None
+    if not at:
+        return None
+    name, _, password = user.partition(":")
+    return "Basic " + base64.b64encode(unquote_to_bytes(name) + b":" + unquote_to_bytes(password)).decode("ascii")
+
+
+def merged(*groups: Mapping[str, str]) -> Dict[str, str]:
+    """Headers of several origins in one: a later one takes the place of an earlier one of its name, however that is written."""
+    found: Dict[str, str] = {}
+    names: Dict[str, str] = {}
+    for group in groups:
+        for name, value in group.items():
+            found.pop(names.get(name.lower(), ""), None)
+            names[name.lower()] = name
+            found[name] = value
+    return found
+
+
+def authorized(url: str, key: Optional[str], headers: Mapping[str, str]) -> Dict[str, str]:
+    """The headers with the one that lets the request in: a given Authorization, else the URL's name and password, else the key."""
+    value = basic_of(url) or ("Bearer " + key if key else None)
+    return merged({AUTHORIZATION: value} if value else {}, headers)
+
+
+LONGEST_ID = 4096
+"""Bytes of the name of a model: longer ones are no names, and would go with every request."""
+
+
+def askable(listed: Any) -> Tuple[List[Dict[str, Any]], str]:
+    """The entries of `data` whose id can be sent with a request, unchanged, and what is wrong with the others (empty: nothing).
+
+    An id is sent as the server writes it, whatever is in it: a cleaned one would be the name of no model.
+    """
+    entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+    named = [entry for entry in entries if isinstance(entry.get("id"), str) and entry["id"]]
+    fit = [entry for entry in named if len(entry["id"].encode("utf-8", "surrogatepass")) <= LONGEST_ID]
+    left = len(named) - len(fit)
+    if not left:
+        return fit, ""
+    which = "a model whose name is" if left == 1 else "%d models whose names are" % left
+    return fit, "/v1/models lists %s longer than %d KiB, too long to be asked for" % (which, LONGEST_ID >> 10)
+
+
+__all__ = ["SOCKET", "of_socket", "secrets_of", "shown_url", "socket_of"]
+
+
+def socket_of(url: str) -> str | None:
+    """The path of the Unix socket that an address names; None for a URL."""
+    return socket_path(url.removeprefix(SOCKET)) if url.startswith(SOCKET) else None
+
+
+def of_socket(path: str) -> str:
+    """The address of a server on a Unix socket."""
+    return SOCKET + quote(path)
+
+
+def secrets_of(url: str) -> Tuple[str, ...]:
+    """The password in a URL, or the name that stands alone for one (a token), as written, as meant and as sent; empty where there
+    is neither."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return ()
+    secret = parts.password or parts.username
+    sent = (basic_of(url) or "").rpartition(" ")[2]
+    return tuple(dict.fromkeys((secret, unquote(secret), sent))) if secret else ()
