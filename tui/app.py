@@ -24,12 +24,12 @@ from tui.fleet_controller import FleetWork
 from tui.messages import GpuOpened, OverviewShown, ScreenFurnished, TextCopied
 from tui.model_controller import ModelWork
 from tui.record_controller import RecordWork
-from tui.screens.availability import NOT_YET, obstacle
+from tui.screens.availability import NOT_YET, unavailable
 from tui.screens.login_dialogs import Asked, ScreenAsker
 from tui.screens.main_screen import MainScreen
 from tui.settings import Settings
 from tui.terminal_driver import TerminalDriver
-from tui.widgets.canvas import Plain
+from tui.widgets.canvas import AsciiFilter
 from tui.widgets.failure_view import title
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class ControlRoom(ModelWork, RecordWork, FleetWork, inherit_bindings=False):
         self.asker = asker
         self.record = record
         self._interrupted = False
-        self._plain = Plain()
+        self._plain = AsciiFilter()
         self._word: Notification | None = None
         """What was last said on a key."""
         self.last_key_at = -1e9
@@ -169,7 +169,7 @@ class ControlRoom(ModelWork, RecordWork, FleetWork, inherit_bindings=False):
     ) -> bool:
         """Does what a key asks for, or says why it can't be done now."""
         one = BY_CALL.get(action) if isinstance(action, str) and default_namespace is self.main else None
-        why = obstacle(self.main, one) if one is not None and self.main.furnished else None
+        why = unavailable(self.main, one) if one is not None and self.main.furnished else None
         if why is None:
             return await super().run_action(action, default_namespace, namespaces)
         if why:

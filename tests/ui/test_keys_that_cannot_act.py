@@ -13,7 +13,7 @@ from tui.core.bench_result import Plan, Progress
 from tui.core.deployment import DeploymentState
 from tui.core.smoke_prompts import Outcome, SmokeResult, SmokeRun
 from tui.messages import BenchmarkStopped, SmokeRequested
-from tui.screens.availability import obstacle
+from tui.screens.availability import unavailable
 from tui.screens.dialogs import ConfirmDialog, HelpDialog, HostKeyDialog
 from tui.screens.palette import Palette
 from tui.settings import Settings, UiSettings
@@ -92,7 +92,7 @@ async def test_every_key_acts_or_says_why() -> None:
     app, _ = room(scene("connecting"))
     async with app.run_test(size=(120, 35)) as pilot:
         await until(pilot, lambda: app.main.furnished)
-        silent = {one.id for one in BY_ID.values() if one.needs and obstacle(app.main, one) == ""}
+        silent = {one.id for one in BY_ID.values() if one.needs and unavailable(app.main, one) == ""}
         assert silent == {"send", "type", "leave"}
 
 

@@ -13,10 +13,10 @@ from textual.visual import Visual
 from textual.widgets import Static
 
 from tui.screens.compositor import SparingCompositor, SparingUpdate
-from tui.widgets.canvas import Figure, Painter, difference
+from tui.widgets.canvas import Canvas, Painter, difference
 
 
-class Words(Figure):
+class Words(Canvas):
     text: var[str] = var("", init=False)
     drawn = 0
 

@@ -18,7 +18,7 @@ NOT_YET = "Not yet"
 """So begins what will hold no longer when the server is up."""
 
 
-def obstacle(screen: "MainScreen", action: Action) -> str | None:
+def unavailable(screen: "MainScreen", action: Action) -> str | None:
     """None where it can be done."""
     state, own = screen.shown, screen.own_keys
     match action.needs:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tui.widgets.runs_pane import Compared, RunsPane, StoredRun
 
 
-class WorkScreen(Screen[None]):
+class JobScreen(Screen[None]):
     """Holds the values that the app's workers assign, and names what runs in `activity`."""
 
     own_keys: dict[str, str]

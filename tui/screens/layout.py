@@ -8,7 +8,7 @@ from tui.actions import TABS
 from tui.core.deployment import DeploymentState
 from tui.core.gpu_findings import hosts_of
 from tui.screens.pane import Pane, tab_title
-from tui.widgets.canvas import plain
+from tui.widgets.canvas import in_ascii
 from tui.widgets.draw import BW, age, label, line
 from tui.widgets.load_panel import LoadPanel
 from tui.widgets.phases import total_words
@@ -136,7 +136,7 @@ class Frame:
     def _title(self, pane: str, title: Content, ruled: bool) -> None:
         title = line(" ", title, " ") if ruled else title
         if self._screen.app.has_class("-ascii"):
-            title = plain(title)
+            title = in_ascii(title)
         before = self._titled.get(pane)
         if before is not None and before.is_same(title):
             return
@@ -151,7 +151,7 @@ class Frame:
             return
         self._noted[pane] = note
         ascii_only = self._screen.app.has_class("-ascii")
-        self._screen.query_one(pane, Pane).say_below(plain(note) if note is not None and ascii_only else note)
+        self._screen.query_one(pane, Pane).say_below(in_ascii(note) if note is not None and ascii_only else note)
 
 
 class News:

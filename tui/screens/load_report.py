@@ -19,7 +19,7 @@ from tui.core.logs.log_report import Row, lines
 from tui.core.logs.log_report import plain as as_text
 from tui.messages import ReportRequested, TextCopied
 from tui.screens.dialogs import Modal
-from tui.widgets.canvas import NOTHING, plain, sixteen
+from tui.widgets.canvas import NOTHING, in_16_colours, in_ascii
 from tui.widgets.draw import BE, BG, BP, BW, QUIET, label, line, rows
 from tui.widgets.key_bar import key_of
 
@@ -128,9 +128,9 @@ class LoadReport(Modal[None]):
         self._shown = (report, width)
         content = drawn(report, width)
         if self.app.current_theme.ansi:
-            content = sixteen(content)
+            content = in_16_colours(content)
         if self.app.has_class("-ascii"):
-            content = plain(content)
+            content = in_ascii(content)
         text.update(content)
 
     def action_move(self, by: int) -> None:

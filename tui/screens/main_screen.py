@@ -15,12 +15,12 @@ from tui.actions import ACTIONS, BY_ID, TABS, Action, bindings, in_footer, shown
 from tui.core.connection import Link
 from tui.core.deployment import DeploymentState
 from tui.messages import RunsShown, ScreenFurnished
-from tui.screens.availability import obstacle
+from tui.screens.availability import unavailable
 from tui.screens.compositor import SparingCompositor
-from tui.screens.job_state import WorkScreen
+from tui.screens.job_state import JobScreen
 from tui.screens.layout import Frame, News
 from tui.screens.pane import Pane
-from tui.widgets.canvas import NOTHING, Figure, Moment
+from tui.widgets.canvas import NOTHING, Canvas, Moment
 from tui.widgets.failure_view import why_not
 from tui.widgets.gpu_panel import GpuPanel
 from tui.widgets.key_bar import KeyBar
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from tui.core.bench_result import Plan
     from tui.widgets.log_pane import LogPane
 
-F = TypeVar("F", bound=Figure)
+F = TypeVar("F", bound=Canvas)
 
 TICK_S = 0.5
 HANDS_OFF_S = 3.0
 """Nothing opens by itself so soon after a key."""
 
 
-class MainScreen(WorkScreen):
+class MainScreen(JobScreen):
     AUTO_FOCUS = ""
 
     state: var[DeploymentState] = var(NOTHING, init=False)
@@ -57,7 +57,7 @@ class MainScreen(WorkScreen):
         self.own_keys = own_keys or {}
         self._bindings = BindingsMap.merge([BindingsMap(bindings(self.own_keys)), self._bindings])
         self.system_prompt = system_prompt
-        self._figures: list[Figure] = []
+        self._figures: list[Canvas] = []
         self.frame = Frame(self)
         self.news = News()
         self.furnished = False
@@ -82,8 +82,8 @@ class MainScreen(WorkScreen):
 
     def showing(self, figure: F) -> F:
         """The figure, which from now on is given what is shown, and when."""
-        figure.set_reactive(Figure.state, self.shown)
-        figure.set_reactive(Figure.moment, Moment(time.time(), time.monotonic()))
+        figure.set_reactive(Canvas.state, self.shown)
+        figure.set_reactive(Canvas.moment, Moment(time.time(), time.monotonic()))
         self._figures.append(figure)
         return figure
 
@@ -209,7 +209,7 @@ class MainScreen(WorkScreen):
 
     def can(self, action: Action) -> bool:
         """Whether the action would do anything now."""
-        return obstacle(self, action) is None
+        return unavailable(self, action) is None
 
     def set_keys(self) -> None:
         """The footer: what does something now."""

@@ -17,7 +17,7 @@ from tui.core.fleet import ORDERS
 from tui.core.presentation import counted
 from tui.messages import DeploymentChosen, OverviewLeft, OverviewShown, RetryRequested
 from tui.screens.pane import Pane
-from tui.widgets.canvas import NOTHING, Figure, Moment, plain
+from tui.widgets.canvas import NOTHING, Canvas, Moment, drawn, in_ascii
 from tui.widgets.draw import B, label, line, middle, spread
 from tui.widgets.fleet_view import FleetView, counts
 from tui.widgets.key_bar import KeyBar
@@ -28,15 +28,12 @@ PREVIEW_ROWS = 30
 KEYS = ("overview-open", "overview-filter", "overview-sort", "overview-back", "retry", "commands", "help", "quit")
 
 
-class FleetStatus(Figure):
+class FleetStatus(Canvas):
     """How many deployments on how many hosts, and the slowest link."""
 
     DEFAULT_CSS = "FleetStatus { height: 1; background: $surface; }"
 
-    states: var[tuple[DeploymentState, ...]] = var((), init=False)
-
-    def watch_states(self) -> None:
-        self.redraw()
+    states: drawn[tuple[DeploymentState, ...]] = drawn(())
 
     def draw(self, width: int, height: int) -> Content:
         states = self.states
@@ -81,7 +78,7 @@ class Overview(Screen[None]):
         *(binding(BY_ID[id], {"deployments": "back", "retry": "retry"}.get(id, "")) for id in OVERVIEW_TOO),
     ]
 
-    states: var[tuple[DeploymentState, ...]] = var((), init=False)
+    states: drawn[tuple[DeploymentState, ...]] = drawn(())
     moment: var[Moment] = var(Moment, init=False)
     chosen: var[DeploymentState] = var(NOTHING, init=False)
     """The selected one, for the preview."""
@@ -150,9 +147,9 @@ class Overview(Screen[None]):
             (list_pane, title, below),
             (preview, line(label(f"{middle(self.chosen.name, 40)} on {middle(self.chosen.target, 30)}")), None),
         ):
-            pane.border_title = plain(name) if ascii_only else name
+            pane.border_title = in_ascii(name) if ascii_only else name
             if note is not None:
-                pane.border_subtitle = plain(note) if ascii_only else note
+                pane.border_subtitle = in_ascii(note) if ascii_only else note
         typing = self.has_class("-finding")
         shown = [BY_ID[id] for id in KEYS if id != "overview-back" or self.can_leave]
         if all(one.connection.online for one in self.states):

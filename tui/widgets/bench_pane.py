@@ -6,7 +6,6 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.content import Content
-from textual.reactive import var
 
 from tui.core.bench_compare import change_of, drift
 from tui.core.bench_documents import what_was_sent
@@ -16,7 +15,7 @@ from tui.core.bench_result import Plan, Point, Progress, Result, Vantage
 from tui.core.bench_soak import decays, soak_words
 from tui.core.presentation import counted
 from tui.core.text import clean
-from tui.widgets.canvas import Figure
+from tui.widgets.canvas import Canvas, drawn
 from tui.widgets.draw import BE, BP, B, E, G, Part, W, big, change, clock, fit, label, line, meter, rows, spread, three, whole
 from tui.widgets.key_bar import key_of
 from tui.widgets.sweep import TTFT_LIMIT_MS, columns_of, fitting, sweep
@@ -235,7 +234,7 @@ TALL = 24
 REMARKS = 2
 
 
-class BenchPane(Figure, can_focus=True):
+class BenchPane(Canvas, can_focus=True):
     """While it runs `points` grow and `progress` tells of the one in hand; `result` is what came of it, compared with `previous`.
 
     Left and right move along the columns where they don't all fit.
@@ -248,45 +247,20 @@ class BenchPane(Figure, can_focus=True):
         Binding("end", "move(999)", "last points", show=False),
     ]
 
-    points: var[tuple[Point, ...]] = var((), init=False)
-    progress: var[Progress | None] = var(None, init=False)
-    plan: var[Plan | None] = var(None, init=False)
-    result: var[Result | None] = var(None, init=False)
-    running: var[bool] = var(False, init=False)
-    problem: var[str | None] = var(None, init=False)
-    previous: var[Result | None] = var(None, init=False)
-    first: var[int | None] = var(None, init=False)
+    points: drawn[tuple[Point, ...]] = drawn(())
+    progress: drawn[Progress | None] = drawn(None)
+    plan: drawn[Plan | None] = drawn(None)
+    result: drawn[Result | None] = drawn(None)
+    running: drawn[bool] = drawn(False)
+    problem: drawn[str | None] = drawn(None)
+    previous: drawn[Result | None] = drawn(None)
+    first: drawn[int | None] = drawn(None)
     """The leftmost column; None keeps the newest in sight."""
-    told_below: var[bool] = var(False, init=False)
+    told_below: drawn[bool] = drawn(False)
     """Whether the last row says how it was measured (where the pane has no lower border to say it in)."""
-
-    def watch_points(self) -> None:
-        self.redraw()
-
-    def watch_progress(self) -> None:
-        self.redraw()
 
     def watch_plan(self) -> None:
         self.first = None
-        self.redraw()
-
-    def watch_result(self) -> None:
-        self.redraw()
-
-    def watch_running(self) -> None:
-        self.redraw()
-
-    def watch_problem(self) -> None:
-        self.redraw()
-
-    def watch_previous(self) -> None:
-        self.redraw()
-
-    def watch_first(self) -> None:
-        self.redraw()
-
-    def watch_told_below(self) -> None:
-        self.redraw()
 
     def note(self) -> Content | None:
         """How it was measured, for the pane's border."""

@@ -1,7 +1,8 @@
 """A widget that is drawn by a pure function of its size and of the values that it was given."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
+from typing import TypeVar
 
 from msgspec import Struct
 from rich.cells import cell_len
@@ -10,6 +11,7 @@ from rich.style import Style
 from textual.app import RenderResult
 from textual.color import Color
 from textual.content import Content, Span
+from textual.dom import DOMNode
 from textual.filter import LineFilter
 from textual.geometry import Region, Size
 from textual.reactive import var
@@ -107,7 +109,7 @@ ASCII = str.maketrans(
 )  # fmt: skip
 
 
-def sixteen(content: Content) -> Content:
+def in_16_colours(content: Content) -> Content:
     """Without tints the height of a chart and an empty track would be lost: solid cells become ░▒▓█, the track becomes `·`."""
     text = list(content.plain)
     spans: list[Span] = []
@@ -129,14 +131,14 @@ def sixteen(content: Content) -> Content:
     return Content("".join(text), spans)
 
 
-def plain(content: Content) -> Content:
+def in_ascii(content: Content) -> Content:
     """The same in ASCII; every glyph is replaced by one of the same width."""
     text = content.plain.translate(ASCII)
     return Content(text if text.isascii() or len(text) == len(content.plain) else content.plain, list(content.spans))
 
 
-class Plain(LineFilter):
-    """What is left of glyphs where text is written that is no figure: borders, lists. Not for what others wrote; see `Theirs`."""
+class AsciiFilter(LineFilter):
+    """What is left of glyphs where text is written that is no figure: borders, lists. Not for what others wrote; see `Verbatim`."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         return [
@@ -145,7 +147,7 @@ class Plain(LineFilter):
         ]
 
 
-class Theirs:
+class Verbatim:
     """Mixed into a widget whose text others wrote: none of its characters is replaced. Its own borders must be ASCII by style.
 
     It is no widget itself: Textual would look for the styles of its first base only.
@@ -153,10 +155,10 @@ class Theirs:
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         filters: Sequence[LineFilter] = super().get_line_filters()  # type: ignore[misc]
-        return [one for one in filters if not isinstance(one, Plain)]
+        return [one for one in filters if not isinstance(one, AsciiFilter)]
 
 
-class TheirText(Theirs, Static):
+class VerbatimText(Verbatim, Static):
     """A text that others wrote."""
 
 
@@ -178,13 +180,29 @@ class Moment(Struct, frozen=True):
         return None if at is None else max(0.0, self.mono - at)
 
 
-class Figure(Widget):
-    """Subclasses implement `draw`. Only cells that changed are painted again: the terminal may be at the end of a slow link."""
+T = TypeVar("T")
 
-    DEFAULT_CSS = "Figure { width: 1fr; height: 1fr; text-wrap: nowrap; text-overflow: clip; }"
 
-    state: var[DeploymentState] = var(NOTHING, init=False)
-    moment: var[Moment] = var(Moment(), init=False)
+class drawn(var[T]):
+    """Declare a value that a canvas draws: a change has it drawn again, once for all values that change together."""
+
+    def __init__(self, default: T | Callable[[], T]) -> None:
+        super().__init__(default, init=False)
+
+    def __set__(self, obj: DOMNode, value: T) -> None:
+        before = getattr(obj, self.name)
+        super().__set__(obj, value)
+        if isinstance(obj, Canvas) and getattr(obj, self.name) != before:
+            obj.redraw_soon()
+
+
+class Canvas(Widget):
+    """Draw with `draw`, which subclasses implement, and paint only the cells that changed: the link to the terminal may be slow."""
+
+    DEFAULT_CSS = "Canvas { width: 1fr; height: 1fr; text-wrap: nowrap; text-overflow: clip; }"
+
+    state: drawn[DeploymentState] = drawn(NOTHING)
+    moment: drawn[Moment] = drawn(Moment())
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
@@ -201,16 +219,10 @@ class Figure(Widget):
         """The content for that many columns and rows, whole or as its lines; both may be 0 or anything above."""
         raise NotImplementedError
 
-    def watch_state(self) -> None:
-        self.redraw_soon()
-
-    def watch_moment(self) -> None:
-        self.redraw_soon()
-
     def show(self, state: DeploymentState, moment: Moment) -> None:
         """Draws these values: the same as to assign them, for a tenth of the time."""
-        self.set_reactive(Figure.state, state)
-        self.set_reactive(Figure.moment, moment)
+        self.set_reactive(Canvas.state, state)
+        self.set_reactive(Canvas.moment, moment)
         self.redraw()
 
     def redraw_soon(self) -> None:
@@ -288,9 +300,9 @@ class Figure(Widget):
         lines = [part for one in whole for part in (one.split("\n", allow_blank=True) if "\n" in one.plain else (one,))]
         self._lines = [one.truncate(width, ellipsis=True) if one.cell_length > width else one for one in lines[:height]]
         if self.app.current_theme.ansi:
-            self._lines = [sixteen(one) for one in self._lines]
+            self._lines = [in_16_colours(one) for one in self._lines]
         if self.app.has_class("-ascii"):
-            self._lines = [plain(one) for one in self._lines]  # the ellipsis of a cut line, too
+            self._lines = [in_ascii(one) for one in self._lines]  # the ellipsis of a cut line, too
 
 
 def difference(before: Content, after: Content) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from textual.content import Content
 from tui.core.deployment import DeploymentState
 from tui.core.logs.load_state import LoadState, PastLoad
 from tui.core.presentation import counted
-from tui.widgets.canvas import Figure
+from tui.widgets.canvas import Canvas
 from tui.widgets.draw import (
     BP,
     BW,
@@ -87,12 +87,12 @@ def deployment_facts(state: DeploymentState, width: int) -> list[Content]:
     return facts(width, *pairs, column=11)
 
 
-class DeploymentPane(Figure):
+class DeploymentPane(Canvas):
     def draw(self, width: int, height: int) -> Content | list[Content]:
         return deployment_facts(self.state, width)[:height]
 
 
-class HostPane(Figure):
+class HostPane(Canvas):
     """Processor, memory, disk and network of the host."""
 
     def draw(self, width: int, height: int) -> Content | list[Content]:
@@ -143,7 +143,7 @@ def past_loads(history: tuple[PastLoad, ...], width: int, height: int) -> Conten
     return table(width, (("<16", "$quiet"), ("<*", "$quiet"), (">9", "$quiet"), (">9", "$quiet")), records)
 
 
-class PastLoadsPane(Figure):
+class PastLoadsPane(Canvas):
     def draw(self, width: int, height: int) -> Content | list[Content]:
         if not self.state.history:
             return rows(line(label("no earlier load in the record")))
@@ -172,7 +172,7 @@ def _pad(values: tuple[float | None, ...], width: int) -> list[float | None]:
     return [None] * (width - len(recent)) + recent
 
 
-class Serving(Figure):
+class Serving(Canvas):
     """The pane at the left of a server that is up."""
 
     def draw(self, width: int, height: int) -> Content | list[Content]:
@@ -204,7 +204,7 @@ class Serving(Figure):
         return lines(out)
 
 
-class ServingStrip(Figure):
+class ServingStrip(Canvas):
     """The one-line form for narrow screens."""
 
     DEFAULT_CSS = "ServingStrip { height: 1; }"

@@ -3,7 +3,6 @@
 from textual.content import Content
 from textual.events import Click
 from textual.message import Message
-from textual.reactive import var
 
 from tui.core.connection import Link
 from tui.core.deployment import DeploymentState, silent_so_far
@@ -13,7 +12,7 @@ from tui.core.gpu_health import headroom
 from tui.core.gpu_uniformity import uniformity
 from tui.core.logs.load_state import Verdict
 from tui.core.presentation import amounts, gigabytes_s, name_of, one_of
-from tui.widgets.canvas import Figure, Moment
+from tui.widgets.canvas import Canvas, Moment, drawn
 from tui.widgets.draw import (
     BP,
     DASH,
@@ -149,7 +148,7 @@ def counts(states: tuple[DeploymentState, ...], brief: bool = False) -> Content:
     return Content("  " if brief else "   ").join(parts)
 
 
-class FleetView(Figure, can_focus=True):
+class FleetView(Canvas, can_focus=True):
     """The list. Which one is selected goes by name, so that a change of the order does not move it to another."""
 
     class Chosen(Message):
@@ -162,10 +161,10 @@ class FleetView(Figure, can_focus=True):
     class Selected(Message):
         """Another one is selected."""
 
-    states: var[tuple[DeploymentState, ...]] = var((), init=False)
-    order: var[str] = var("worst first", init=False)
-    sought: var[str] = var("", init=False)
-    selected: var[str] = var("", init=False)
+    states: drawn[tuple[DeploymentState, ...]] = drawn(())
+    order: drawn[str] = drawn("worst first")
+    sought: drawn[str] = drawn("")
+    selected: drawn[str] = drawn("")
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -181,17 +180,7 @@ class FleetView(Figure, can_focus=True):
         listed = self.listed
         return next((one for one in listed if one.name == self.selected), listed[0] if listed else None)
 
-    def watch_states(self) -> None:
-        self.redraw()
-
-    def watch_order(self) -> None:
-        self.redraw()
-
-    def watch_sought(self) -> None:
-        self.redraw()
-
     def watch_selected(self) -> None:
-        self.redraw()
         self.post_message(self.Selected())
 
     def move(self, by: int) -> None:

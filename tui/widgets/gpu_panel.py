@@ -8,7 +8,6 @@ from msgspec.structs import replace
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.events import Click
-from textual.reactive import var
 
 from tui.core.deployment import DeploymentState
 from tui.core.gpu import Gpu, GpuSample
@@ -16,7 +15,7 @@ from tui.core.gpu_findings import ALL, BY_NUMBER, KINDS, ORDERS, hosts_of, servi
 from tui.core.gpu_groups import WORTH_MIB, engine_gone, engine_of, others_mib
 from tui.core.gpu_uniformity import uniformity
 from tui.messages import GpuOpened
-from tui.widgets.canvas import Figure, Moment
+from tui.widgets.canvas import Canvas, Moment, drawn
 from tui.widgets.draw import BE, BG, BP, BW, QUIET, W, bar, gib, label, line, spread, warning
 from tui.widgets.gpu_facts import gpu_facts, gpu_trends, headroom_block, headroom_words, over_all_hosts, unmet_of_gpus
 from tui.widgets.gpu_hosts import Group, across_for, all_gpus, compact, groups_of, head, in_words
@@ -71,7 +70,7 @@ def notes(sample: GpuSample, moment: Moment, found: Sequence[str], width: int = 
     return out
 
 
-class GpuPanel(Figure):
+class GpuPanel(Canvas):
     """The pane at the left; `full` is the tab of its own, with more columns and a row that can be chosen."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -80,10 +79,10 @@ class GpuPanel(Figure):
         Binding("enter", "open", "details", show=False),
     ]
 
-    selected: var[int] = var(0, init=False)
+    selected: drawn[int] = drawn(0)
     """The place in the list."""
-    order: var[str] = var(BY_NUMBER, init=False)
-    kind: var[str] = var(ALL, init=False)
+    order: drawn[str] = drawn(BY_NUMBER)
+    kind: drawn[str] = drawn(ALL)
 
     def __init__(self, *, full: bool = False, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -91,15 +90,6 @@ class GpuPanel(Figure):
         self.can_focus = full
         self._rows: list[Row] = []
         """What was drawn last."""
-
-    def watch_selected(self) -> None:
-        self.redraw()
-
-    def watch_order(self) -> None:
-        self.redraw()
-
-    def watch_kind(self) -> None:
-        self.redraw()
 
     def next_order(self) -> None:
         """By number, memory, utilisation, temperature, power."""

@@ -10,7 +10,7 @@ from tui.core.gpu import GpuSample
 from tui.core.gpu_groups import WORTH_MIB, engine_gone, engine_of, others_mib
 from tui.core.gpu_health import headroom
 from tui.core.gpu_uniformity import uniformity
-from tui.widgets.canvas import Figure, Moment
+from tui.widgets.canvas import Canvas, Moment
 from tui.widgets.draw import BE, BW, QUIET, B, G, P, Part, W, gib, label, line, percent, short, spread, whole
 from tui.widgets.gpu_facts import alarm_words
 from tui.widgets.gpu_hosts import hosts_strip
@@ -109,7 +109,7 @@ def _host_memory(state: DeploymentState) -> Content:
     return line(label("RAM "), (gib(used), B), label(f" of {gib(machine.ram_total_mib)} GiB"))
 
 
-class GpuStrip(Figure):
+class GpuStrip(Canvas):
     """The one-line form, where the GPUs have no pane."""
 
     DEFAULT_CSS = "GpuStrip { height: 1; }"

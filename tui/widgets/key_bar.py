@@ -8,7 +8,7 @@ from textual.reactive import var
 from textual.widget import Widget
 
 from tui.actions import BY_ID, Action, shown_key
-from tui.widgets.canvas import Figure
+from tui.widgets.canvas import Canvas, drawn
 from tui.widgets.draw import BP, line
 
 KEPT = ("help", "quit")
@@ -21,16 +21,13 @@ def key_of(widget: Widget, action: str) -> str:
     return shown_key(BY_ID[action], own)
 
 
-class KeyBar(Figure):
+class KeyBar(Canvas):
     """One row; what does not fit goes whole. Clicking a key does it."""
 
     DEFAULT_CSS = "KeyBar { height: 1; }"
 
-    actions: var[tuple[Action, ...]] = var((), init=False)
+    actions: drawn[tuple[Action, ...]] = drawn(())
     own: var[dict[str, str]] = var({}, init=False)
-
-    def watch_actions(self) -> None:
-        self.redraw()
 
     def placed(self, width: int) -> list[tuple[int, int, Action, str]]:
         """Start, end, action and key of what is shown."""

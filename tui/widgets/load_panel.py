@@ -8,7 +8,7 @@ from textual.content import Content
 from tui.core.deployment import DeploymentState
 from tui.core.logs.load_state import Loader, LoadState, Phase, Verdict
 from tui.core.presentation import amounts, gigabytes_s, name_of, one_of
-from tui.widgets.canvas import Figure
+from tui.widgets.canvas import Canvas
 from tui.widgets.draw import (
     BP,
     DASH,
@@ -279,7 +279,7 @@ def summary(state: DeploymentState, width: int) -> list[Content]:
     return [line(one, " " * max(1, 26 - one.cell_length), told[i] if i < len(told) else "") for i, one in enumerate(left)]
 
 
-class LoadPanel(Figure):
+class LoadPanel(Canvas):
     """The tab Load. Sections give way from below: disk chart, chart of the shards, reasons; never the countdown or the meter."""
 
     narrow = False

@@ -8,13 +8,13 @@ from textual.widgets import Input
 
 from tui.core.deployment import LOG_LINES, DeploymentState, LogLine
 from tui.core.presentation import counted
-from tui.widgets.canvas import NOTHING, Figure
+from tui.widgets.canvas import NOTHING, Canvas
 from tui.widgets.draw import BW, QUIET, B, W, label, line, rows, whole
 from tui.widgets.key_bar import key_of
 from tui.widgets.log_view import LogView, bare, poll
 
 
-class LogNote(Figure):
+class LogNote(Canvas):
     """Why there are no lines, in the place of them."""
 
     DEFAULT_CSS = "LogNote { height: 1fr; }"

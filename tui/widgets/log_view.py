@@ -11,7 +11,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from tui.core.deployment import LogLine
-from tui.widgets.canvas import ASCII, Theirs
+from tui.widgets.canvas import ASCII, Verbatim
 
 PREFIX = re.compile(
     r"(?P<who>\((?:[^()]|\([^()]*\))*? ?pid=\d+\)\s*|\[[^\]]{0,80}\]\s*)?"
@@ -59,7 +59,7 @@ def parts_of(text: str, brief: bool) -> tuple[str, str, str]:
     )
 
 
-class LogView(Theirs, ScrollView, can_focus=True):
+class LogView(Verbatim, ScrollView, can_focus=True):
     """A scrolling view of lines; the newest is followed while the view stands at its end."""
 
     DEFAULT_CSS = """

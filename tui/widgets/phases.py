@@ -6,7 +6,7 @@ from textual.content import Content
 from tui.core.deployment import DeploymentState
 from tui.core.logs.load_state import LoadState, PastLoad, Phase
 from tui.core.presentation import NAMES
-from tui.widgets.canvas import Figure
+from tui.widgets.canvas import Canvas
 from tui.widgets.draw import BE, BP, QUIET, B, G, W, clock, fit, host_now, label, line
 
 USUAL = tuple(phase for phase in NAMES if phase is not Phase.DOWNLOADING)
@@ -114,7 +114,7 @@ def phase_rows(state: DeploymentState, width: int, height: int) -> list[Content]
     return out
 
 
-class Phases(Figure):
+class Phases(Canvas):
     """The pane at the left: one row a phase."""
 
     def draw(self, width: int, height: int) -> Content | list[Content]:

@@ -3,11 +3,10 @@
 import time
 
 from textual.content import Content
-from textual.reactive import var
 
 from tui.core.presentation import counted
 from tui.core.smoke_prompts import Outcome, SmokeResult, SmokeRun
-from tui.widgets.canvas import Figure
+from tui.widgets.canvas import Canvas, drawn
 from tui.widgets.draw import BG, BP, BW, QUIET, B, E, G, Part, W, fit, label, line, rows, short
 from tui.widgets.key_bar import key_of
 
@@ -73,17 +72,11 @@ def smoke_report(run: SmokeRun, width: int) -> Content:
     return rows(*out)
 
 
-class SmokePanel(Figure):
+class SmokePanel(Canvas):
     """`run` grows while it is `running`."""
 
-    run: var[SmokeRun | None] = var(None, init=False)
-    running: var[bool] = var(False, init=False)
-
-    def watch_run(self) -> None:
-        self.redraw()
-
-    def watch_running(self) -> None:
-        self.redraw()
+    run: drawn[SmokeRun | None] = drawn(None)
+    running: drawn[bool] = drawn(False)
 
     def note(self) -> Content | None:
         """What the pane's border tells."""
@@ -103,7 +96,6 @@ class SmokeStrip(SmokePanel):
 
     def watch_run(self) -> None:
         self.styles.height = self.run.planned + 1 if self.run is not None and self.app.size.height >= ROOMY else 2
-        super().watch_run()
 
     def draw(self, width: int, height: int) -> Content:
         run = self.run

@@ -3,13 +3,12 @@
 import time
 
 from textual.content import Content
-from textual.reactive import var
 
 from tui.core.connection import Link
 from tui.core.deployment import DeploymentState, gone, gone_silently, silent_so_far
 from tui.core.logs.load_state import Phase
 from tui.core.presentation import brief
-from tui.widgets.canvas import Figure
+from tui.widgets.canvas import Canvas, drawn
 from tui.widgets.draw import BE, BW, B, W, age, clock, label, line, meter, middle, rows, short, spread
 from tui.widgets.key_bar import key_of
 
@@ -103,22 +102,16 @@ def engine_words(state: DeploymentState) -> Content:
     return line(label({"vllm": "vLLM", "sglang": "SGLang"}.get(engine, engine) + " "), middle(version, 16))
 
 
-class StatusLine(Figure):
+class StatusLine(Canvas):
     """One row; what does not fit goes whole, the chip and the name never."""
 
     DEFAULT_CSS = "StatusLine { height: 1; }"
 
-    activity: var[str] = var("", init=False)
+    activity: drawn[str] = drawn("")
     """What runs besides the load: `◐ sweep 8 of 9`."""
 
-    tab: var[str] = var("load", init=False)
+    tab: drawn[str] = drawn("load")
     """The tab that is open: on Load its progress need not stand here too."""
-
-    def watch_activity(self) -> None:
-        self.redraw()
-
-    def watch_tab(self) -> None:
-        self.redraw()
 
     def draw(self, width: int, height: int) -> Content:
         state = self.state
@@ -159,7 +152,7 @@ def says(state: DeploymentState) -> bool:
     return False
 
 
-class Banner(Figure):
+class Banner(Canvas):
     """Nothing moves in it but the ages and the countdown to the next try."""
 
     DEFAULT_CSS = "Banner { height: 2; }"

@@ -7,7 +7,7 @@ from tui.core.gpu_groups import engine_of
 from tui.core.gpu_health import headroom
 from tui.core.gpu_uniformity import uniformity
 from tui.core.presentation import amounts, name_of
-from tui.widgets.canvas import Figure, Moment
+from tui.widgets.canvas import Canvas, Moment
 from tui.widgets.draw import BE, BP, BW, GIB, QUIET, B, E, G, clock, label, line, meter, percent, rows, short, spread, three
 from tui.widgets.failure_view import title
 from tui.widgets.gpu_rows import old_mark
@@ -17,7 +17,7 @@ from tui.widgets.phase_view import past_loading, phase_seconds
 from tui.widgets.status_line import FAILED, LOADING, LOOKS, READY, word
 
 
-class Tiny(Figure):
+class Tiny(Canvas):
     """Name and progress, meter, time, shards and verdict, memory."""
 
     def draw(self, width: int, height: int) -> Content:

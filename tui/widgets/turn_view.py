@@ -16,12 +16,12 @@ from textual.widgets.markdown import MarkdownStream
 from tui.core.conversation import Turn
 from tui.core.presentation import counted
 from tui.messages import TextCopied
-from tui.widgets.canvas import Theirs, TheirText, plain
+from tui.widgets.canvas import Verbatim, VerbatimText, in_ascii
 from tui.widgets.draw import BE, BP, DASH, QUIET, E, Part, W, label, line, three, whole
 from tui.widgets.draw import B as BOLD
 
 
-class _Code(Theirs, Label):
+class _Code(Verbatim, Label):
     pass
 
 
@@ -30,7 +30,7 @@ class _Fence(MarkdownFence):
         yield _Code(self._highlighted_code, id="code-content", expand=True)
 
 
-class _Cell(Theirs, MarkdownTableCellContents):
+class _Cell(Verbatim, MarkdownTableCellContents):
     pass
 
 
@@ -49,7 +49,7 @@ class _Table(MarkdownTable):
 
 
 def _of_words(kind: type[MarkdownBlock]) -> type[MarkdownBlock]:
-    return type(f"Their{kind.__name__}", (Theirs, kind), {})
+    return type(f"Their{kind.__name__}", (Verbatim, kind), {})
 
 
 WORDS = ("h1", "h2", "h3", "h4", "h5", "h6", "paragraph_open")
@@ -170,13 +170,13 @@ class TurnView(Vertical):
         """Where the part of the reply begins that is too long for Markdown."""
 
     def compose(self) -> ComposeResult:
-        yield TheirText(Content(self.turn.asked), classes="asked", markup=False)
+        yield VerbatimText(Content(self.turn.asked), classes="asked", markup=False)
         yield Static(classes="note", markup=False)
-        yield TheirText(classes="thought", markup=False)
-        yield TheirText(classes="thinking", markup=False)
+        yield VerbatimText(classes="thought", markup=False)
+        yield VerbatimText(classes="thinking", markup=False)
         yield Reply()
-        yield TheirText(classes="rest", markup=False)
-        yield TheirText(classes="error", markup=False)
+        yield VerbatimText(classes="rest", markup=False)
+        yield VerbatimText(classes="error", markup=False)
         yield Static(classes="foot", markup=False)
 
     async def on_mount(self) -> None:
@@ -223,7 +223,7 @@ class TurnView(Vertical):
 
     def _own(self, words: Content) -> Content:
         """The room's own words before those of others, in which no character is replaced."""
-        return plain(words) if self.app.has_class("-ascii") else words
+        return in_ascii(words) if self.app.has_class("-ascii") else words
 
     async def _show_reply(self, turn: Turn) -> None:
         markdown = self.query_one(Markdown)
