@@ -125,13 +125,13 @@ def test_what_may_be_chance_is_neither_better_nor_worse(
 
 def test_the_headline_is_the_steady_throughput_where_both_have_one() -> None:
     whole, steady = {"output_throughput": 90.0}, {"output_throughput": 90.0, "steady_output_throughput": 100.0}
-    assert [name for name, _ in headlines(compare(run(at(8, **steady)), run(at(8, **steady))))] == [
+    assert [metric.heading for metric in headlines(compare(run(at(8, **steady)), run(at(8, **steady))))] == [
         "steady tok/s",
         "tok/s",
         "failed",
     ]
-    assert [name for name, _ in headlines(compare(run(at(8, **whole)), run(at(8, **whole))))] == ["tok/s", "failed"]
-    assert [name for name, _ in headlines(compare(run(at(8, **whole)), run(at(8, **steady))))] == ["tok/s", "failed"]
+    assert [metric.heading for metric in headlines(compare(run(at(8, **whole)), run(at(8, **whole))))] == ["tok/s", "failed"]
+    assert [metric.heading for metric in headlines(compare(run(at(8, **whole)), run(at(8, **steady))))] == ["tok/s", "failed"]
 
 
 AT_THE_END = "at the end against the beginning"
@@ -230,7 +230,7 @@ def test_the_command_says_what_is_compared_and_what_is_not(tmp_path: Path, monke
         "only in the run after: 128 streams",
         "not compared: 64 streams",
         "ITL p50 ms",
-        "E2EL p50 ms",
+        "E2EL p50 s",
         "failed",
         "+10 % ✓",
     ):
@@ -263,4 +263,4 @@ def test_the_pane_says_it_too(tmp_path: Path, width: int) -> None:
     shown = compared_view(Compared(older, newer, before, after), width).plain
     assert "▲ only in the run after: 128 streams" in shown
     assert "▲ cut before its end in the run after, not compared: 64 streams" in shown
-    assert "E2EL p50 ms" in shown
+    assert "E2EL p50 s" in shown

@@ -156,7 +156,7 @@ def test_the_report_names_an_open_loop_by_its_rate(tmp_path: Path) -> None:
     assert number is not None
     run = record.run(number)
     assert run is not None
-    assert "| load | output tok/s |" in markdown(run)
+    assert "| load | tok/s |" in markdown(run)
     assert "| 8 req/s, Poisson | 40.0 |" in markdown(run)
     assert run.document["points"][0]["detail"] is None  # the arrays are in the file of the benchmark alone
 

@@ -33,6 +33,7 @@ from tui.core.bench_documents import csv_of, document, is_much, recorded, too_fe
 from tui.core.bench_plan import MOST_TOKENS, estimate, steps_of
 from tui.core.bench_result import REFUSED, STOPPED_BY_USER, Plan, Point, Progress, Result, Vantage
 from tui.core.presentation import counted
+from tui.core.presentation import words as duration
 from tui.core.text import clean
 from tui.host.api import ApiClient
 from tui.settings import Deployment, Settings
@@ -351,8 +352,6 @@ class Consent:
             self.given = True
             return
         seen = "does not say whether it is serving others" if busy is None else f"is serving {counted(busy, 'request')} of others"
-        from tui.cli.bench_tables import duration
-
         forecast = estimate(self._plan)
         words = (
             f"{self._name} {seen}. The benchmark will send about {forecast.requests:,} requests ({forecast.tokens:,} tokens) "

@@ -1,11 +1,11 @@
-"""How `readyroom bench` shows itself on a terminal: a live line, a table, and what the figures mean."""
+"""How `readyroom bench` shows itself on a terminal: a live line, tables, and what the figures mean."""
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import NamedTuple, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -14,133 +14,20 @@ from rich.table import Table
 from rich.text import Text
 
 from tui.core.bench_compare import drift, drift_words
-from tui.core.bench_documents import meanings, notes_in, what_was_sent
+from tui.core.bench_documents import notes_in, what_was_sent
 from tui.core.bench_knee import knee_words
-from tui.core.bench_remarks import asked_rate, failures, remark, streams, warnings, who
+from tui.core.bench_metrics import DASH, Metric, Section, View, in_view, metric
+from tui.core.bench_remarks import failures, remark, streams, warnings, who
 from tui.core.bench_result import Plan, Point, Progress, Result, Vantage
 from tui.core.bench_soak import decays, soak_words
+from tui.core.presentation import words as duration
 from tui.core.text import clean
 
-GOODPUT = "good/s"
-Column = tuple[str, list[str | None], str]
-"""Its name, a value for each point (None: not known), and what it means."""
-
-
-def more(result: Result, width: int, *, rates: bool = False, definitions: bool = True) -> RenderableType | None:
-    """One row a point in each table; None where there is nothing more to tell.
-
-    `rates`: the requests a second of a closed loop are told here. `definitions`: what all the columns mean, not only the limits
-    that were given.
-    """
-    columns = [column for column in _columns(result, rates) if any(value is not None for value in column[1])]
-    if not columns:
-        return None
-    parts: list[RenderableType] = []
-    while columns:
-        count = len(columns)
-        while count > 1 and _table_width(_table(result.points, columns[:count])) > width:
-            count -= 1
-        parts.append(_table(result.points, columns[:count]))
-        columns = columns[count:]
-    told = [(name, meaning) for name, values, meaning in _columns(result, rates) if meaning and any(values)]
-    meanings = dict.fromkeys(meaning for name, meaning in told if definitions or name == GOODPUT)
-    return Group(*parts, *([Text("; ".join(meanings), style="dim")] if meanings else []))
-
-
-def _columns(result: Result, rates: bool) -> list[Column]:
-    points = result.points
-    limits = ", ".join(f"{name} {limit:g} ms" for name, limit in result.plan.goodput.items())
-    confidence = "95 %: confidence interval, of TTFT and TPOT that of the median"
-    host = result.vantage is Vantage.HOST
-
-    def each(get: Callable[[Point], str | None]) -> list[str | None]:
-        return [get(point) for point in points]
-
-    return [
-        (
-            "req/s",
-            each(lambda p: _number(p.get("request_throughput"), 2) if rates and asked_rate(p) is None else None),
-            "",
-        ),
-        (GOODPUT, each(lambda p: _number(p.get("request_goodput"), 2)), f"good/s: requests a second within {limits}"),
-        ("steady 95 %", each(_half), confidence),
-        ("TTFT 95 %", each(lambda p: _between(p, "median_ttft_ms", 1)), confidence),
-        ("TTFT p99 95 %", each(lambda p: _between(p, "p99_ttft_ms", 1)), confidence),
-        ("TPOT 95 %", each(lambda p: _between(p, "median_tpot_ms", 2)), confidence),
-        ("peak", each(lambda p: _number(p.get("peak_tokens_per_s"), 0)), "peak: tokens in the busiest second"),
-        ("tok/chunk", each(_per_chunk), ""),
-        ("answer", each(lambda p: _number(p.get("median_first_answer_ms"), 1)), "answer: the first token after the reasoning, ms"),
-        ("reasoning", each(lambda p: _number(p.get("reasoning_tokens") or None, 0)), "reasoning: its tokens"),
-        (
-            "idle cores",
-            each(lambda p: _number(p.get("host_idle_cores"), 1) if host else None),
-            "idle cores: of the host",
-        ),
-        ("API cores", each(lambda p: _number(p.get("api_server_cpu_cores"), 2)), "API cores: those that the API server used"),
-    ]
-
-
-def _number(value: float | None, digits: int) -> str | None:
-    return None if value is None else f"{value:,.{digits}f}"
-
-
-def _half(point: Point) -> str | None:
-    bounds = point.interval("steady_output_throughput")
-    return None if bounds is None else f"±{(bounds[1] - bounds[0]) / 2:,.1f}"
-
-
-def _between(point: Point, name: str, digits: int) -> str | None:
-    bounds = point.interval(name)
-    return None if bounds is None else f"{bounds[0]:,.{digits}f}–{bounds[1]:,.{digits}f}"
-
-
-def _per_chunk(point: Point) -> str | None:
-    """Nothing where a token came in each chunk, as usual."""
-    value = point.get("tokens_per_chunk")
-    return None if value is None or round(value, 2) == 1 else f"{value:.2f}"
-
-
-def _table(points: Sequence[Point], columns: Sequence[Column]) -> Table:
-    made = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    open_loop = any(asked_rate(point) is not None for point in points)
-    made.add_column("asked" if open_loop else "streams", justify="right", no_wrap=True)
-    for name, _, _ in columns:
-        made.add_column(name, justify="right", no_wrap=True)
-    for i, point in enumerate(points):
-        asked = asked_rate(point)
-        made.add_row(str(point.concurrency) if asked is None else f"{asked:g}", *(values[i] or DASH for _, values, _ in columns))
-    return made
-
-
-def _table_width(table: Table) -> int:
-    roomy = Console(width=1000)
-    return Measurement.get(roomy, roomy.options, table).maximum
-
-
-DASH = "—"
 PIPED_WIDTH = 200
 """Columns of a table that no terminal shows: its rows stay whole, unless COLUMNS says otherwise."""
-
-
-def number(value: Any, digits: int = 0) -> str:
-    """A figure with its thousands apart; unknown is a dash."""
-    return DASH if not isinstance(value, int | float) else f"{value:,.{digits}f}"
-
-
-def rate(value: Any) -> str:
-    """Tokens a second: one decimal below a thousand."""
-    return DASH if not isinstance(value, int | float) else f"{value:,.1f}" if value < 1000 else f"{value:,.0f}"
-
-
-def duration(seconds: float) -> str:
-    whole = round(seconds)
-    return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60:02d} s"
-
-
 WAITING_FIRST_S = 10.0
 WAITING_EVERY_S = 30.0
 """Without a terminal, a server that does not answer is told of after the first time, and then so often."""
-
 WORK_FIRST_S = 2.0
 WORK_EVERY_S = 10.0
 """The same for what is done before and after the measuring."""
@@ -173,7 +60,7 @@ class LiveView:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Leaves the terminal to a question."""
+        """Leave the terminal to a question."""
         if self._live is None:
             yield
             return
@@ -190,34 +77,33 @@ class LiveView:
         if self._aside:
             return
         if self._live is None:
-            if not progress.work:
-                self._work_told_at = WORK_FIRST_S
-            elif not self._quiet and progress.elapsed_s >= self._work_told_at:
-                self._work_told_at = progress.elapsed_s + WORK_EVERY_S
-                print(status(progress), file=sys.stderr, flush=True)
-            if not self._quiet and progress.waiting_s is not None and progress.waiting_s >= self._told_at:
-                self._told_at = progress.waiting_s + WAITING_EVERY_S
-                print(status(progress), file=sys.stderr, flush=True)
+            self._tell_rarely(progress)
             return
         line = Text(status(progress), style="cyan")
         parts: list[RenderableType] = [table(self._points, self._console.width), line] if self._points else [line]
         self._live.update(Group(*parts), refresh=True)
 
+    def _tell_rarely(self, progress: Progress) -> None:
+        """Print the status now and then while there is nothing else to tell."""
+        if not progress.work:
+            self._work_told_at = WORK_FIRST_S
+        elif not self._quiet and progress.elapsed_s >= self._work_told_at:
+            self._work_told_at = progress.elapsed_s + WORK_EVERY_S
+            print(status(progress), file=sys.stderr, flush=True)
+        if not self._quiet and progress.waiting_s is not None and progress.waiting_s >= self._told_at:
+            self._told_at = progress.waiting_s + WAITING_EVERY_S
+            print(status(progress), file=sys.stderr, flush=True)
+
     def point(self, point: Point) -> None:
         self._points.append(point)
         self._told_at = WAITING_FIRST_S
         if self._live is None and not self._quiet:
-            figures = point.figures
-            print(
-                f"{who(point)}: {rate(point.get('output_throughput'))} tok/s, "
-                f"TTFT {number(figures.get('median_ttft_ms'), 1)} ms, TPOT {number(figures.get('median_tpot_ms'), 2)} ms, "
-                f"{figures.get('completed')} done, {figures.get('failed')} failed",
-                file=sys.stderr,
-            )
+            words = [words for metric in in_view(View.LINE) if (words := metric.words(point)) is not None]
+            print(f"{who(point)}: {', '.join(words)}", file=sys.stderr)
 
 
 def status(progress: Progress) -> str:
-    """The live line."""
+    """Return the live line."""
     words = [f"point {progress.point + 1}/{progress.points}"]
     if progress.concurrency:
         words.append(streams(progress.concurrency))
@@ -229,7 +115,7 @@ def status(progress: Progress) -> str:
     elif progress.stage != "preparing":
         done = f"{progress.done}/{progress.planned}" if progress.planned else f"{progress.done}"
         words.append(f"{progress.in_flight} in flight, {done} done" + (f", {progress.failed} failed" if progress.failed else ""))
-        words.append(f"{rate(progress.tokens_s)} tok/s")
+        words.append(f"{metric('output_throughput').text(progress.tokens_s)} tok/s")
         words.append(duration(progress.elapsed_s))
         if progress.left_s:
             words.append(f"about {duration(progress.left_s)} left")
@@ -237,71 +123,125 @@ def status(progress: Progress) -> str:
 
 
 def waiting(progress: Progress) -> str:
-    """`waiting for the first reply, 12 s`."""
+    """Return `waiting for the first reply, 12 s`."""
     failed = f"{progress.failed} failed, " if progress.failed else ""
     return f"{failed}waiting for the first reply, {duration(progress.waiting_s or 0.0)}"
 
 
+# -- tables ------------------------------------------------------------------------------------------------------------------------
+
+
+class TableColumn(NamedTuple):
+    """A heading, and a cell for each point (None: nothing to tell)."""
+
+    heading: str
+    cells: list[str | None]
+    meaning: str = ""
+
+
 def table(points: Sequence[Point], width: int, *, rates: bool = False) -> RenderableType:
-    """One row a point, with remarks beside it; where the terminal is too narrow for them, a letter and the remarks below.
+    """Return a table of one row a point with its remark beside it, or if that is too wide a letter, and the remarks below.
 
     `rates`: a closed loop has its requests a second, too.
     """
+    columns = _main_columns(points, rates)
     remarks = [remark(point) for point in points]
-    beside = _rows(points, remarks, rates)
+    beside = _grid(points, columns, remarks)
     if not any(remarks) or _width(beside) <= width:
         return beside
     letters = iter("abcdefghijklmnopqrstuvwxyz")
     marks = {words: next(letters, "*") for words in dict.fromkeys(filter(None, remarks))}
     below = [Text(f"{mark}  {words}", style="yellow") for words, mark in marks.items()]
-    return Group(_rows(points, [marks.get(words, "") for words in remarks], rates), *below)
+    return Group(_grid(points, columns, [marks.get(words, "") for words in remarks]), *below)
 
 
 def rates_fit(points: Sequence[Point], width: int) -> bool:
-    """Whether the requests a second have room in the table."""
-    marks = ["a" if remark(point) else "" for point in points]
-    return _width(_rows(points, marks, True)) <= width
+    """Return whether the requests a second have room in the table."""
+    return _width(_grid(points, _main_columns(points, True), ["a" if remark(point) else "" for point in points])) <= width
 
 
-def _width(made: Table) -> int:
-    roomy = Console(width=1000)
-    return Measurement.get(roomy, roomy.options, made).maximum
+def more(result: Result, width: int, *, rates: bool = False, definitions: bool = True) -> RenderableType | None:
+    """Return tables of the further figures, as many as the width needs; None if there is nothing more to tell.
+
+    `rates`: the requests a second of a closed loop are told here. `definitions`: what all the columns mean, not only the limits
+    that were given.
+    """
+    columns = [column for column in _further_columns(result, rates) if any(column.cells)]
+    if not columns:
+        return None
+    meanings = dict.fromkeys(column.meaning for column in columns if column.meaning and (definitions or LIMITS in column.meaning))
+    limits = ", ".join(f"{name} {limit:g} ms" for name, limit in result.plan.goodput.items())
+    parts: list[RenderableType] = []
+    while columns:
+        count = len(columns)
+        while count > 1 and _width(_grid(result.points, columns[:count])) > width:
+            count -= 1
+        parts.append(_grid(result.points, columns[:count]))
+        columns = columns[count:]
+    return Group(*parts, *([Text("; ".join(meanings).replace(LIMITS, limits), style="dim")] if meanings else []))
 
 
-def _rows(points: Sequence[Point], remarks: Sequence[str], rates: bool) -> Table:
+RATE = "request_throughput"
+"""Beside the rate that was asked for in an open loop; of a closed one only if there is room."""
+LIMITS = "{limits}"
+CONFIDENCE = "95 %: confidence interval, of TTFT and TPOT that of the median"
+
+
+def _is_open(points: Sequence[Point]) -> bool:
+    return any(point.asked_rate is not None for point in points)
+
+
+def _main_columns(points: Sequence[Point], rates: bool) -> list[TableColumn]:
+    asked = _is_open(points)
+    shown = [metric for metric in in_view(View.TABLE) if metric.open_loop in (None, asked) or (rates and metric.key == RATE)]
+    if asked:
+        shown.sort(key=lambda metric: metric.key != RATE)
+    return [TableColumn(metric.column, [metric.text(metric.raw(point)) for point in points]) for metric in shown]
+
+
+def _further_columns(result: Result, rates: bool) -> Iterator[TableColumn]:
+    points = result.points
+    if rates and not _is_open(points):
+        yield _known(metric(RATE), points)
+    for shown in in_view(View.FURTHER | View.INTERVAL):
+        if View.INTERVAL in shown.views:
+            yield TableColumn(shown.interval_heading, [shown.range_text(point) for point in points], CONFIDENCE)
+        elif shown.section is not Section.MACHINE or result.vantage is Vantage.HOST:
+            yield _known(shown, points)
+
+
+def _known(metric: Metric, points: Sequence[Point]) -> TableColumn:
+    """Return a column with a cell only for the points that have something to tell."""
+    known = [metric.text(raw) if metric.says_something(raw := metric.raw(point)) else None for point in points]
+    return TableColumn(metric.column, known, metric.meaning)
+
+
+def _grid(points: Sequence[Point], columns: Sequence[TableColumn], remarks: Sequence[str] = ()) -> Table:
     made = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    open_loop = any(asked_rate(point) is not None for point in points)
-    # an open loop has no steady part; the rate that it had stands beside the one that was asked for
-    names = ("asked", "req/s", "tok/s") if open_loop else ("streams", "tok/s", "steady")
-    rates = rates and not open_loop
-    for name in (*names, *(("req/s",) if rates else ()), "TTFT", "p99", "TPOT", "p99", "ITL p99", "E2EL", "done", "failed"):
-        made.add_column(name, justify="right", no_wrap=True)
+    for heading in ("asked" if _is_open(points) else "streams", *(column.heading for column in columns)):
+        made.add_column(heading, justify="right", no_wrap=True)
     if any(remarks):
         made.add_column("")
-    for point, words in zip(points, remarks, strict=True):
-        f = point.figures
-        e2el = f.get("median_e2el_ms")
-        throughput = rate(point.get("output_throughput"))
-        asked = asked_rate(point)
-        requests = number(point.get("request_throughput"), 2)
-        made.add_row(
-            *(
-                (DASH if asked is None else f"{asked:g}", requests, throughput)
-                if open_loop
-                else (str(point.concurrency), throughput, rate(f.get("steady_output_throughput")))
-            ),
-            *((requests,) if rates else ()),
-            number(f.get("median_ttft_ms"), 1),
-            number(f.get("p99_ttft_ms"), 1),
-            number(f.get("median_tpot_ms"), 2),
-            number(f.get("p99_tpot_ms"), 2),
-            number(f.get("p99_itl_ms"), 1),
-            number(e2el / 1000 if isinstance(e2el, int | float) else None, 2),
-            number(f.get("completed")),
-            number(f.get("failed")),
-            *([Text(words, style="yellow")] if any(remarks) else []),
-        )
+    for i, point in enumerate(points):
+        load = str(point.concurrency) if point.asked_rate is None else f"{point.asked_rate:g}"
+        beside = [Text(remarks[i], style="yellow")] if any(remarks) else []
+        made.add_row(load, *(column.cells[i] or DASH for column in columns), *beside)
     return made
+
+
+def _width(table: Table) -> int:
+    roomy = Console(width=1000)
+    return Measurement.get(roomy, roomy.options, table).maximum
+
+
+def _meanings(plan: Plan) -> str:
+    """Return what the figures of the table mean, in one sentence."""
+    shown = [metric for metric in in_view(View.TABLE) if metric.open_loop in (None, plan.request_rate is not None)]
+    told = dict.fromkeys(metric.meaning for metric in shown if metric.meaning)
+    return "; ".join(told) + " (definitions of vLLM 0.33)"
+
+
+# -- the end -----------------------------------------------------------------------------------------------------------------------
 
 
 def report(result: Result, saved: tuple[str, ...], *, definitions: bool = False, to_stderr: bool = False) -> None:
@@ -336,7 +276,7 @@ def report(result: Result, saved: tuple[str, ...], *, definitions: bool = False,
     elif result.stopped:
         line(console, f"✗ nothing was measured: {result.stopped}", "red")
     if definitions:
-        line(console, meanings(plan), "dim")
+        line(console, _meanings(plan), "dim")
     for deviation in result.deviations if definitions else notes_in(result):
         line(console, f"· {deviation}", "dim")
     for path in (*saved, *((result.path,) if result.path else ())):
@@ -350,24 +290,6 @@ def line(console: Console, words: str, style: str = "") -> None:
 
 
 def _server_side(console: Console, point: Point) -> None:
-    f = point.figures
-    words = []
-    if isinstance(f.get("server_mean_queue_ms"), int | float):
-        words.append(f"queue {f['server_mean_queue_ms']:.1f} ms")
-    if isinstance(f.get("server_mean_prefill_ms"), int | float):
-        words.append(f"prefill {f['server_mean_prefill_ms']:.1f} ms")
-    if isinstance(f.get("server_peak_kv_cache"), int | float):
-        words.append(f"KV cache up to {f['server_peak_kv_cache'] * 100:.0f} %")
-    if f.get("server_preemptions"):
-        words.append(f"{f['server_preemptions']:.0f} preemptions")
-    if f.get("cached_prompt_tokens"):
-        words.append(f"{f['cached_prompt_tokens']:,} prompt tokens from the cache")
-    if isinstance(f.get("spec_decode_acceptance_rate"), int | float):
-        words.append(f"drafts accepted {f['spec_decode_acceptance_rate']:.0f} %")
-    gpu = f.get("gpu") or {}
-    if gpu.get("tokens_per_s_per_gpu"):
-        words.append(f"{rate(gpu['tokens_per_s_per_gpu'])} tok/s a GPU")
-    if gpu.get("tokens_per_joule"):
-        words.append(f"{gpu['tokens_per_joule']:.2f} tokens a joule")
+    words = [words for metric in in_view(View.SERVER) if (words := metric.words(point)) is not None]
     if words:
         line(console, f"server, {who(point)}: " + ", ".join(words))

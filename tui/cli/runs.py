@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from tui.core.bench_compare import ComparedPoint
+    from tui.core.bench_metrics import Metric
 
 
 @click.command()
@@ -76,15 +77,15 @@ def compare(a: str, b: str, as_json: bool) -> None:
             {
                 **_load(point),
                 "changes": {
-                    one.name: {
-                        "before": one.before,
-                        "after": one.after,
-                        "share": one.share,
-                        "better": one.better,
-                        "doubt": one.doubt or None,
+                    change.metric.key: {
+                        "before": change.before,
+                        "after": change.after,
+                        "share": change.share,
+                        "better": change.better,
+                        "doubt": change.doubt or None,
                     }
-                    for one in point.changes
-                    if one.before is not None or one.after is not None
+                    for change in point.changes
+                    if change.before is not None or change.after is not None
                 },
             }
             for point in points
@@ -136,28 +137,27 @@ def _print_comparison(first: Run, second: Run, points: "Sequence[ComparedPoint]"
     console.print(Text(LEGEND, "dim"))
 
 
-def _table(points: "Sequence[ComparedPoint]", shown: "Sequence[tuple[str, str]]") -> "Table":
+def _table(points: "Sequence[ComparedPoint]", shown: "Sequence[Metric]") -> "Table":
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("streams" if all(point.rate is None for point in points) else "load", justify="right")
-    for name, _ in shown:
-        table.add_column(name, justify="right", no_wrap=True)
+    for metric in shown:
+        table.add_column(metric.heading, justify="right", no_wrap=True)
         table.add_column("", justify="left", no_wrap=True)
     for point in points:
         cells: list[Any] = [point.name]
-        for _, key in shown:
-            change = point.change(key)
-            whole = key == "failed"
-            cells.append("—" if change is None or change.after is None else f"{change.after:,.{0 if whole else 1}f}")
+        for metric in shown:
+            change = point.change(metric.key)
+            cells.append(metric.text(None if change is None else change.after))
             if change is None or (change.share is None and change.better is None):
                 cells.append("")
                 continue
             style = {True: "green", False: "yellow", None: "dim"}[change.better]
             if change.share is None:
-                words = f"from {change.before:,.0f}"
+                words = f"from {metric.text(change.before)}"
             else:
                 words = f"{'+' if change.share >= 0 else '−'}{_percent(change.share)} %"
             cells.append(Text(f"{words} {change.sign}".rstrip(), style))

@@ -6,50 +6,27 @@ from dataclasses import dataclass, fields
 from math import sqrt
 from typing import Any
 
+from tui.core.bench_metrics import Metric, View, compared, in_view, metric
 from tui.core.bench_plan import LONGEST
-from tui.core.bench_remarks import asked_rate
 from tui.core.bench_result import Plan, Point, Result
 from tui.core.presentation import counted
 from tui.core.text import clean
 
 STEADY = "steady_output_throughput"
-HIGHER_IS_BETTER = (STEADY, "output_throughput", "request_throughput", "request_goodput")
-LOWER_IS_BETTER = (
-    "median_ttft_ms",
-    "p99_ttft_ms",
-    "median_tpot_ms",
-    "p99_tpot_ms",
-    "median_itl_ms",
-    "median_e2el_ms",
-    "failed",
-)
 WHOLE_RUN = ("output_throughput", "request_throughput")
 """Rates that hold the ramp, and lose the requests that the end cut off."""
 NOISE = 0.03
 """Changes below 3 % are not called better or worse: runs of one server differ by so much."""
 SURE = 1.96
 """Standard deviations of a 95 % interval."""
-HEADLINES = (
-    ("steady tok/s", STEADY),
-    ("tok/s", "output_throughput"),
-    ("TTFT p50 ms", "median_ttft_ms"),
-    ("TTFT p99 ms", "p99_ttft_ms"),
-    ("TPOT p50 ms", "median_tpot_ms"),
-    ("TPOT p99 ms", "p99_tpot_ms"),
-    ("ITL p50 ms", "median_itl_ms"),
-    ("E2EL p50 ms", "median_e2el_ms"),
-    ("good req/s", "request_goodput"),
-    ("failed", "failed"),
-)
-"""What a comparison shows, in this order, and the figures' names."""
 LEGEND = "~ may be chance: too few requests, or the 95 % intervals overlap; below 3 % nothing is said"
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One figure of two runs: `before` and `after` as measured, `share` (after − before)/before, None where it can't be told."""
+    """One figure of two runs: `before` and `after` as measured, `share` (after − before) / before, or None if that is unknown."""
 
-    name: str
+    metric: Metric
     before: float | None
     after: float | None
     share: float | None
@@ -84,7 +61,7 @@ class ComparedPoint:
         return f"{name} {self.label}" if self.label else name
 
     def change(self, name: str) -> Change | None:
-        return next((one for one in self.changes if one.name == name), None)
+        return next((change for change in self.changes if change.metric.key == name), None)
 
 
 def compare(before: Result, after: Result) -> tuple[ComparedPoint, ...]:
@@ -93,7 +70,7 @@ def compare(before: Result, after: Result) -> tuple[ComparedPoint, ...]:
     return tuple(
         ComparedPoint(
             key[1],
-            tuple(change_of(name, earlier[key], later[key]) for name in (*HIGHER_IS_BETTER, *LOWER_IS_BETTER)),
+            tuple(change_of(metric, earlier[key], later[key]) for metric in compared()),
             key[0] or None,
             key[2],
         )
@@ -110,7 +87,7 @@ def drift(result: Result) -> Change | None:
     again = [point for point in whole[1:] if point.figures.get("repeat") == "again"]
     if not again:
         return None
-    steady, rate = (change_of(name, whole[0], again[-1]) for name in (STEADY, "output_throughput"))
+    steady, rate = (change_of(metric(key), whole[0], again[-1]) for key in (STEADY, "output_throughput"))
     found = rate if steady.share is None else steady
     return None if found.share is None else found
 
@@ -125,13 +102,13 @@ def drift_words(result: Result) -> str | None:
     return f"{streams} at the end against the beginning: {found.share * 100:+.1f} %{doubt}"
 
 
-def headlines(points: Iterable[ComparedPoint]) -> tuple[tuple[str, str], ...]:
-    """Those of HEADLINES that some of these points have; the steady throughput where both runs have it."""
-    changes = [one for point in points for one in point.changes]
-    known = {one.name for one in changes if one.after is not None or one.before is not None}
-    if not any(one.name == STEADY and one.after is not None and one.before is not None for one in changes):
-        known.discard(STEADY)
-    return tuple(one for one in HEADLINES if one[1] in known)
+def headlines(points: Iterable[ComparedPoint]) -> list[Metric]:
+    """Return the metrics that a comparison shows: the steady throughput first, if both runs have it, then what some point has."""
+    changes = [change for point in points for change in point.changes]
+    known = {change.metric.key for change in changes if change.after is not None or change.before is not None}
+    steady = any(change.metric.key == STEADY and None not in (change.before, change.after) for change in changes)
+    shown = [shown for shown in in_view(View.COMPARISON) if shown.key in known and shown.key != STEADY]
+    return [metric(STEADY), *shown] if steady else shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,20 +174,20 @@ def _listed(points: tuple[ComparedPoint, ...]) -> str:
 
 def _key(point: Point) -> Key:
     label = LONGEST if point.figures.get("repeat") == LONGEST else ""
-    return asked_rate(point) or 0.0, point.concurrency, label
+    return point.asked_rate or 0.0, point.concurrency, label
 
 
-def change_of(name: str, one: Point, other: Point) -> Change:
-    """How a figure of a point stands to the one before, `one`."""
-    before, after = one.get(name), other.get(name)
-    if before is None or after is None or before == 0:
-        worse = before == 0 and name == "failed" and bool(after)
-        return Change(name, before, after, None, False if worse else None)
-    share = (after - before) / before
-    if abs(share) < NOISE:
-        return Change(name, before, after, share, None)
-    doubt = _doubt(name, one, other)
-    return Change(name, before, after, share, None if doubt else (share > 0) == (name in HIGHER_IS_BETTER), doubt)
+def change_of(metric: Metric, before: Point, after: Point) -> Change:
+    """Return how a figure changed from one point to another."""
+    one, other = metric.raw(before), metric.raw(after)
+    if one is None or other is None or one == 0:
+        worse = one == 0 and metric.key == "failed" and bool(other)
+        return Change(metric, one, other, None, False if worse else None)
+    share = (other - one) / one
+    if abs(share) < NOISE or not metric.better:
+        return Change(metric, one, other, share, None)
+    doubt = _doubt(metric.key, before, after)
+    return Change(metric, one, other, share, None if doubt else (share > 0) == (metric.better == "higher"), doubt)
 
 
 def _doubt(name: str, one: Point, other: Point) -> str:
@@ -232,11 +209,11 @@ def _doubt(name: str, one: Point, other: Point) -> str:
 
 def _doubt_of_whole(name: str, one: Point, other: Point) -> str:
     """A rate of the whole run changes with its length too: the steady one tells whether the server did."""
-    steady = change_of(STEADY, one, other)
+    steady = change_of(metric(STEADY), one, other)
     if steady.share is not None:
         moved = (other.get(name) or 0.0) > (one.get(name) or 0.0)
         return "" if steady.better is moved else "the steady throughput has no such change"
-    ramp = min(one.concurrency, other.concurrency) > 1 and asked_rate(one) is None
+    ramp = min(one.concurrency, other.concurrency) > 1 and one.asked_rate is None
     if ramp and any(STEADY in point.figures for point in (one, other)):
         return "too short for a steady throughput: the ramp may make the difference"
     return ""

@@ -54,15 +54,9 @@ LAST_S = 0.05
 """What was due so shortly before the end may be unsent in a load that kept its schedule."""
 
 
-def asked_rate(point: Point) -> float | None:
-    """Requests a second that were asked for; None for a closed loop."""
-    rate = point.figures.get("request_rate")
-    return float(rate) if isinstance(rate, int | float) else None
-
-
 def load_name(point: Point) -> str:
     """`8`, `1 (again)`; of an open loop `8 req/s, Poisson`, `0.5 req/s, burstiness 0.2, at most 16 at once`."""
-    rate = asked_rate(point)
+    rate = point.asked_rate
     if rate is None:
         name = str(point.concurrency)
     else:
@@ -129,7 +123,7 @@ def streams(count: int) -> str:
 
 def who(point: Point) -> str:
     """How a point is called."""
-    asked = asked_rate(point)
+    asked = point.asked_rate
     name = streams(point.concurrency) if asked is None else f"{asked:g} requests/s"
     return f"{name} ({point.figures['repeat']})" if point.figures.get("repeat") else name
 

@@ -113,6 +113,12 @@ class Point:
         value = self.figures.get(name)
         return float(value) if isinstance(value, int | float) else None
 
+    @property
+    def asked_rate(self) -> float | None:
+        """Requests a second that were asked for; None for a closed loop."""
+        rate = self.figures.get("request_rate")
+        return float(rate) if isinstance(rate, int | float) else None
+
     def interval(self, name: str) -> tuple[float, float] | None:
         """The 95 % interval of a figure; None where it has none."""
         found = self.figures.get(f"{name}_ci95")

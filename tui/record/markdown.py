@@ -3,14 +3,14 @@
 import datetime
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from tui.core.bench_compare import drift, drift_words
 from tui.core.bench_knee import knee_words
-from tui.core.bench_remarks import asked_rate, failures, load_name, remark, warnings
+from tui.core.bench_metrics import DASH, OPTIONAL, Metric, View, in_view
+from tui.core.bench_remarks import failures, load_name, remark, warnings
 from tui.core.bench_result import Point, Result
 from tui.core.bench_soak import decays, soak_words
 from tui.core.presentation import clock, name_of
@@ -34,28 +34,6 @@ TOO_FEW = "†"
 """Beside a p99 of fewer requests than one needs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    name: str
-    key: str
-    form: str
-    always: bool = True
-    """False: only where some point has it."""
-
-
-COLUMNS = (
-    Column("output tok/s", "output_throughput", "{:,.1f}"),
-    Column("steady tok/s", "steady_output_throughput", "{:,.1f}"),
-    Column("requests/s", "request_throughput", "{:,.2f}"),
-    Column("good requests/s", "request_goodput", "{:,.2f}", always=False),
-    Column("TTFT p50 ms", "median_ttft_ms", "{:,.1f}"),
-    Column("TTFT p99 ms", "p99_ttft_ms", "{:,.1f}"),
-    Column("TPOT p50 ms", "median_tpot_ms", "{:,.2f}"),
-    Column("TPOT p99 ms", "p99_tpot_ms", "{:,.2f}"),
-    Column("E2EL p99 ms", "p99_e2el_ms", "{:,.0f}"),
-    Column("completed", "completed", "{:,.0f}"),
-    Column("failed", "failed", "{:,.0f}"),
-)
 VANTAGES = {
     "host": "on the GPU host",
     "direct": "on the client, against the URL",
@@ -93,20 +71,28 @@ def _conclusions(result: Result) -> Iterator[str]:
 
 def _table(result: Result) -> Iterator[str]:
     points = result.points
-    columns = [one for one in COLUMNS if one.always or any(point.get(one.key) is not None for point in points)]
+    columns = [
+        metric
+        for metric in in_view(View.REPORT)
+        if metric.rank < OPTIONAL or any(metric.raw(point) is not None for point in points)
+    ]
     remarks = [remark(point) for point in points]
-    rated = any(asked_rate(point) is not None for point in points)
-    heads = ["load" if rated else "concurrency", *(one.name for one in columns), *(["remarks"] if any(remarks) else [])]
+    rated = any(point.asked_rate is not None for point in points)
+    heads = ["load" if rated else "concurrency", *(metric.heading for metric in columns), *(["remarks"] if any(remarks) else [])]
     yield f"| {' | '.join(heads)} |"
     yield "| --: |" + " --: |" * len(columns) + (" --- |" if any(remarks) else "")
     for point, words in zip(points, remarks, strict=True):
-        cells = [escaped(load_name(point)), *(_cell(point, one) for one in columns), *([escaped(words)] if any(remarks) else [])]
+        cells = [
+            escaped(load_name(point)),
+            *(_cell(point, metric) for metric in columns),
+            *([escaped(words)] if any(remarks) else []),
+        ]
         yield f"| {' | '.join(cells)} |"
     yield ""
     notes = []
-    if any(point.interval(one.key) is not None for point in points for one in columns):
+    if any(metric.range_text(point) for point in points for metric in columns):
         notes.append("ranges in parentheses are 95 % intervals")
-    if any(TOO_FEW in _cell(point, one) for point in points for one in columns):
+    if any(TOO_FEW in _cell(point, metric) for point in points for metric in columns):
         notes.append(f"{TOO_FEW} too few requests for a p99")
     if goals := ", ".join(f"{name} {limit:g} ms" for name, limit in result.plan.goodput.items()):
         notes.append(f"good requests are within {goals}")
@@ -114,14 +100,14 @@ def _table(result: Result) -> Iterator[str]:
         yield from (f"{escaped('; '.join(notes))}.", "")
 
 
-def _cell(point: Point, column: Column) -> str:
-    value = number(point.get(column.key), column.form)
-    if value == "—":
-        return value
-    if column.key.startswith("p99_") and point.figures.get("p99_supported") is False:
-        return f"{value} {TOO_FEW}"
-    bounds = point.interval(column.key)
-    return value if bounds is None else f"{value} ({column.form.format(bounds[0])}–{column.form.format(bounds[1])})"
+def _cell(point: Point, metric: Metric) -> str:
+    text = metric.text(metric.raw(point))
+    if text == DASH:
+        return text
+    if metric.key.startswith("p99_") and point.figures.get("p99_supported") is False:
+        return f"{text} {TOO_FEW}"
+    bounds = metric.range_text(point)
+    return text if bounds is None else f"{text} ({bounds})"
 
 
 def write_report(run: Run, path: Path) -> Path:

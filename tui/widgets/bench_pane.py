@@ -10,7 +10,7 @@ from textual.content import Content
 from tui.core.bench_compare import change_of, drift
 from tui.core.bench_documents import what_was_sent
 from tui.core.bench_knee import knee_words
-from tui.core.bench_remarks import asked_rate
+from tui.core.bench_metrics import ANSWER, LATENCIES, View, in_view, metric
 from tui.core.bench_result import Plan, Point, Progress, Result, Vantage
 from tui.core.bench_soak import decays, soak_words
 from tui.core.presentation import counted
@@ -23,14 +23,6 @@ from tui.widgets.sweep import TTFT_LIMIT_MS, columns_of, fitting, sweep
 VANTAGES = {Vantage.HOST: "on the host", Vantage.DIRECT: "from here", Vantage.TUNNEL: "from here, through the link"}
 WAITING_S = 2.0
 """A first reply that takes longer is waited for in words."""
-
-SPREAD = (
-    ("TTFT ms", "ttft_ms"),
-    ("TPOT ms", "tpot_ms"),
-    ("ITL ms", "itl_ms"),
-    ("E2EL ms", "e2el_ms"),
-    ("answer ms", "first_answer_ms"),
-)
 
 
 def how(plan: Plan | None, result: Result | None) -> Content:
@@ -60,18 +52,17 @@ def hero(points: Sequence[Point], previous: Result | None, running: bool, width:
         most, at = max(known, key=lambda one: one[0]) if known else (None, None)
         streams = " stream" if at is not None and at.concurrency == 1 else " streams"
         foot = line(label("tok/s at "), (str(at.concurrency), B), label(streams)) if at is not None else line(label("tok/s"))
-        cells.append(("peak so far" if running else "peak", _figure(most), foot, BP))
+        cells.append(("peak so far" if running else "peak", three(most), foot, BP))
     single = single_of(points)
     rate = single.get("output_throughput") if single else None
-    cells.append(("single stream", _figure(rate), _single_foot(single, previous, width // 3 - 1), B))
+    cells.append(("single stream", three(rate), _single_foot(single, previous, width // 3 - 1), B))
     if len(known) > 1:
         within = [(p.concurrency, r) for r, p in known if (wait := p.get("p99_ttft_ms")) is not None and wait <= TTFT_LIMIT_MS]
         best = max(within, default=None)
         foot = line(label("streams, "), (three(best[1]), B), label(" tok/s")) if best else line(label("streams"))
         cells.append(("TTFT p99 under 2 s", str(best[0]) if best else "0", foot, B))
     elif single is not None:
-        cells.append(("TTFT p50", _figure(single.get("median_ttft_ms")), line(label("ms")), B))
-        cells.append(("TPOT p50", _figure(single.get("median_tpot_ms")), line(label("ms a token")), B))
+        cells += [(shown.title, three(shown.value(single)), line(label(shown.unit)), B) for shown in in_view(View.BIG)]
     each = max(1, width // len(cells))
     rows: list[list[Part]] = [[] for _ in range(5)]
     for title, text, foot, style in cells:
@@ -81,15 +72,11 @@ def hero(points: Sequence[Point], previous: Result | None, running: bool, width:
     return [line(*row) for row in rows]
 
 
-def _figure(value: float | None) -> str:
-    return three(value)
-
-
 def _single_foot(single: Point | None, previous: Result | None, room: int) -> Content:
     before = single_of(previous.points) if previous is not None else None
     if single is None or before is None:
         return line(label("tok/s"))
-    found = change_of("output_throughput", before, single)
+    found = change_of(metric("output_throughput"), before, single)
     if found.share is None or found.before is None:
         return line(label("tok/s"))
     words = f"{change(found.after, found.before)} {found.sign}".rstrip()
@@ -144,14 +131,13 @@ def _share(progress: Progress) -> float | None:
 def one_point(point: Point, width: int, height: int) -> list[Content]:
     """A single point has no curve: its spread instead."""
     cell = min(12, max(8, (width - 14) // 5))
-    heads = ("mean", "p50", "p90", "p99", "std")
-    shown = [name for name in heads if 14 + cell * (heads.index(name) + 1) <= width]
+    statistics = {"mean": "mean", "p50": "median", "p90": "p90", "p99": "p99", "std": "std"}
+    shown = list(statistics)[: max(0, (width - 14) // cell)]
     out = [line(label(fit("", 14)), *((f"{name:>{cell}}", B) for name in shown))]
-    known = [one for one in SPREAD if one[1] != "first_answer_ms" or point.get("median_first_answer_ms") is not None]
-    for title, key in known:
-        names = {"mean": f"mean_{key}", "p50": f"median_{key}", "p90": f"p90_{key}", "p99": f"p99_{key}", "std": f"std_{key}"}
-        values = [point.get(names[name]) for name in shown]
-        out.append(line(label(fit(title, 14)), *(f"{three(value):>{cell}}" for value in values)))
+    for latency in LATENCIES:
+        values = [metric(latency.key(statistics[name])).value(point) for name in shown]
+        if latency is not ANSWER or point.get(ANSWER.key("median")) is not None:
+            out.append(line(label(fit(f"{latency.title} {latency.unit}", 14)), *(f"{three(value):>{cell}}" for value in values)))
     failed = point.get("failed")
     out += [
         Content(""),
@@ -205,7 +191,7 @@ def remarks(result: Result | None, points: Sequence[Point], problem: str | None)
 
 def _name(point: Point) -> str:
     """What stands above its column."""
-    rate = asked_rate(point)
+    rate = point.asked_rate
     return str(point.concurrency) if rate is None else f"{rate:g}/s"
 
 

@@ -161,11 +161,11 @@ def compared_view(compared: Compared, width: int) -> Content:
     fits = max(1, min(len(shown), (width - side) // cell))
     for start in range(0, len(shown), fits):
         chosen = shown[start : start + fits]
-        out.append(line(label(fit(head, side)), *((f"{name:>{cell}}", B) for name, _ in chosen)))
+        out.append(line(label(fit(head, side)), *((f"{metric.heading:>{cell}}", B) for metric in chosen)))
         for point in points:
             parts: list[Part] = [(f"{point.name:>{side - 2}}  ", B)]
-            for _, key in chosen:
-                parts += _change(point.change(key), cell)
+            for metric in chosen:
+                parts += _change(point.change(metric.key), cell)
             out.append(line(*parts))
         out.append("")
     out += (line(("✓", G), label(" better  "), ("▲", W), label(" worse")), line(label(LEGEND)))
@@ -178,10 +178,10 @@ def _change(change: Change | None, cell: int) -> list[Part]:
     style = {True: G, False: W, None: QUIET}[change.better]
     mark = change.sign or " "
     if change.share is None:
-        words = f"from {three(change.before)}" if change.before is not None else ""
+        words = f"from {three(change.metric.shown(change.before))}" if change.before is not None else ""
     else:
         words = f"{'+' if change.share >= 0 else '−'}{abs(change.share) * 100:.0f} %"
-    return [f"{three(change.after):>{cell - 11}}", (f"{words:>9} {mark}", style)]
+    return [f"{three(change.metric.shown(change.after)):>{cell - 11}}", (f"{words:>9} {mark}", style)]
 
 
 KINDS = {"benchmark": "bench"}

@@ -1,12 +1,11 @@
 """A sweep as one figure: the curves stand on the columns of their table, so that no axis has to be read."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import log
 
 from textual.content import Content
 
-from tui.core.bench_remarks import asked_rate
+from tui.core.bench_metrics import OPTIONAL, Metric, View, in_view
 from tui.core.bench_result import Plan, Point, Progress
 from tui.widgets.draw import BE, BP, QUIET, RULE, B, P, Part, S, W, curve, fit, label, line, three
 
@@ -16,71 +15,9 @@ CELL = 6
 CELL_LOW = 7
 """Columns a point takes at least; a little more where there is room."""
 CELL_MOST = 13
-
-
-def _per_stream(point: Point) -> float | None:
-    total = point.get("output_throughput")
-    return None if total is None or asked_rate(point) is not None or point.concurrency < 1 else total / point.concurrency
-
-
-def _sent_rate(point: Point) -> float | None:
-    return None if asked_rate(point) is None else point.get("request_throughput")
-
-
-def _tokens_per_joule(point: Point) -> float | None:
-    gpu = point.figures.get("gpu")
-    value = gpu.get("tokens_per_joule") if isinstance(gpu, dict) else None
-    return value if isinstance(value, int | float) else None
-
-
-def _key(name: str, scale: float = 1.0) -> Callable[[Point], float | None]:
-    def get(point: Point) -> float | None:
-        value = point.get(name)
-        return None if value is None else value * scale
-
-    return get
-
-
-def _whole(name: str) -> Callable[[Point], float | None]:
-    def get(point: Point) -> float | None:
-        value = point.get(name)
-        return None if value is None else int(value)
-
-    return get
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One line of the table. `rank` orders what goes first when rows go: high ones."""
-
-    name: str
-    get: Callable[[Point], float | None]
-    style: str = ""
-    rank: int = 0
-    open_loop: bool = False
-    """Only where requests came at a rate."""
-
-
-ROWS = (
-    Row("tok/s", _key("output_throughput"), BP),
-    Row("req/s done", _sent_rate, open_loop=True),
-    Row("late p50 ms", _key("median_schedule_slip_ms"), rank=1, open_loop=True),
-    Row("late p99 ms", _key("p99_schedule_slip_ms"), open_loop=True),
-    Row("tok/s each", _per_stream, rank=3),
-    Row("steady tok/s", _key("steady_output_throughput"), rank=4),
-    Row("TTFT p50 ms", _key("median_ttft_ms"), rank=1),
-    Row("TTFT p99 ms", _key("p99_ttft_ms"), S),
-    Row("TPOT p50 ms", _key("median_tpot_ms")),
-    Row("TPOT p99 ms", _key("p99_tpot_ms"), rank=1),
-    Row("ITL p99 ms", _key("p99_itl_ms"), rank=3),
-    Row("E2EL p99 s", _key("p99_e2el_ms", 0.001), rank=3),
-    Row("good req/s", _key("request_goodput"), rank=4),
-    Row("answer p50", _key("median_first_answer_ms"), rank=4),
-    Row("peak tok/s", _key("peak_tokens_per_s"), rank=5),
-    Row("idle cores", _key("host_idle_cores"), rank=5),
-    Row("tokens/J", _tokens_per_joule, rank=5),
-    Row("failed", _whole("failed")),
-)
+THROUGHPUT, WAIT, FAILED = "output_throughput", "p99_ttft_ms", "failed"
+STYLES = {THROUGHPUT: BP, WAIT: S}
+"""Rows in the colour of their curve."""
 
 
 def columns_of(points: Sequence[Point], plan: Plan | None, running: bool) -> list[tuple[int, Point | None]]:
@@ -127,7 +64,7 @@ def sweep(
         (f"{_head(concurrency, point):>{cell}}", _head_style(concurrency, point, running, progress)) for concurrency, point in seen
     ]
     rest = len(columns) - begin - len(seen)
-    what = "req/s asked" if any(point is not None and asked_rate(point) is not None for _, point in columns) else "concurrency"
+    what = "req/s asked" if any(point is not None and point.asked_rate is not None for _, point in columns) else "concurrency"
     name = f"‹{begin}  streams" if begin else what
     out.append(line(label(fit(name, side)), *heads, label(f" {rest}›" if rest else "")))
     if ruled:
@@ -137,7 +74,7 @@ def sweep(
 
 
 def _head(concurrency: int, point: Point | None) -> str:
-    rate = asked_rate(point) if point is not None else None
+    rate = point.asked_rate if point is not None else None
     name = str(concurrency) if rate is None else f"{rate:g}"
     return f"▲{name}" if _is_cut(point) else name
 
@@ -157,39 +94,47 @@ def _in_hand(progress: Progress | None, concurrency: int) -> bool:
     return progress is not None and progress.concurrency == concurrency
 
 
-def _rows(height: int, seen: Sequence[tuple[int, Point | None]]) -> list[Row]:
-    """The rows that fit: the six that matter beside one curve, more of them only beside two; what no point has is left out."""
+def _rows(height: int, seen: Sequence[tuple[int, Point | None]]) -> list[Metric]:
+    """Return the rows that fit: the six that matter beside one curve, more of them only beside two.
+
+    A row that only some benchmarks have is left out if no point has it.
+    """
     known = [
-        row
-        for row in ROWS
-        if (row.rank < 4 and not row.open_loop) or any(point is not None and row.get(point) is not None for _, point in seen)
+        metric
+        for metric in in_view(View.SCREEN)
+        if (metric.rank < OPTIONAL and not metric.open_loop)
+        or any(point is not None and metric.raw(point) is not None and _fits(metric, point) for _, point in seen)
     ]
     for most in (5, 4, 3, 2, 1):
-        chosen = [row for row in known if row.rank <= most]
+        chosen = [metric for metric in known if metric.rank <= most]
         if len(chosen) + 1 + (16 if most >= 3 else 5) <= height:
             return chosen
-    chosen = [row for row in known if row.rank == 0]
-    return chosen[: max(1, height - 1)]
+    return [metric for metric in known if metric.rank == 0][: max(1, height - 1)]
 
 
-def _row(row: Row, seen: Sequence[tuple[int, Point | None]], side: int, cell: int, progress: Progress | None) -> Content:
-    parts: list[Part] = [label(fit(row.name, side))]
+def _fits(metric: Metric, point: Point) -> bool:
+    """Return whether a metric belongs to the kind of load that made the point."""
+    return metric.open_loop is None or metric.open_loop is (point.asked_rate is not None)
+
+
+def _row(metric: Metric, seen: Sequence[tuple[int, Point | None]], side: int, cell: int, progress: Progress | None) -> Content:
+    parts: list[Part] = [label(fit(metric.heading, side))]
     live = True
     for concurrency, point in seen:
         if point is None:
-            here = live and _in_hand(progress, concurrency) and row.name == "tok/s"
+            here = live and _in_hand(progress, concurrency) and metric.key == THROUGHPUT
             live = live and not _in_hand(progress, concurrency)
             parts.append((f"{'◐' if here else '—':>{cell}}", P if here else QUIET))
             continue
-        value = row.get(point)
-        style = row.style
-        if row.name == "failed":
+        value = metric.value(point)
+        style = STYLES.get(metric.key, "")
+        if metric.key == FAILED:
             style = BE if value else QUIET
         elif value is None or _is_cut(point):
             style = QUIET
-        elif row.name == "tok/s" and point.figures.get("client_limited"):
+        elif metric.key == THROUGHPUT and point.figures.get("client_limited"):
             style = W
-        parts.append((f"{three(value):>{cell}}", style))
+        parts.append((f"{three(value if metric.digits or value is None else int(value)):>{cell}}", style))
     return line(*parts)
 
 
