@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tui.core.deployment import DeploymentState, LogRead, fold
 from tui.core.gpu_frames import gpus_from_frame, machine_from_frame
-from tui.core.logs.forecast import judge
+from tui.core.logs.forecast import make_forecast
 from tui.core.logs.log_reader import LogReader
 from tui.core.logs.log_report import document
 from tui.core.server_end import supervisor_from_frame
@@ -80,8 +80,8 @@ def read_log(lines: list[str]) -> None:
     reader = LogReader(2026)
     for number, line in enumerate(lines):
         reader.feed(line, 1795946400.0 + number, number + 1)
-    outlook = judge(reader.state, 1795946400.0 + len(lines))
-    json.dumps(document(reader.state, outlook))
+    forecast = make_forecast(reader.state, 1795946400.0 + len(lines))
+    json.dumps(document(reader.state, forecast))
     fold(DeploymentState("a", "b"), LogRead((), reader.state))
 
 

@@ -18,8 +18,8 @@ import scenes
 from msgspec.structs import replace
 from room import room
 
-from tui.core.deployment import ApiPolled, DeploymentState, GpusSampled, LogRead, MachineSampled, OutlookMade, fold
-from tui.core.logs.forecast import judge
+from tui.core.deployment import ApiPolled, DeploymentState, ForecastMade, GpusSampled, LogRead, MachineSampled, fold
+from tui.core.logs.forecast import make_forecast
 from tui.core.logs.log_reader import LogReader
 
 PAINT_S = 10
@@ -41,7 +41,7 @@ def second(state: DeploymentState, reader: LogReader, number: int) -> Deployment
     lines = tuple(reader.feed(LINE.format(host=number % 250, number=number * 10 + i), 1e9 + number) for i in range(10))
     state = fold(state, LogRead(lines, reader.state))
     state = fold(state, ApiPolled(replace(state.api, received_at=now)))
-    return fold(state, OutlookMade(judge(reader.state, 1e9 + number), state.signs))
+    return fold(state, ForecastMade(make_forecast(reader.state, 1e9 + number), state.signs))
 
 
 async def main(hours: int) -> None:

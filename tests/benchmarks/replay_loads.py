@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tui.core.logs.forecast import judge
+from tui.core.logs.forecast import make_forecast
 from tui.core.logs.load_state import Phase, Verdict
 from tui.core.logs.log_reader import LogReader
 from tui.core.text import LineSplitter
@@ -40,9 +40,9 @@ def replay(path: Path, judge_every: float = 0.25) -> dict[str, object]:
     for at, data in chunks(path):
         while now is not None and now + judge_every < at:
             now += judge_every
-            outlook = judge(reader.state, now)
-            if outlook.verdict is Verdict.STALLED:
-                stalls.append((now - START, outlook.reason))
+            forecast = make_forecast(reader.state, now)
+            if forecast.verdict is Verdict.STALLED:
+                stalls.append((now - START, forecast.reason))
         now = at
         for line in splitter.feed(data):
             before = reader.state.shards.done if reader.state.shards else 0
@@ -54,7 +54,7 @@ def replay(path: Path, judge_every: float = 0.25) -> dict[str, object]:
                 last_shard = last_shard or at
             for share in (25, 50, 75):
                 if share not in estimates and bar.done >= share / 100 * bar.total and bar.done < bar.total:
-                    eta = judge(reader.state, at).shards_eta_s
+                    eta = make_forecast(reader.state, at).shards_eta_s
                     if eta is not None:
                         estimates[share] = (at, eta)
     errors = {}

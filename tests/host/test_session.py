@@ -128,7 +128,7 @@ async def test_from_an_empty_host_to_ready(tmp_path: Path, server: Replay) -> No
             file.writelines(lines[shard:])
         state = await until(session, lambda s: s.load and s.load.ready)
         server.answers = dict(UP)
-        state = await until(session, lambda s: status_of(s) == Status.READY and s.gpus and s.outlook.ready_s)
+        state = await until(session, lambda s: status_of(s) == Status.READY and s.gpus and s.forecast.ready_s)
         assert state.api.version == "0.32.0"
         assert state.conflict is None
         assert len(state.log.lines) == len(lines)

@@ -107,7 +107,7 @@ async def test_a_start_is_watched_until_the_api_says_ready(deployed: Deployed, m
             counts = {int(state.load.shards.done) for state in seen if state.load and state.load.shards}
             assert len(counts) > 10
             assert max(counts) == 64
-            etas = [state.outlook.shards_eta_s for state in seen if state.outlook.shards_eta_s is not None]
+            etas = [state.forecast.shards_eta_s for state in seen if state.forecast.shards_eta_s is not None]
             assert etas
             assert all(eta < READY_S for eta in etas)
             assert ready.connection.link is Link.ONLINE

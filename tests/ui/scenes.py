@@ -11,7 +11,7 @@ from tui.core.connection import ConnectionState, Link
 from tui.core.deployment import DeploymentState, HostSeen, LogTail
 from tui.core.gpu import Gpu, GpuProcess, GpuSample
 from tui.core.host_machine import MachineSample
-from tui.core.logs.forecast import judge
+from tui.core.logs.forecast import make_forecast
 from tui.core.logs.load_state import PastLoad, Phase, SignsOfLife
 from tui.core.logs.log_reader import LogReader
 from tui.core.trends import Trends
@@ -205,10 +205,10 @@ def read(lines: Sequence[tuple[float, str]], *, mono: float = 0.0, now: float | 
         api=ApiStatus(reach=Reach.CLOSED, received_at=mono),
     )  # fmt: skip
     state = replace(state, **more)
-    outlook = judge(
+    forecast = make_forecast(
         load, now if now is not None else lines[-1][0] + 12.0, state.history, SignsOfLife(gpu_memory_s=1.0, disk_read_s=0.5)
     )
-    return replace(state, outlook=outlook)
+    return replace(state, forecast=forecast)
 
 
 def loading(mono: float = 0.0, total: int = 64, steps: Sequence[float] = STEPS, **more: object) -> DeploymentState:

@@ -415,7 +415,7 @@ async def test_a_silent_warm_up_says_what_happens_and_what_is_normal() -> None:
 
 
 async def test_without_an_earlier_load_the_shards_are_counted_down() -> None:
-    app, _ = room(replace(scene("loading"), history=(), outlook=replace(scene("loading").outlook, ready_eta_s=None)))
+    app, _ = room(replace(scene("loading"), history=(), forecast=replace(scene("loading").forecast, ready_eta_s=None)))
     async with app.run_test(size=(80, 24)) as pilot:
         await shows(pilot, "shards done in about", "so far", "14 of 64")
 

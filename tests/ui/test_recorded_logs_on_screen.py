@@ -12,7 +12,7 @@ from room import room, screen, shows, until
 
 from tui.core.api_status import ApiStatus, Reach
 from tui.core.deployment import DeploymentState
-from tui.core.logs.forecast import judge
+from tui.core.logs.forecast import make_forecast
 from tui.core.logs.load_state import Phase
 from tui.core.logs.log_reader import LogReader
 from tui.core.text import LineSplitter
@@ -45,7 +45,7 @@ def ended(path: Path) -> DeploymentState:
     now = load.last_line_at if load.last_line_at is not None else time.time()
     api = ApiStatus(reach=Reach.UP if load.ready else Reach.CLOSED)
     before = scenes.SCENES["connecting"](time.monotonic())
-    return replace(before, connection=scenes.ONLINE, load=load, outlook=judge(load, now + 5.0), api=api)
+    return replace(before, connection=scenes.ONLINE, load=load, forecast=make_forecast(load, now + 5.0), api=api)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (200, 60)])

@@ -26,9 +26,9 @@ def loading(unit: str, done: float, total: float) -> DeploymentState:
     shown = state.load.shards
     began = shown.started_at or 0.0
     bar = Loader("model", done, total, unit, began, () if unit == "bytes" else shown.step_seconds, began + 2.3)
-    step = None if unit == "bytes" else state.outlook.s_per_shard
+    step = None if unit == "bytes" else state.forecast.s_per_shard
     load = replace(state.load, shards=bar, loaders=(bar,))
-    return replace(state, load=load, outlook=replace(state.outlook, s_per_shard=step), history=())
+    return replace(state, load=load, forecast=replace(state.forecast, s_per_shard=step), history=())
 
 
 def bytes_loading() -> DeploymentState:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from writing import Log, bar
 
-from tui.core.logs.forecast import judge
+from tui.core.logs.forecast import make_forecast
 from tui.core.logs.log_reader import LogReader
 from tui.core.logs.log_report import duration, lines, plain
 from tui.core.text import LineSplitter
@@ -138,7 +138,7 @@ def report(text: str) -> str:
     for line in splitter.feed(text.encode()) + splitter.flush():
         reader.feed(line)
     load = reader.state
-    return plain(lines(load, judge(load, load.last_line_at or 0.0)))
+    return plain(lines(load, make_forecast(load, load.last_line_at or 0.0)))
 
 
 def test_the_report_says_the_verdict_first_and_what_took_how_long() -> None:

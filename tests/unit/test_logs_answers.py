@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tui.core.logs.forecast import judge
+from tui.core.logs.forecast import make_forecast
 from tui.core.logs.load_state import LoadState, Phase
 from tui.core.logs.log_reader import LogReader
 from tui.core.logs.log_report import document
@@ -89,7 +89,7 @@ def test_every_log_has_its_answer() -> None:
 def test_right_answers(name: str, answer: dict[str, Any]) -> None:
     load = read(content(name))
     now = load.last_line_at if load.last_line_at is not None else 0.0
-    got = json.loads(json.dumps(document(load, judge(load, now))))
+    got = json.loads(json.dumps(document(load, make_forecast(load, now))))
     wrong: dict[str, tuple[Any, Any]] = {}
     for field, path in PLACES.items():
         wanted, value = answer.get(field), dig(got, path)

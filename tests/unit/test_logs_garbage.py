@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tui.core.logs.forecast import judge
+from tui.core.logs.forecast import make_forecast
 from tui.core.logs.log_reader import LogReader
 from tui.core.logs.log_report import document, lines, plain
 
@@ -88,8 +88,8 @@ def test_it_never_raises(texts: list[str], start: float | None) -> None:
         assert "\n" not in line.text
     load = reader.state
     for now in (load.last_line_at or 0.0, 0.0, 5e9):
-        document(load, judge(load, now))
-        plain(lines(load, judge(load, now)))
+        document(load, make_forecast(load, now))
+        plain(lines(load, make_forecast(load, now)))
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_long_line_is_no_trap(line: str) -> None:
     for text in (line, f"ERROR 11-29 10:00:00 [x.py:1] {line}", "Traceback (most recent call last):", f"RuntimeError: {line}"):
         reader.feed(text)
     reader.finish()
-    document(reader.state, judge(reader.state, 0.0))
+    document(reader.state, make_forecast(reader.state, 0.0))
     assert time.process_time() - began < 2.0, "a pattern goes wild"
 
 
@@ -133,7 +133,7 @@ def test_memory_is_bounded_while_errors_pour_in() -> None:
         reader.feed(f"ERROR 11-29 10:{at // 60 % 60:02d}:{at % 60:02d} [serving.py:1] Traceback (most recent call last):")
         reader.feed(f"ERROR 11-29 10:{at // 60 % 60:02d}:{at % 60:02d} [serving.py:1] ValueError: {at}")
     assert reader.state.ready
-    assert len(reader._troubles._evidence.troubles) <= 400
+    assert len(reader._detector._evidence.troubles) <= 400
 
 
 @pytest.mark.parametrize(
@@ -155,4 +155,4 @@ def test_a_bar_that_makes_no_sense_is_none(line: str) -> None:
     load = reader.state
     assert load.shards is not None
     assert (load.shards.done, load.shards.total, len(load.loaders)) == (5, 10, 1)
-    assert judge(load, 305.0).s_per_shard == 60.0
+    assert make_forecast(load, 305.0).s_per_shard == 60.0

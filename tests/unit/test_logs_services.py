@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from tui.cli.log import log
-from tui.core.logs.compose_services import Services
+from tui.core.logs.compose_services import ComposeServices
 from tui.core.logs.load_state import Phase
 from tui.core.logs.log_reader import LogReader
 
@@ -15,8 +15,8 @@ MADE = Path(__file__).parent.parent / "data" / "logs" / "made"
 HEAD = "INFO 08-25 16:34:09 [api_server.py:1896] "
 
 
-def taken(lines: list[str], wanted: str | None = None) -> tuple[list[str], Services]:
-    services = Services(wanted)
+def taken(lines: list[str], wanted: str | None = None) -> tuple[list[str], ComposeServices]:
+    services = ComposeServices(wanted)
     return [line for line in lines if services.take(line)], services
 
 

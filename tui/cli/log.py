@@ -41,7 +41,7 @@ def log(file: Path, as_json: bool, service: str | None) -> None:
     Exit code 0 when it is ready at the end, 3 on the way or no server log, 4 failed, 7 stopped in order.
     """
     from tui.core.logs import log_report
-    from tui.core.logs.forecast import judge
+    from tui.core.logs.forecast import make_forecast
     from tui.core.logs.load_state import Verdict
     from tui.core.logs.log_report import lines
     from tui.core.text import clean
@@ -67,19 +67,19 @@ def log(file: Path, as_json: bool, service: str | None) -> None:
         there = ", ".join(map(clean, reader.services)) or "none: it is no log of docker compose"
         raise click.UsageError(f"no service {service} writes in that log. There are: {there}")
     load = reader.state
-    outlook = judge(load, load.last_line_at if load.last_line_at is not None else 0.0)
+    forecast = make_forecast(load, load.last_line_at if load.last_line_at is not None else 0.0)
     if load.foreign:
         reason = "no line of it looks like a vLLM or SGLang server's log" if load.lines else "it is empty"
-        outlook = replace(outlook, verdict=Verdict.UNKNOWN, reason=f"no server log: {reason}")
-        click.echo(f"readyroom: {outlook.reason}", err=True)
+        forecast = replace(forecast, verdict=Verdict.UNKNOWN, reason=f"no server log: {reason}")
+        click.echo(f"readyroom: {forecast.reason}", err=True)
     if as_json:
         import json
 
-        click.echo(json.dumps(log_report.document(load, outlook), ensure_ascii=False))
+        click.echo(json.dumps(log_report.document(load, forecast), ensure_ascii=False))
     else:
         encoding = (sys.stdout.encoding or "").lower()
         source = "" if str(file) == "-" else clean(str(file))
-        _print(lines(load, outlook, context=context, source=source, ascii_bars="utf" not in encoding))
+        _print(lines(load, forecast, context=context, source=source, ascii_bars="utf" not in encoding))
     sys.exit(log_report.exit_code(load))
 
 

@@ -124,7 +124,7 @@ def _all_known(state: "DeploymentState") -> bool:
     from tui.core.api_status import Reach
     from tui.core.deployment import CLOSED_FOR_SURE
 
-    judged = state.load is None or not state.load.lines or state.outlook != type(state.outlook)()
+    judged = state.load is None or not state.load.lines or state.forecast != type(state.forecast)()
     if state.load is not None and state.load.ready and state.api.reach is Reach.CLOSED and state.closed_polls < CLOSED_FOR_SURE:
         return False
     seen = state.gpus is not None and state.api.received_at is not None and judged
@@ -344,7 +344,7 @@ def _gpus(sample: GpuSample | None) -> str:
 
 
 def _what(state: DeploymentState) -> str:
-    load, outlook = state.load, state.outlook
+    load, forecast = state.load, state.forecast
     word = status_of(state)
     if state.misconfigured is not None:
         return state.misconfigured
@@ -359,5 +359,5 @@ def _what(state: DeploymentState) -> str:
     if load is None or not load.lines:
         return state.log.problem or silent_so_far(state) or UNKNOWN
     shards = f" {brief(load.shards)}" if load.shards is not None else ""
-    eta = f", ready in about {duration(outlook.ready_eta_s)}" if outlook.ready_eta_s is not None else ""
+    eta = f", ready in about {duration(forecast.ready_eta_s)}" if forecast.ready_eta_s is not None else ""
     return f"{name_of(load.phase)}{shards}{eta}"

@@ -56,7 +56,7 @@ def _other_lines(other: HostGpus, now: float | None) -> Iterator[str]:
 
 
 def _headline(state: DeploymentState, word: str) -> str:
-    load, outlook = state.load, state.outlook
+    load, forecast = state.load, state.forecast
     if word == Status.FAILED and load is not None and load.failure is not None:
         return f": {load.failure.cause}"
     if word == Status.FAILED and state.conflict is not None:
@@ -65,7 +65,7 @@ def _headline(state: DeploymentState, word: str) -> str:
         share = ""
         if load.shards is not None:
             share = f" {brief(load.shards)}" + ("" if load.shards.unit == "bytes" else f" {load.shards.unit}")
-        eta = f", ready in about {duration(outlook.ready_eta_s)}" if outlook.ready_eta_s is not None else ""
+        eta = f", ready in about {duration(forecast.ready_eta_s)}" if forecast.ready_eta_s is not None else ""
         return f": {name_of(load.phase)}{share}{eta}"
     if word == Status.LOADING and (silent := silent_so_far(state)) is not None:
         return f": {silent}"
@@ -75,20 +75,20 @@ def _headline(state: DeploymentState, word: str) -> str:
 
 
 def _load_lines(state: DeploymentState) -> Iterator[str]:
-    load, outlook = state.load, state.outlook
+    load, forecast = state.load, state.forecast
     if load is None or not load.lines:
         return
     what = " ".join(part for part in (load.engine, load.version, load.model) if part)
-    why = f": {outlook.reason}" if outlook.reason else ""
-    yield _row("load", f"{what or UNKNOWN}  {name_of(load.phase)}  {outlook.verdict.value}{why}")
+    why = f": {forecast.reason}" if forecast.reason else ""
+    yield _row("load", f"{what or UNKNOWN}  {name_of(load.phase)}  {forecast.verdict.value}{why}")
     if load.shards is not None and not load.ready:
-        eta = f", {duration(outlook.shards_eta_s)} left" if outlook.shards_eta_s is not None else ""
+        eta = f", {duration(forecast.shards_eta_s)} left" if forecast.shards_eta_s is not None else ""
         speed = gigabytes_s(load.shards)
-        each = f" at {outlook.s_per_shard:.1f} s each" if outlook.s_per_shard is not None else ""
+        each = f" at {forecast.s_per_shard:.1f} s each" if forecast.s_per_shard is not None else ""
         rate = f" at {speed:.2f} GB/s" if speed is not None else each
         yield _row("", f"{how_far(load.shards)}{rate}{eta}")
-    if outlook.ready_s is not None:
-        yield _row("", f"ready after {duration(outlook.ready_s)}")
+    if forecast.ready_s is not None:
+        yield _row("", f"ready after {duration(forecast.ready_s)}")
     if load.kv_tokens is not None:
         yield _row("", f"KV cache {load.kv_tokens:,} tokens")
     if load.failure is not None:

@@ -68,15 +68,15 @@ def where(state: DeploymentState) -> str:
 
 
 def _left(state: DeploymentState) -> str:
-    outlook = state.outlook
-    if outlook.ready_eta_s is not None:
-        return f"ready in {duration(outlook.ready_eta_s)}"
-    return f"{duration(outlook.shards_eta_s)} of shards" if outlook.shards_eta_s else ""
+    forecast = state.forecast
+    if forecast.ready_eta_s is not None:
+        return f"ready in {duration(forecast.ready_eta_s)}"
+    return f"{duration(forecast.shards_eta_s)} of shards" if forecast.shards_eta_s else ""
 
 
 def _final(word: str, state: DeploymentState, why: str) -> str:
     if word == "ready":
-        took = f" after {duration(state.outlook.ready_s)}" if state.outlook.ready_s is not None else ""
+        took = f" after {duration(state.forecast.ready_s)}" if state.forecast.ready_s is not None else ""
         return f"{state.name}: ready{took}: {some_of(model.id for model in state.api.models)}"
     return f"{state.name}: {word.replace('_', ' ')}{f': {why}' if why else ''}"
 
@@ -150,7 +150,7 @@ class JsonLines:
         shards = load.shards if load is not None else None
         phase = load.phase.value if load is not None and load.lines else None
         now = time.monotonic()
-        seen = (status_of(state), phase, shards.done if shards else None, state.outlook.verdict, state.connection.link)
+        seen = (status_of(state), phase, shards.done if shards else None, state.forecast.verdict, state.connection.link)
         if seen == self._last and now - self._at < JSON_EVERY_S:
             return
         self._last = seen
@@ -161,9 +161,9 @@ class JsonLines:
                 "status": status_of(state),
                 "phase": phase,
                 "shards": {"done": shards.done, "total": shards.total} if shards else None,
-                "verdict": state.outlook.verdict.value,
-                "verdict_reason": state.outlook.reason or None,
-                "ready_eta_s": state.outlook.ready_eta_s,
+                "verdict": state.forecast.verdict.value,
+                "verdict_reason": state.forecast.reason or None,
+                "ready_eta_s": state.forecast.ready_eta_s,
                 "connection": state.connection.link.value,
                 "elapsed_s": round(elapsed_s, 1),
             }
@@ -179,7 +179,7 @@ class JsonLines:
                 "event": word,
                 "exit_code": int(code),
                 "why": why or None,
-                "ready_s": state.outlook.ready_s,
+                "ready_s": state.forecast.ready_s,
                 "models": [model.id for model in state.api.models],
                 "failure": None
                 if failure is None

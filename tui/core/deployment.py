@@ -10,7 +10,7 @@ from tui.core.connection import ConnectionState, Link
 from tui.core.expectations import Expected
 from tui.core.gpu import GpuSample, with_gone
 from tui.core.host_machine import MachineSample
-from tui.core.logs.load_state import LoadState, Outlook, PastLoad, Phase, SignsOfLife
+from tui.core.logs.load_state import Forecast, LoadState, PastLoad, Phase, SignsOfLife
 from tui.core.memory_trend import MemoryCourse, followed
 from tui.core.server_end import Supervisor
 from tui.core.trends import Trends, appended, with_api, with_gpus
@@ -87,7 +87,7 @@ class DeploymentState(Struct, frozen=True):
     gpus: GpuSample | None = None
     machine: MachineSample | None = None
     load: LoadState | None = None
-    outlook: Outlook = Outlook()
+    forecast: Forecast = Forecast()
     history: tuple[PastLoad, ...] = ()
     api: ApiStatus = ApiStatus()
     signs: SignsOfLife = SignsOfLife()
@@ -156,8 +156,8 @@ class ApiPolled(Struct, frozen=True):
     status: ApiStatus
 
 
-class OutlookMade(Struct, frozen=True):
-    outlook: Outlook
+class ForecastMade(Struct, frozen=True):
+    forecast: Forecast
     signs: SignsOfLife = SignsOfLife()
 
 
@@ -184,7 +184,7 @@ Event = (
     | LogRestarted
     | LogSourceChanged
     | ApiPolled
-    | OutlookMade
+    | ForecastMade
     | ProcessesSeen
     | SupervisorTold
     | HistoryRead
@@ -315,8 +315,8 @@ def fold(state: DeploymentState, event: Event) -> DeploymentState:
             closed = status.reach is Reach.CLOSED and state.load is not None and state.load.ready
             count = state.closed_polls + 1 if closed else 0
             return _agreed(replace(state, api=status, closed_polls=count, trends=with_api(state.trends, status)))
-        case OutlookMade(outlook, signs):
-            return _agreed(replace(state, outlook=outlook, signs=signs))
+        case ForecastMade(forecast, signs):
+            return _agreed(replace(state, forecast=forecast, signs=signs))
         case ProcessesSeen(server, orphans, servers, undecided):
             if None not in (server, state.server_pid) and server != state.server_pid:  # another one: its memory begins anew
                 others = tuple(replace(one, ready_memory=None) for one in state.others)

@@ -21,7 +21,7 @@ _GRAVITY = {
 
 def gravity(state: DeploymentState) -> int:
     """0 is the worst: failed, link lost, hung or stalled, stopped, loading, connecting, waiting, ready."""
-    if state.outlook.verdict in (Verdict.STALLED, Verdict.HUNG) and state.connection.online:
+    if state.forecast.verdict in (Verdict.STALLED, Verdict.HUNG) and state.connection.online:
         return 2
     return _GRAVITY[status_of(state)]
 

@@ -1,4 +1,4 @@
-"""Signs of life besides the log: what moved last, and when. They veto a stall (`tui.core.logs.forecast.judge`)."""
+"""Signs of life besides the log: what moved last, and when. They veto a stall (`tui.core.logs.forecast.make_forecast`)."""
 
 from collections import deque
 from dataclasses import dataclass, field

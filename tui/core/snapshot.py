@@ -30,7 +30,7 @@ def snapshot(state: DeploymentState, now: float) -> dict[str, Any]:
         **_gpus(first, now),
         "others": [_other(seen, now) for seen in further],
         "machine": None if state.machine is None else _machine(state.machine),
-        "load": document(state.load, state.outlook) if state.load is not None and state.load.lines else None,
+        "load": document(state.load, state.forecast) if state.load is not None and state.load.lines else None,
         "log": {"source": state.log.source or None, "problem": state.log.problem, "note": state.log.note},
         "api": {
             "reach": api.reach.value,

@@ -46,7 +46,9 @@ def report_rows(state: DeploymentState) -> tuple[Row, ...]:
             if one.number is not None and at - AROUND[0] <= one.number <= at + AROUND[1]
         }
     zone = _zone(load.started_at if load.started_at is not None else time.time())
-    return lines(load, state.outlook, context=sorted(context.items()), source=state.log.source, zone=zone, advice=next_steps(state))
+    return lines(
+        load, state.forecast, context=sorted(context.items()), source=state.log.source, zone=zone, advice=next_steps(state)
+    )
 
 
 def drawn(report: tuple[Row, ...], width: int) -> Content:

@@ -14,11 +14,11 @@ from msgspec.structs import replace
 
 from tui.aio import ended, together
 from tui.core.connection import ConnectionState, Link, retry_delay_s
-from tui.core.deployment import ConnectionChanged, DeploymentState, Event, HistoryRead, HostSeen, OutlookMade, fold
+from tui.core.deployment import ConnectionChanged, DeploymentState, Event, ForecastMade, HistoryRead, HostSeen, fold
 from tui.core.expectations import Expected
 from tui.core.liveness import SignTracker
-from tui.core.logs.forecast import judge
-from tui.core.logs.load_state import LoadState, Outlook, PastLoad
+from tui.core.logs.forecast import make_forecast
+from tui.core.logs.load_state import Forecast, LoadState, PastLoad
 from tui.core.server_end import LastServer
 from tui.host.api import ApiClient
 from tui.host.base import Host, HostError, Refused, UnknownName
@@ -370,14 +370,14 @@ class Session:
             if load is not None and load.lines:
                 self.publish(self._judged(load))
                 await self._watch.save_if_finished(load)
-            known = self.state.outlook != Outlook()
+            known = self.state.forecast != Forecast()
             await asyncio.sleep(JUDGE_S if known else JUDGE_S / 4)
 
-    def _judged(self, load: LoadState) -> OutlookMade:
+    def _judged(self, load: LoadState) -> ForecastMade:
         """What is to be said of the load now."""
         expect, server = self.deployment.expect, self._watch.server
         signs = self.signs.signs(time.monotonic())
-        outlook = judge(
+        forecast = make_forecast(
             load,
             self._watch.clock.now(),
             self.state.history,
@@ -388,7 +388,7 @@ class Session:
             server.job_ends_at if server is not None else None,
             "its job's time limit",
         )
-        return OutlookMade(outlook, signs)
+        return ForecastMade(forecast, signs)
 
     async def _read_history(self) -> None:
         if self.record is not None:

@@ -66,12 +66,12 @@ def since_words(state: DeploymentState, moment: Moment) -> str:
             up = now - load.ready_at if load and load.ready_at is not None and now is not None else None
             return age(max(0.0, up)) if up is not None else ""
         case "LOADING":
-            if state.outlook.ready_eta_s is not None:
-                return f"{clock(state.outlook.ready_eta_s)} left"
+            if state.forecast.ready_eta_s is not None:
+                return f"{clock(state.forecast.ready_eta_s)} left"
             start = load.started_at if load else None
             return f"for {clock(now - start)}" if start is not None and now is not None else ""
         case "FAILED" | "STOPPED":
-            silent = state.outlook.silent_s
+            silent = state.forecast.silent_s
             return f"{age(silent)} ago" if silent is not None else ""
     ago = moment.since(state.connection.since)
     return f"{age(ago)} ago" if ago is not None and state.connection.link in (Link.LOST, Link.UNREACHABLE, Link.REFUSED) else ""
@@ -91,12 +91,12 @@ def now_lines(state: DeploymentState, width: int, moment: Moment) -> tuple[Conte
         case "LOADING" if load is not None and load.lines:
             bar = bar_of(load)
             if past_loading(load) or bar is None or not bar.total:
-                silent = f"silent for {clock(state.outlook.silent_s)}" if (state.outlook.silent_s or 0) > 8 else ""
+                silent = f"silent for {clock(state.forecast.silent_s)}" if (state.forecast.silent_s or 0) > 8 else ""
                 return line((name_of(load.phase), BP)), line(label(silent))
-            rate, step = gigabytes_s(bar), state.outlook.s_per_shard if bar is load.shards else None
+            rate, step = gigabytes_s(bar), state.forecast.s_per_shard if bar is load.shards else None
             pace = f", {three(rate)} GB/s" if rate else f", {three(step)} s/{one_of(bar)}" if step else ""
-            bad = state.outlook.verdict in (Verdict.SLOW, Verdict.STALLED, Verdict.HUNG)
-            said = state.outlook.verdict.value.replace("_", " ")
+            bad = state.forecast.verdict in (Verdict.SLOW, Verdict.STALLED, Verdict.HUNG)
+            said = state.forecast.verdict.value.replace("_", " ")
             told = line(label(f"{' of '.join(amounts(bar))}{pace}, "), (f"▲ {said}" if bad else said, W if bad else QUIET))
             return meter(bar.done, bar.total, width, live=link.online, bright=moment.beat), told
         case "READY":

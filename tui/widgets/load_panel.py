@@ -63,13 +63,13 @@ def bar_of(load: LoadState) -> Loader | None:
 
 def verdict(state: DeploymentState, width: int = 99) -> Content:
     """The verdict in its colour; only its sign where there is no room for the word."""
-    words, style = VERDICTS[state.outlook.verdict]
+    words, style = VERDICTS[state.forecast.verdict]
     return line((words if len(words) <= width else words[:1], style))
 
 
 def countdown(state: DeploymentState, wall: float) -> tuple[str, str, Content]:
     """What stands in big figures: name, figure, foot. `wall` is this machine's clock."""
-    load, look = state.load, state.outlook
+    load, look = state.load, state.forecast
     if look.verdict in (Verdict.STALLED, Verdict.HUNG):
         return "no estimate", DASH, line(label("nothing moves"))
     if look.ready_eta_s is not None:
@@ -83,7 +83,7 @@ def countdown(state: DeploymentState, wall: float) -> tuple[str, str, Content]:
 
 def so_far(state: DeploymentState) -> float | None:
     """Seconds since the start began; once it is ready, those that it took."""
-    took, started = state.outlook.ready_s, state.load.started_at if state.load is not None else None
+    took, started = state.forecast.ready_s, state.load.started_at if state.load is not None else None
     if took is None and started is not None and (now := host_now(state)) is not None:
         took = max(0.0, now - started)
     return took
@@ -106,7 +106,7 @@ def hero(state: DeploymentState, width: int, wall: float) -> list[Content]:
 
 def hero_facts(state: DeploymentState, width: int) -> list[Content]:
     """Progress, pace, reads, verdict, time so far; at the right edge what to compare with."""
-    load, look, past = state.load, state.outlook, last_time(state)
+    load, look, past = state.load, state.forecast, last_time(state)
     if load is None:
         return []
     out = []
@@ -144,7 +144,7 @@ def pace_of(state: DeploymentState) -> tuple[str, str]:
     bar = state.load.shards if state.load is not None else None
     if bar is not None and bar.unit == "bytes":
         return three(gigabytes_s(bar)), "GB/s"
-    return three(state.outlook.s_per_shard), f"s/{one_of(bar)}" if bar is not None else "s/shard"
+    return three(state.forecast.s_per_shard), f"s/{one_of(bar)}" if bar is not None else "s/shard"
 
 
 def _reads(state: DeploymentState, load: LoadState, width: int) -> Content:
@@ -176,7 +176,7 @@ def storage_bound(state: DeploymentState) -> bool:
 
 def numbers(state: DeploymentState, width: int, wall: float) -> list[Content]:
     """The same in big figures side by side, where there is room."""
-    load, look, past = state.load, state.outlook, last_time(state)
+    load, look, past = state.load, state.forecast, last_time(state)
     name, figure, foot = countdown(state, wall)
     cells: list[tuple[str, str, Content, str]] = [(name, figure, foot, BP)]
     current = bar_of(load) if load else None
@@ -237,7 +237,7 @@ def reason(state: DeploymentState, width: int) -> list[Content]:
         out.append(line(("▲ ", W), state.conflict))
     if state.log.of is not None:
         out.append(line(label(f"The log is {state.log.of}.")))
-    look = state.outlook
+    look = state.forecast
     if look.ends:
         out.append(line(("▲ ", W), look.ends))
     if look.verdict in (Verdict.SLOW, Verdict.STALLED, Verdict.HUNG) and look.reason:
@@ -253,7 +253,7 @@ def summary(state: DeploymentState, width: int) -> list[Content]:
     """After the start: how long it took, and what it came to."""
     load = state.load
     past = last_time(state)
-    took = state.outlook.ready_s
+    took = state.forecast.ready_s
     if took is None and load is not None and load.started_at is not None and load.ready_at is not None:
         took = load.ready_at - load.started_at
     ended = load is not None and load.phase is Phase.STOPPED

@@ -122,7 +122,7 @@ def _busy(state: DeploymentState) -> str:
 
 def doing(state: DeploymentState, width: int) -> Content | None:
     """One line; None in phases that a bar tells of. What the GPUs do goes first where it does not fit."""
-    load, silent = state.load, state.outlook.silent_s
+    load, silent = state.load, state.forecast.silent_s
     if load is None or load.phase not in STEPS or load.failure is not None or not state.connection.online:
         return None
     words, normal = STEPS[load.phase]

@@ -83,7 +83,7 @@ def ended_at(load: LoadState) -> float | None:
 def total_words(state: DeploymentState) -> Content:
     """`7:49 · last time 36:18`, for the pane's border."""
     past = last_time(state)
-    so_far = state.outlook.ready_s
+    so_far = state.forecast.ready_s
     if so_far is None and state.load and state.load.started_at is not None:
         end = state.load.ready_at if state.load.ready_at is not None else ended_at(state.load) or host_now(state)
         so_far = end - state.load.started_at if end is not None else None

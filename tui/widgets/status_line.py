@@ -75,8 +75,8 @@ def progress_words(state: DeploymentState) -> str:
     out = []
     if load.shards and load.shards.total:
         out.append(brief(load.shards))
-    if state.outlook.ready_eta_s is not None:
-        out.append(clock(state.outlook.ready_eta_s))
+    if state.forecast.ready_eta_s is not None:
+        out.append(clock(state.forecast.ready_eta_s))
     return " ".join(out)
 
 

@@ -4,24 +4,24 @@ from tui.core.logs import advice_host as host
 from tui.core.logs import advice_model as model
 from tui.core.logs.advice_model import Writer
 from tui.core.logs.root_cause import Finding
-from tui.core.logs.start_parser import Course
+from tui.core.logs.start_parser import StartParser
 
 
-def advice(chosen: Finding, course: Course) -> str:
+def advice(chosen: Finding, start: StartParser) -> str:
     """One or two sentences; never empty."""
     trouble = chosen.trouble
     text = chosen.cause
     if trouble is not None:
         text = f"{trouble.text}\n{trouble.raised.full}" if trouble.raised is not None else trouble.text
     writer = WRITERS.get(chosen.kind, other)
-    if course.engine == "sglang":
+    if start.engine == "sglang":
         written = _SGLANG.get(chosen.kind)
         if written:
             return written
-    return " ".join(writer(text, course, chosen).split())
+    return " ".join(writer(text, start, chosen).split())
 
 
-def other(text: str, course: Course, chosen: Finding) -> str:
+def other(text: str, start: StartParser, chosen: Finding) -> str:
     if "forked subprocess" in text:
         return "Set VLLM_WORKER_MULTIPROC_METHOD=spawn."
     if "ermission denied" in text:

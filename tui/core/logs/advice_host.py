@@ -2,21 +2,21 @@
 
 from tui.core.logs.advice_model import find
 from tui.core.logs.root_cause import Finding
-from tui.core.logs.start_parser import Course
+from tui.core.logs.start_parser import StartParser
 
 
-def shm(text: str, course: Course, chosen: Finding) -> str:
+def shm(text: str, start: StartParser, chosen: Finding) -> str:
     size = find(r"\(size (\d+)\)|to (\d+) bytes", text)
     need = f" (a segment of {int(size[1] or size[2]) / 2**20:.0f} MiB did not fit)" if size else ""
     return f"/dev/shm is too small{need}: docker run --shm-size 16g or --ipc=host; in Kubernetes an emptyDir with medium: Memory."
 
 
-def port(text: str, course: Course, chosen: Finding) -> str:
-    port = f"port {course.port}" if course.port else "that port"
+def port(text: str, start: StartParser, chosen: Finding) -> str:
+    port = f"port {start.port}" if start.port else "that port"
     return f"Another process listens on {port}: ss -ltnp shows it; end it, or choose another --port."
 
 
-def library(text: str, course: Course, chosen: Finding) -> str:
+def library(text: str, start: StartParser, chosen: Finding) -> str:
     library = find(r"(GLIBC(?:XX)?_[\d.]+)", text)
     if library:
         return (
@@ -39,7 +39,7 @@ def library(text: str, course: Course, chosen: Finding) -> str:
     )
 
 
-def driver(text: str, course: Course, chosen: Finding) -> str:
+def driver(text: str, start: StartParser, chosen: Finding) -> str:
     if "803" in text or "LibRmVersionMismatch" in text or "version mismatch" in text:
         return (
             "The driver's kernel module and its library differ: reboot (or reload nvidia), and drop a cuda-compat library from "
@@ -61,7 +61,7 @@ def driver(text: str, course: Course, chosen: Finding) -> str:
     return f"The driver is too old for this CUDA{version}: upgrade it, or use a vLLM built for an older CUDA."
 
 
-def kernel_image(text: str, course: Course, chosen: Finding) -> str:
+def kernel_image(text: str, start: StartParser, chosen: Finding) -> str:
     if "HIP error" in text or "hipError" in text:
         return "This build has no code for the GPU's architecture (rocminfo names it): use a vLLM or PyTorch built for it."
     if "or newer" in text:
@@ -73,7 +73,7 @@ def kernel_image(text: str, course: Course, chosen: Finding) -> str:
     )
 
 
-def compile(text: str, course: Course, chosen: Finding) -> str:
+def compile(text: str, start: StartParser, chosen: Finding) -> str:
     arch = find(r"ptxas fatal.*?'(sm_\w+)'", text)
     if arch:
         return (
@@ -92,7 +92,7 @@ def compile(text: str, course: Course, chosen: Finding) -> str:
     return "Delete the compile cache (~/.cache/vllm/torch_compile_cache) and try again; --enforce-eager does without compilation."
 
 
-def nccl(text: str, course: Course, chosen: Finding) -> str:
+def nccl(text: str, start: StartParser, chosen: Finding) -> str:
     if "Duplicate GPU" in chosen.cause:
         return "Two ranks are on one GPU: give each its own (CUDA_VISIBLE_DEVICES), no more ranks than GPUs on each node."
     return (
@@ -102,15 +102,15 @@ def nccl(text: str, course: Course, chosen: Finding) -> str:
     )
 
 
-def timeout(text: str, course: Course, chosen: Finding) -> str:
+def timeout(text: str, start: StartParser, chosen: Finding) -> str:
     return (
         "One rank did not answer: look for its own error or a hung GPU (py-spy dump --pid, dmesg for Xid), and whether all nodes "
         "joined."
     )
 
 
-def ray(text: str, course: Course, chosen: Finding) -> str:
-    need = (course.tensor or 0) * (course.pipeline or 1)
+def ray(text: str, start: StartParser, chosen: Finding) -> str:
+    need = (start.tensor or 0) * (start.pipeline or 1)
     many = f" for {need} GPUs" if need else ""
     return (
         f"Ray found no room{many}: ray status shows what the cluster has and who holds it; stop stale jobs, or lower the parallel "
@@ -118,7 +118,7 @@ def ray(text: str, course: Course, chosen: Finding) -> str:
     )
 
 
-def gpus(text: str, course: Course, chosen: Finding) -> str:
+def gpus(text: str, start: StartParser, chosen: Finding) -> str:
     match = find(r"size \(?(\d+)\)?.*?GPUs \((\d+)\)", text)
     if match:
         return (
@@ -130,18 +130,18 @@ def gpus(text: str, course: Course, chosen: Finding) -> str:
     return "Fewer GPUs are visible than asked for: nvidia-smi -L in the same container, CUDA_VISIBLE_DEVICES, docker --gpus all."
 
 
-def gpu_lost(text: str, course: Course, chosen: Finding) -> str:
+def gpu_lost(text: str, start: StartParser, chosen: Finding) -> str:
     return "The GPU or its link failed: dmesg | grep -i xid, nvidia-smi -q -d ECC,ROW_REMAPPER; reset the GPU or drain the host."
 
 
-def memory_fault(text: str, course: Course, chosen: Finding) -> str:
+def memory_fault(text: str, start: StartParser, chosen: Finding) -> str:
     return (
         "A kernel wrote where it must not (often AITER): try VLLM_ROCM_USE_AITER=0 or --enforce-eager, and another ROCm build; "
         "dmesg has more."
     )
 
 
-def cuda(text: str, course: Course, chosen: Finding) -> str:
+def cuda(text: str, start: StartParser, chosen: Finding) -> str:
     if "custom_all_reduce" in text:
         return "vLLM's own all-reduce failed: try --disable-custom-all-reduce (nvidia-smi topo -p2p r shows who reaches whom)."
     if "forked subprocess" in text:
@@ -152,8 +152,8 @@ def cuda(text: str, course: Course, chosen: Finding) -> str:
     )
 
 
-def killed(text: str, course: Course, chosen: Finding) -> str:
-    size = f" (the checkpoint has {course.checkpoint_gib:g} GiB)" if course.checkpoint_gib else ""
+def killed(text: str, start: StartParser, chosen: Finding) -> str:
+    size = f" (the checkpoint has {start.checkpoint_gib:g} GiB)" if start.checkpoint_gib else ""
     return (
         "Confirm with dmesg | grep -i 'killed process', docker inspect .State.OOMKilled, or the pod's OOMKilled; then "
         "give the host or "
@@ -161,7 +161,7 @@ def killed(text: str, course: Course, chosen: Finding) -> str:
     )
 
 
-def supervisor(text: str, course: Course, chosen: Finding) -> str:
+def supervisor(text: str, start: StartParser, chosen: Finding) -> str:
     if "CANCELLED AT" in text and "TIME LIMIT" not in text:
         return (
             "Slurm's job was cancelled, by its owner, an administrator or preemption: sacct -j JOB --format=State,ExitCode tells."
@@ -172,7 +172,7 @@ def supervisor(text: str, course: Course, chosen: Finding) -> str:
     )
 
 
-def worker(text: str, course: Course, chosen: Finding) -> str:
+def worker(text: str, start: StartParser, chosen: Finding) -> str:
     if "was ended by SIG" in chosen.cause:
         return (
             "Compiled code crashed, which leaves no traceback: PYTHONFAULTHANDLER=1 prints one next time; dmesg names the library, "
@@ -184,7 +184,7 @@ def worker(text: str, course: Course, chosen: Finding) -> str:
     )
 
 
-def hang(text: str, course: Course, chosen: Finding) -> str:
+def hang(text: str, start: StartParser, chosen: Finding) -> str:
     return (
         "A worker does not answer: py-spy dump --pid of the VLLM::Worker processes, nvidia-smi (a GPU at 100 % or 0 % "
         "while others wait), "
@@ -192,10 +192,10 @@ def hang(text: str, course: Course, chosen: Finding) -> str:
     )
 
 
-def engine(text: str, course: Course, chosen: Finding) -> str:
+def engine(text: str, start: StartParser, chosen: Finding) -> str:
     return "The log does not hold the reason: look at dmesg, and at the other stream (standard error) or the other node's log."
 
 
-def disk(text: str, course: Course, chosen: Finding) -> str:
-    size = f" The checkpoint has {course.checkpoint_gib:g} GiB." if course.checkpoint_gib else ""
+def disk(text: str, start: StartParser, chosen: Finding) -> str:
+    size = f" The checkpoint has {start.checkpoint_gib:g} GiB." if start.checkpoint_gib else ""
     return f"The disk is full: df -h on the cache (HF_HOME, VLLM_CACHE_ROOT) and /tmp; free room or move the cache.{size}"

@@ -4,10 +4,10 @@ import re
 from collections.abc import Callable
 
 from tui.core.logs.root_cause import Finding
-from tui.core.logs.start_parser import Course
+from tui.core.logs.start_parser import StartParser
 
-Writer = Callable[[str, Course, Finding], str]
-"""Text of the failure, the course of the start, the chosen cause -> advice."""
+Writer = Callable[[str, StartParser, Finding], str]
+"""Text of the failure, the start of the start, the chosen cause -> advice."""
 
 GIB = r"([\d.]+) ?Gi?B"
 
@@ -22,17 +22,17 @@ def number(text: str | int) -> str:
     return f"{int(text):,}"
 
 
-def model_of(course: Course) -> str:
+def model_of(start: StartParser) -> str:
     """The model's name as the log has it."""
-    return course.model or "the model"
+    return start.model or "the model"
 
 
-def utilisation(course: Course) -> str:
-    now = f" (now {course.utilisation:g})" if course.utilisation is not None else ""
+def utilisation(start: StartParser) -> str:
+    now = f" (now {start.utilisation:g})" if start.utilisation is not None else ""
     return f"raise --gpu-memory-utilization{now}"
 
 
-def kv_cache(text: str, course: Course, chosen: Finding) -> str:
+def kv_cache(text: str, start: StartParser, chosen: Finding) -> str:
     cpu = find(rf"\(([\d.]+)/([\d.]+) GiB\).*requested memory for kv \({GIB}\)", text)
     if cpu:
         return f"The KV cache asks for {cpu[3]} GiB of {cpu[1]} GiB free: lower --kv-cache-memory-bytes or VLLM_CPU_KVCACHE_SPACE."
@@ -41,27 +41,27 @@ def kv_cache(text: str, course: Course, chosen: Finding) -> str:
     if need:
         lower = f"lower --max-model-len to {number(longest[1].replace(',', ''))}" if longest else "lower --max-model-len"
         return (
-            f"One request needs {need[1]} GiB of KV cache, {need[2]} GiB are free: {lower}, {utilisation(course)}, or use "
+            f"One request needs {need[1]} GiB of KV cache, {need[2]} GiB are free: {lower}, {utilisation(start)}, or use "
             "--kv-cache-dtype fp8."
         )
     stored = find(r"max seq len \((\d+)\).*?KV cache \((\d+)\)", text)
     if stored:
         return (
             f"The KV cache holds {number(stored[2])} tokens, one request may have {number(stored[1])}: lower --max-model-len to "
-            f"{number(stored[2])} or {utilisation(course)}."
+            f"{number(stored[2])} or {utilisation(start)}."
         )
-    weights = course.figure("gib_per_gpu")
-    left = course.figure("kv_gib")
+    weights = start.figure("gib_per_gpu")
+    left = start.figure("kv_gib")
     have = (
         f" (weights take {weights:g} GiB a GPU" + (f", {left:g} GiB are left" if left is not None else "") + ")" if weights else ""
     )
     return (
-        f"Nothing is left for the KV cache{have}: {utilisation(course)}, or spread the model over more GPUs with "
+        f"Nothing is left for the KV cache{have}: {utilisation(start)}, or spread the model over more GPUs with "
         "--tensor-parallel-size."
     )
 
 
-def oom(text: str, course: Course, chosen: Finding) -> str:
+def oom(text: str, start: StartParser, chosen: Finding) -> str:
     tried = find(r"Tried to allocate ([\d.]+ [KMG]iB)", text)
     gpu = find(rf"GPU (\d+) has a total capacity of {GIB} of which ([\d.]+ [KMG]iB) is free", text)
     what = f"{tried[1]} more did not fit" if tried else "GPU memory ran out"
@@ -85,7 +85,7 @@ def oom(text: str, course: Course, chosen: Finding) -> str:
     )
 
 
-def in_use(text: str, course: Course, chosen: Finding) -> str:
+def in_use(text: str, start: StartParser, chosen: Finding) -> str:
     match = find(r"\(([\d.]+)/([\d.]+) GiB\).*?utilization \(([\d.]+), ([\d.]+) GiB\)", text)
     if match:
         free, total, share, wanted = match.groups()
@@ -98,7 +98,7 @@ def in_use(text: str, course: Course, chosen: Finding) -> str:
     return "Memory changed hands while vLLM measured it: end or wait for the other process on this GPU (nvidia-smi lists it)."
 
 
-def max_model_len(text: str, course: Course, chosen: Finding) -> str:
+def max_model_len(text: str, start: StartParser, chosen: Finding) -> str:
     match = find(r"max_model_len \((\d+)\).*?(?:=|\()(\d+)(?:\.0)?\b", text)
     limit = find(r"(?:max_position_embeddings|model_max_length|max_seq_len|seq_length)=(\d+)", text)
     if match and limit:
@@ -112,7 +112,7 @@ def max_model_len(text: str, course: Course, chosen: Finding) -> str:
     return "Lower --max-model-len to the limit in the model's config.json."
 
 
-def missing_file(text: str, course: Course, chosen: Finding) -> str:
+def missing_file(text: str, start: StartParser, chosen: Finding) -> str:
     missing = find(r"missing: \{(.*?)\}", text)
     if missing:
         count = missing[1].count(",") + 1
@@ -121,20 +121,20 @@ def missing_file(text: str, course: Course, chosen: Finding) -> str:
         return f"{files}: {first}. Fetch it again; hf download and rsync resume what is there already."
     if "404" in text or "Repo id" in text or "repository ID" in text or "valid model identifier" in text:
         return (
-            f"{model_of(course)} is neither a directory that this process sees nor a model id: check the path, and the "
+            f"{model_of(start)} is neither a directory that this process sees nor a model id: check the path, and the "
             "mount of the "
             "container."
         )
     return (
-        f"Check that {model_of(course)} is complete (config.json, the tokenizer, every shard of the index): hf download resumes a "
+        f"Check that {model_of(start)} is complete (config.json, the tokenizer, every shard of the index): hf download resumes a "
         "broken one."
     )
 
 
-def corrupt(text: str, course: Course, chosen: Finding) -> str:
+def corrupt(text: str, start: StartParser, chosen: Finding) -> str:
     shard = None
-    if course.loaders.main is not None and not course.loaders.main.complete and chosen.phase.value == "loading":
-        bar = course.loaders.main
+    if start.loaders.main is not None and not start.loaders.main.complete and chosen.phase.value == "loading":
+        bar = start.loaders.main
         shard = f"after {int(bar.done)} of {int(bar.total)} shards"
     path = find(r"'([^']+\.(?:safetensors|bin|pt|gguf))'", text)
     where = path[1] if path else shard
@@ -149,7 +149,7 @@ def corrupt(text: str, course: Course, chosen: Finding) -> str:
     )
 
 
-def shape(text: str, course: Course, chosen: Finding) -> str:
+def shape(text: str, start: StartParser, chosen: Finding) -> str:
     return (
         "Checkpoint and config.json do not belong together, or this vLLM does not know the layout: check config.json, "
         "--quantization and "
@@ -157,7 +157,7 @@ def shape(text: str, course: Course, chosen: Finding) -> str:
     )
 
 
-def model_unsupported(text: str, course: Course, chosen: Finding) -> str:
+def model_unsupported(text: str, start: StartParser, chosen: Finding) -> str:
     if "trust" in text or "custom code" in text:
         return "The model brings code of its own: add --trust-remote-code if you trust its source."
     lacks = find(r"(\w+) does not support (LoRA|pipeline parallel)", text)
@@ -165,11 +165,11 @@ def model_unsupported(text: str, course: Course, chosen: Finding) -> str:
         return f"{lacks[1]} goes without {lacks[2]} in this vLLM: leave that option away, or try a newer release."
     kind = find(r"model type `([^`]+)`", text) or find(r"architectures? \[?'?([\w]+)|(?<=Error: )(?=\w+ has no vLLM)(\w+)", text)
     name = f" {kind[kind.lastindex or 0]}" if kind else " this model"
-    version = f" (this is {course.version})" if course.version else ""
+    version = f" (this is {start.version})" if start.version else ""
     return f"This installation does not know{name}: upgrade vLLM{version} or Transformers, or try --model-impl transformers."
 
 
-def quantization(text: str, course: Course, chosen: Finding) -> str:
+def quantization(text: str, start: StartParser, chosen: Finding) -> str:
     capability = find(r"Minimum capability: (\d+)\.(?: Current capability: (\d+))?", text)
     if capability:
         have = f", this one is {int(capability[2]) / 10}" if capability[2] else ""
@@ -185,22 +185,22 @@ def quantization(text: str, course: Course, chosen: Finding) -> str:
     return "Use a quantisation that this vLLM and GPU support, or leave --quantization away so that the checkpoint's own is taken."
 
 
-def auth(text: str, course: Course, chosen: Finding) -> str:
+def auth(text: str, start: StartParser, chosen: Finding) -> str:
     everything = " ".join([text, *chosen.context])
     if "gated" in everything.lower() or "restricted" in everything:
         return (
             "Ask for access on the model's page, then pass a token of that account: HF_TOKEN=… (or hf auth login) for "
-            f"{model_of(course)}."
+            f"{model_of(start)}."
         )
-    return f"The hub refuses {model_of(course)}: check the spelling, and set HF_TOKEN to a token that may read it."
+    return f"The hub refuses {model_of(start)}: check the spelling, and set HF_TOKEN to a token that may read it."
 
 
-def hub(text: str, course: Course, chosen: Finding) -> str:
+def hub(text: str, start: StartParser, chosen: Finding) -> str:
     if "429 Client Error" in text:
         return "The hub limits how often it is asked: pass a token (HF_TOKEN=…), wait a few minutes, or fetch the model beforehand."
     if "outgoing traffic" in text or "Offline" in text or "cached snapshot" in text:
         return (
-            f"Offline mode is on and {model_of(course)} is not in the cache: unset HF_HUB_OFFLINE, or fetch it first (hf "
+            f"Offline mode is on and {model_of(start)} is not in the cache: unset HF_HUB_OFFLINE, or fetch it first (hf "
             "download), "
             "or give a path."
         )
@@ -210,9 +210,9 @@ def hub(text: str, course: Course, chosen: Finding) -> str:
     )
 
 
-def ready_timeout(text: str, course: Course, chosen: Finding) -> str:
+def ready_timeout(text: str, start: StartParser, chosen: Finding) -> str:
     waited = find(r"Waited (\d+) ?s", text)
-    bar = course.loaders.main
+    bar = start.loaders.main
     limit = f"VLLM_ENGINE_READY_TIMEOUT_S={int(waited[1])}" if waited else "VLLM_ENGINE_READY_TIMEOUT_S"
     if bar is not None and 0 < bar.done < bar.total:
         text = f"Nothing broke: {int(bar.done)} of {int(bar.total)} shards were loaded when {limit} ended the start."
@@ -226,14 +226,14 @@ def ready_timeout(text: str, course: Course, chosen: Finding) -> str:
     )
 
 
-def tokenizer(text: str, course: Course, chosen: Finding) -> str:
+def tokenizer(text: str, start: StartParser, chosen: Finding) -> str:
     return (
         "The tokenizer's files are missing, damaged or too new: fetch tokenizer*.json again, upgrade tokenizers and "
         "Transformers, or set --tokenizer."
     )
 
 
-def argument(text: str, course: Course, chosen: Finding) -> str:
+def argument(text: str, start: StartParser, chosen: Finding) -> str:
     if "Bfloat16" in text:
         return "This GPU has no bfloat16: add --dtype half."
     heads = find(r"attention heads \((\d+)\).*?size \((\d+)\)", text)
@@ -258,7 +258,7 @@ def argument(text: str, course: Course, chosen: Finding) -> str:
         return "A layer cannot be split over that many GPUs: lower --tensor-parallel-size, perhaps with --pipeline-parallel-size."
     unknown = find(r"unrecognized arguments?: (\S+)", text)
     if unknown:
-        version = f" {course.version}" if course.version else ""
+        version = f" {start.version}" if start.version else ""
         return f"This vLLM{version} has no {unknown[1]}: vllm serve --help=all lists what it has (options move between releases)."
     option = find(r"argument (--[\w-]+)", text) or find(r"(?:error for \w+|Config): (\w+)", text) or find(r"(--[\w-]+)", text)
     if option:

@@ -18,7 +18,7 @@ ENOUGH: Final = 2000
 """After so many lines without a name there will be none."""
 
 
-class Services:
+class ComposeServices:
     """Which lines are the server's. The first service that writes as a server does is the one that is read, unless `wanted` names
     another; while none has, all lines count."""
 

@@ -1,14 +1,14 @@
 """What goes wrong in one start, as its lines come in: tracebacks, announcements, wrappers, interrupts."""
 
 from tui.core.logs.advice import advice
-from tui.core.logs.compose_services import Services
+from tui.core.logs.compose_services import ComposeServices
 from tui.core.logs.exceptions import FRAME, HEADER, Raised, Tracebacks
 from tui.core.logs.exit_signs import ANNOUNCEMENT, FATAL, HINT, in_short, is_bare, is_fatal, is_plain_trouble
 from tui.core.logs.failure_kinds import is_wrapper, kind_of
 from tui.core.logs.load_state import Failure, Phase
 from tui.core.logs.log_records import NOBODY, Line
 from tui.core.logs.root_cause import Evidence, Finding, Trouble, is_cleanup, is_consequence, is_ordered, is_severed
-from tui.core.logs.start_parser import Course
+from tui.core.logs.start_parser import StartParser
 
 STALLS = 3
 """Waits of 60 s each for a shared memory block after ready: with so many it is a hang, not a long request."""
@@ -16,11 +16,11 @@ _REQUESTS = ("Receive: ", "Finish: ")
 """What SGLang logs of each request, with its prompt: somebody else's words."""
 
 
-class Troubles:
-    """Reads what may be a failure, and ends the course when one is certain."""
+class FailureDetector:
+    """Reads what may be a failure, and ends the start when one is certain."""
 
-    def __init__(self, course: Course, services: Services) -> None:
-        self._course = course
+    def __init__(self, start: StartParser, services: ComposeServices) -> None:
+        self._start = start
         self._services = services
         self._evidence = Evidence()
         self._tracebacks = Tracebacks()
@@ -60,8 +60,8 @@ class Troubles:
             mine, raised = self._tracebacks.feed(key, speaker, message, place, self._now, head)
             if mine and line.level is None:
                 line.level = "ERROR"  # for the eye: a bare traceback has no level of its own
-            if mine and self._course.engine is None and "File " in message:
-                self._course.engine = "vllm" if "vllm" in message else "sglang" if "/sglang/" in message else None
+            if mine and self._start.engine is None and "File " in message:
+                self._start.engine = "vllm" if "vllm" in message else "sglang" if "/sglang/" in message else None
             if raised is not None:
                 self._raised(line, raised, place)
             if mine:
@@ -96,28 +96,28 @@ class Troubles:
             self._trouble_of(line, raised, place, request=True)
             return
         self._trouble_of(line, raised, place, request=False)
-        course = self._course
-        if course.stopping and not course.was_ready and kind_of(raised.text) == "ready_timeout":
+        start = self._start
+        if start.stopping and not start.was_ready and kind_of(raised.text) == "ready_timeout":
             # The API server gave up and sent its engines SIGTERM, and says so only after they have ended.
-            course.stopping = False
-            self._evidence.mark_fatal(place, self._now, course.before_the_end, raised.full)
-            course.end(Phase.FAILED, self._now)
+            start.stopping = False
+            self._evidence.mark_fatal(place, self._now, start.before_the_end, raised.full)
+            start.end(Phase.FAILED, self._now)
             for trouble in self._evidence.troubles:
-                trouble.phase = course.before_the_end
+                trouble.phase = start.before_the_end
         text = raised.full
-        if course.stopping:
+        if start.stopping:
             return
         fatal = announced is not None or FATAL.search(text) is not None or FATAL.search(introduction) is not None
-        serving = course.phase is Phase.READY or (course.winding_down and course.was_ready)
+        serving = start.phase is Phase.READY or (start.winding_down and start.was_ready)
         if fatal or (not serving and (not raised.in_record or introduction)):
             self._fatal(announced[0] if announced is not None else place, text)
 
     def _interrupt(self) -> None:
-        course = self._course
-        if course.phase is Phase.FAILED:
+        start = self._start
+        if start.phase is Phase.FAILED:
             return
-        course.stopping = True
-        course.end(Phase.STOPPED, self._now)
+        start.stopping = True
+        start.end(Phase.STOPPED, self._now)
 
     def _trouble_of(self, line: Line, raised: Raised, place: int, *, request: bool) -> None:
         wrapper = is_wrapper(f"{raised.type}: {raised.text}") and not _tells_more(raised) and not is_severed(raised)
@@ -141,10 +141,10 @@ class Troubles:
     @property
     def _phase(self) -> Phase:
         """Where a trouble that is told now belongs."""
-        course = self._course
-        if course.phase is Phase.FAILED:
+        start = self._start
+        if start.phase is Phase.FAILED:
             return self._evidence.fatal_phase
-        return course.before_the_end if course.winding_down else course.phase
+        return start.before_the_end if start.winding_down else start.phase
 
     def _plain_trouble(self, line: Line, message: str, place: int) -> None:
         hint = HINT.search(message)
@@ -170,7 +170,7 @@ class Troubles:
             return
         trouble.weak = not plain
         self._evidence.add(trouble)
-        if plain and ": error: " in message and kind == "bad_argument" and self._course.phase is Phase.STARTING:
+        if plain and ": error: " in message and kind == "bad_argument" and self._start.phase is Phase.STARTING:
             self._fatal(place, message)
 
     def _fatal_if(self, line: Line, place: int, message: str) -> None:
@@ -178,28 +178,28 @@ class Troubles:
             self._fatal(place, message)
 
     def _fatal(self, place: int, text: str) -> None:
-        course = self._course
-        if course.stopping or course.phase is Phase.FAILED or (course.phase is Phase.STOPPED and not course.winding_down):
+        start = self._start
+        if start.stopping or start.phase is Phase.FAILED or (start.phase is Phase.STOPPED and not start.winding_down):
             return
-        if course.was_ready and "CANCELLED AT" in text and "DUE TO" not in text:
+        if start.was_ready and "CANCELLED AT" in text and "DUE TO" not in text:
             self._interrupt()  # how a job that serves is ended
             return
         self._evidence.mark_fatal(place, self._now, self._phase, text)
-        course.end(Phase.FAILED, self._now)
+        start.end(Phase.FAILED, self._now)
 
     def failure(self) -> Failure | None:
         """Why it ended, or hangs; None where it does neither."""
-        course = self._course
-        if course.phase is Phase.FAILED:
+        start = self._start
+        if start.phase is Phase.FAILED:
             if self._failure is None:
                 self._failure = self._chosen()
             return self._failure
-        if course.phase is Phase.READY and len(course.stalls) >= STALLS:
-            _, text, line = course.stalls[0]
-            seconds = len(course.stalls) * 60
+        if start.phase is Phase.READY and len(start.stalls) >= STALLS:
+            _, text, line = start.stalls[0]
+            seconds = len(start.stalls) * 60
             cause = f"the engine has waited {seconds} s for its workers, so they hang: {text.split('. ')[0]}"
             hang = Finding("hang", cause[:200], None, line, Phase.READY)
-            return Failure("hang", Phase.READY, hang.cause, None, line, advice(hang, course))
+            return Failure("hang", Phase.READY, hang.cause, None, line, advice(hang, start))
         return None
 
     def _chosen(self) -> Failure:
@@ -210,7 +210,7 @@ class Troubles:
             chosen.cause,
             chosen.process,
             chosen.line,
-            advice(chosen, self._course),
+            advice(chosen, self._start),
         )
 
 

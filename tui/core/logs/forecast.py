@@ -11,7 +11,7 @@ from statistics import median
 
 from msgspec.structs import replace
 
-from tui.core.logs.load_state import Loader, LoadState, Outlook, PastLoad, Phase, SignsOfLife, Verdict
+from tui.core.logs.load_state import Forecast, Loader, LoadState, PastLoad, Phase, SignsOfLife, Verdict
 from tui.core.presentation import against, counted, name_of, pace, steadiness, unit, words, words_of
 
 ORDER = (
@@ -119,7 +119,7 @@ def typical_step(loader: Loader) -> float | None:
     return weight * recent + (1 - weight) * whole
 
 
-def judge(
+def make_forecast(
     load: LoadState,
     now: float,
     history: Sequence[PastLoad] = (),
@@ -129,7 +129,7 @@ def judge(
     ready_timeout_s: float | None = None,
     ends_at: float | None = None,
     ends_by: str = "",
-) -> Outlook:
+) -> Forecast:
     """ETA and verdict at `now`, in seconds of the same clock as the load's own times.
 
     `history` are earlier starts of this deployment, oldest first; the expectations are the user's, and go before history.
@@ -138,7 +138,7 @@ def judge(
     """
     signs = signs or SignsOfLife()
     past = tuple(history)[-HISTORY:]
-    outlook = Outlook(
+    forecast = Forecast(
         s_per_shard=typical_step(load.shards) if load.shards else None,
         elapsed_s=_elapsed(load, now),
         ready_s=load.ready_at - load.started_at if load.ready_at is not None and load.started_at is not None else None,
@@ -146,16 +146,16 @@ def judge(
         usual_s=expect_total_s if expect_total_s is not None else (median(one.total_s for one in past) if past else None),
     )
     if load.phase is Phase.FAILED:
-        return replace(outlook, verdict=Verdict.FAILED, reason=load.failure.cause if load.failure else "failed")
+        return replace(forecast, verdict=Verdict.FAILED, reason=load.failure.cause if load.failure else "failed")
     if load.phase is Phase.STOPPED:
-        return replace(outlook, verdict=Verdict.DONE, reason="stopped in order")
+        return replace(forecast, verdict=Verdict.DONE, reason="stopped in order")
     if load.phase is Phase.READY:
-        return _serving(outlook, load, signs)
+        return _serving(forecast, load, signs)
     if not load.lines:
-        return replace(outlook, reason="nothing in the log yet")
-    outlook = _estimated(outlook, load, now, past, signs, expect_s_per_shard)
-    outlook = replace(outlook, ends=_ending(outlook, load, now, ready_timeout_s, ends_at, ends_by))
-    return _compared(outlook, load, now, past, signs, expect_s_per_shard)
+        return replace(forecast, reason="nothing in the log yet")
+    forecast = _estimated(forecast, load, now, past, signs, expect_s_per_shard)
+    forecast = replace(forecast, ends=_ending(forecast, load, now, ready_timeout_s, ends_at, ends_by))
+    return _compared(forecast, load, now, past, signs, expect_s_per_shard)
 
 
 def _elapsed(load: LoadState, now: float) -> float | None:
@@ -169,33 +169,33 @@ def _elapsed(load: LoadState, now: float) -> float | None:
 # -- serving -----------------------------------------------------------------------------------------------------------------------
 
 
-def _serving(outlook: Outlook, load: LoadState, signs: SignsOfLife) -> Outlook:
+def _serving(forecast: Forecast, load: LoadState, signs: SignsOfLife) -> Forecast:
     running = signs.requests_running
     if running and signs.tokens_s is not None and signs.tokens_s >= HUNG_S:
         reason = f"{counted(running, 'request is', 'requests are')} running and no token has come for {words(signs.tokens_s)}"
-        return replace(outlook, verdict=Verdict.HUNG, reason=reason)
+        return replace(forecast, verdict=Verdict.HUNG, reason=reason)
     if load.failure is not None and load.failure.kind == "hang" and not (signs.tokens_s is not None and signs.tokens_s < HUNG_S):
-        return replace(outlook, verdict=Verdict.HUNG, reason=load.failure.cause)
-    if outlook.ready_s is not None and outlook.usual_s is not None:
-        behind = outlook.ready_s - outlook.usual_s
-        reason = f"ready after {words(outlook.ready_s)}, {against(behind)}"
-        return replace(outlook, verdict=Verdict.DONE, reason=reason, behind_s=behind)
-    reason = f"ready after {words(outlook.ready_s)}" if outlook.ready_s is not None else "ready"
-    return replace(outlook, verdict=Verdict.DONE, reason=reason)
+        return replace(forecast, verdict=Verdict.HUNG, reason=load.failure.cause)
+    if forecast.ready_s is not None and forecast.usual_s is not None:
+        behind = forecast.ready_s - forecast.usual_s
+        reason = f"ready after {words(forecast.ready_s)}, {against(behind)}"
+        return replace(forecast, verdict=Verdict.DONE, reason=reason, behind_s=behind)
+    reason = f"ready after {words(forecast.ready_s)}" if forecast.ready_s is not None else "ready"
+    return replace(forecast, verdict=Verdict.DONE, reason=reason)
 
 
 # -- estimates ---------------------------------------------------------------------------------------------------------------------
 
 
 def _estimated(
-    outlook: Outlook,
+    forecast: Forecast,
     load: LoadState,
     now: float,
     past: Sequence[PastLoad],
     signs: SignsOfLife,
     expect_s_per_shard: float | None,
-) -> Outlook:
-    shards, error = _shards_left(load, now, outlook.s_per_shard, past, expect_s_per_shard)
+) -> Forecast:
+    shards, error = _shards_left(load, now, forecast.s_per_shard, past, expect_s_per_shard)
     shards = _with_bytes(shards, load, signs)
     ready: float | None = None
     if past and load.started_at is not None:
@@ -206,14 +206,14 @@ def _estimated(
             ready = shards + tail if tail is not None else None
         else:
             ready = after
-        if ready is None and outlook.usual_s is not None:
-            ready = max(0.0, outlook.usual_s - (now - load.started_at))
+        if ready is None and forecast.usual_s is not None:
+            ready = max(0.0, forecast.usual_s - (now - load.started_at))
         error = (error or 0.0) + 0.1 * (ready or 0.0)
     behind = None
-    if ready is not None and outlook.usual_s is not None and load.started_at is not None:
-        behind = (now - load.started_at) + ready - outlook.usual_s
+    if ready is not None and forecast.usual_s is not None and load.started_at is not None:
+        behind = (now - load.started_at) + ready - forecast.usual_s
     return replace(
-        outlook,
+        forecast,
         shards_eta_s=shards,
         ready_eta_s=ready,
         ready_eta_error_s=error if ready is not None else None,
@@ -262,10 +262,10 @@ def _with_bytes(eta: float | None, load: LoadState, signs: SignsOfLife) -> float
 
 
 def _ending(
-    outlook: Outlook, load: LoadState, now: float, ready_timeout_s: float | None, ends_at: float | None, ends_by: str
+    forecast: Forecast, load: LoadState, now: float, ready_timeout_s: float | None, ends_at: float | None, ends_by: str
 ) -> str:
     """What ends the start before it is ready."""
-    left = outlook.ready_eta_s if outlook.ready_eta_s is not None else outlook.shards_eta_s
+    left = forecast.ready_eta_s if forecast.ready_eta_s is not None else forecast.shards_eta_s
     if left is None:
         return ""
     if ends_at is not None and now + left > ends_at:
@@ -297,46 +297,46 @@ def _release(version: str | None) -> tuple[int, int]:
 
 
 def _compared(
-    outlook: Outlook,
+    forecast: Forecast,
     load: LoadState,
     now: float,
     past: Sequence[PastLoad],
     signs: SignsOfLife,
     expect_s_per_shard: float | None,
-) -> Outlook:
-    stalled = _stalled(load, now, outlook, past, signs, expect_s_per_shard)
+) -> Forecast:
+    stalled = _stalled(load, now, forecast, past, signs, expect_s_per_shard)
     if stalled is not None:
-        return replace(outlook, verdict=Verdict.STALLED, reason=stalled)
-    step = outlook.s_per_shard
+        return replace(forecast, verdict=Verdict.STALLED, reason=stalled)
+    step = forecast.s_per_shard
     usual = expect_s_per_shard if expect_s_per_shard is not None else usual_step(past)
     speed = f"{pace(step)} a {unit(load.shards)}" if step is not None and load.shards is not None else ""
     in_shards = load.phase is Phase.LOADING and load.shards is not None and load.shards.done < load.shards.total
     if in_shards and step is not None and usual is not None:
         if step > usual * SLOW_SHARE:
-            return replace(outlook, verdict=Verdict.SLOW, reason=f"{speed}, usually {pace(usual)}")
-        if outlook.behind_s is None or outlook.usual_s is None or outlook.behind_s <= _tolerance(outlook.usual_s):
-            tail = f", {against(outlook.behind_s)}" if outlook.behind_s is not None else ""
-            return replace(outlook, verdict=Verdict.ON_TIME, reason=f"{speed}, usually {pace(usual)}{tail}")
-    if long := _long_phase(load, now, outlook, past):
-        return replace(outlook, verdict=Verdict.SLOW, reason=long)
-    if outlook.usual_s is not None and load.started_at is not None:
-        behind = outlook.behind_s if outlook.behind_s is not None else (now - load.started_at) - outlook.usual_s
-        if behind > _tolerance(outlook.usual_s):
+            return replace(forecast, verdict=Verdict.SLOW, reason=f"{speed}, usually {pace(usual)}")
+        if forecast.behind_s is None or forecast.usual_s is None or forecast.behind_s <= _tolerance(forecast.usual_s):
+            tail = f", {against(forecast.behind_s)}" if forecast.behind_s is not None else ""
+            return replace(forecast, verdict=Verdict.ON_TIME, reason=f"{speed}, usually {pace(usual)}{tail}")
+    if long := _long_phase(load, now, forecast, past):
+        return replace(forecast, verdict=Verdict.SLOW, reason=long)
+    if forecast.usual_s is not None and load.started_at is not None:
+        behind = forecast.behind_s if forecast.behind_s is not None else (now - load.started_at) - forecast.usual_s
+        if behind > _tolerance(forecast.usual_s):
             return replace(
-                outlook, verdict=Verdict.SLOW, behind_s=behind, reason=f"usually {words(outlook.usual_s)}; {against(behind)}"
+                forecast, verdict=Verdict.SLOW, behind_s=behind, reason=f"usually {words(forecast.usual_s)}; {against(behind)}"
             )
-        reason = f"usually {words(outlook.usual_s)}; {against(behind)}" if outlook.behind_s is not None else words_of(load)
-        return replace(outlook, verdict=Verdict.ON_TIME, reason=reason)
+        reason = f"usually {words(forecast.usual_s)}; {against(behind)}" if forecast.behind_s is not None else words_of(load)
+        return replace(forecast, verdict=Verdict.ON_TIME, reason=reason)
     if in_shards and step is not None and load.shards is not None:
-        return replace(outlook, verdict=Verdict.PROGRESSING, reason=f"{speed}, {steadiness(load.shards, step)}")
-    return replace(outlook, verdict=Verdict.PROGRESSING, reason=words_of(load))
+        return replace(forecast, verdict=Verdict.PROGRESSING, reason=f"{speed}, {steadiness(load.shards, step)}")
+    return replace(forecast, verdict=Verdict.PROGRESSING, reason=words_of(load))
 
 
 def _tolerance(usual: float) -> float:
     return max(SLOW_FLOOR_S, (SLOW_SHARE - 1) * usual)
 
 
-def _long_phase(load: LoadState, now: float, outlook: Outlook, past: Sequence[PastLoad]) -> str:
+def _long_phase(load: LoadState, now: float, forecast: Forecast, past: Sequence[PastLoad]) -> str:
     """Why the phase is slow that runs now, where earlier starts had it: a rank that hangs shows here long before in the whole."""
     usual = seconds_of(past, load.phase)
     if usual is None or load.phase not in ORDER[ORDER.index(Phase.LOADING) + 1 :]:
@@ -344,20 +344,22 @@ def _long_phase(load: LoadState, now: float, outlook: Outlook, past: Sequence[Pa
     spent = spent_in_phase(load, now)
     if spent < max(LONG_PHASE * usual, usual + LONG_PHASE_FLOOR_S):
         return ""
-    silent = f"; no line for {words(outlook.silent_s)}" if outlook.silent_s is not None and outlook.silent_s >= SLOW_FLOOR_S else ""
+    silent = (
+        f"; no line for {words(forecast.silent_s)}" if forecast.silent_s is not None and forecast.silent_s >= SLOW_FLOOR_S else ""
+    )
     return f"{name_of(load.phase)} has taken {words(spent)}, usually {words(usual)}{silent}"
 
 
 def _stalled(
     load: LoadState,
     now: float,
-    outlook: Outlook,
+    forecast: Forecast,
     past: Sequence[PastLoad],
     signs: SignsOfLife,
     expect_s_per_shard: float | None,
 ) -> str | None:
     """Why it counts as stalled; None while anything shows life or silence is normal."""
-    silent = outlook.silent_s
+    silent = forecast.silent_s
     if signs.process_alive is False:
         return "no process of the server is left, and the log does not say why"
     if silent is None:
@@ -366,7 +368,7 @@ def _stalled(
     steps_known = load.phase is Phase.LOADING and bar is not None and 0 < bar.done < bar.total and bar.last_at is not None
     if steps_known and bar is not None and bar.last_at is not None:
         still = min(silent, now - bar.last_at)
-        limit = _stall_limit(bar, outlook.s_per_shard, expect_s_per_shard, past)
+        limit = _stall_limit(bar, forecast.s_per_shard, expect_s_per_shard, past)
     else:
         still = silent
         usual = seconds_of(past, load.phase)
@@ -374,7 +376,7 @@ def _stalled(
     if still < limit or _lives(signs, limit):
         return None
     what = f"shard {int(bar.done) + 1} of {int(bar.total)}" if steps_known and bar is not None else name_of(load.phase)
-    usual_words = f"; a step takes {pace(outlook.s_per_shard)}" if steps_known and outlook.s_per_shard is not None else ""
+    usual_words = f"; a step takes {pace(forecast.s_per_shard)}" if steps_known and forecast.s_per_shard is not None else ""
     return f"no sign of life for {words(still)} in {what}{usual_words}{_looked_at(signs)}"
 
 

@@ -173,8 +173,8 @@ class SignsOfLife(Struct, frozen=True):
     """What the engine's processes read at the moment, where it can be told: with the checkpoint's size a second estimate."""
 
 
-class Outlook(Struct, frozen=True):
-    """ETA and verdict at one moment; `judge(load, now, history, signs)` makes it (see `outlook.py`)."""
+class Forecast(Struct, frozen=True):
+    """ETA and verdict at one moment; `make_forecast(load, now, history, signs)` makes it (see `forecast.py`)."""
 
     verdict: Verdict = Verdict.UNKNOWN
     reason: str = ""

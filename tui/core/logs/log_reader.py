@@ -8,16 +8,18 @@ import re
 from msgspec.structs import replace
 
 from tui.core.deployment import LogLine
-from tui.core.logs import sglang, start_parser, vllm
-from tui.core.logs.compose_services import Services
-from tui.core.logs.failure_detector import Troubles
+from tui.core.logs import start_parser
+from tui.core.logs.compose_services import ComposeServices
+from tui.core.logs.failure_detector import FailureDetector
 from tui.core.logs.load_state import LoadState, Phase
 from tui.core.logs.log_records import NOBODY, Line, LineParser
 from tui.core.logs.progress_bars import looks_like_bar, parse_bar
-from tui.core.logs.start_parser import Counts, Course, picture
+from tui.core.logs.start_parser import Counts, StartParser, snapshot
 from tui.core.logs.timeline import Timeline
 from tui.core.logs.wrappers import hides_data
 from tui.core.text import clean
+from tui.engines.sglang import sglang_log
+from tui.engines.vllm import vllm_log
 
 _TAG = re.compile(r"\[(?!shutdown\])[a-z_0-9]+\] (?=\S)")
 _MAIN = frozenset(("APIServer", "MainProcess"))
@@ -41,14 +43,14 @@ class LogReader:
 
     def reset(self) -> None:
         """Forgets everything: the source is another one now."""
-        self._services = Services(self._service)
+        self._services = ComposeServices(self._service)
         self._begin()
 
     def _begin(self) -> None:
         self._time = Timeline(self._year, self._zone_s)
         self._parser = LineParser(self._time.clock)
-        self._course = Course()
-        self._troubles = Troubles(self._course, self._services)
+        self._start = StartParser()
+        self._detector = FailureDetector(self._start, self._services)
         self._counts = Counts()
         self._calm = False
         self._state: LoadState | None = None
@@ -79,7 +81,7 @@ class LogReader:
         """What the log says so far. The same object until something changes."""
         if self._state is None:
             self._time.settle()
-            self._state = self._picture()
+            self._state = self._snapshot()
         return self._state
 
     def feed(self, line: str, at: float | None = None, number: int | None = None) -> LogLine:
@@ -100,7 +102,7 @@ class LogReader:
             read = self._feed_parts(parts, text, at, place)
         else:
             read = LogLine(text, self._read(text, at, place), place, at)
-        self._calm = self._course.phase is Phase.READY and not self._troubles.busy and not self._course.stalls
+        self._calm = self._start.phase is Phase.READY and not self._detector.busy and not self._start.stalls
         return read
 
     def _is_servers(self, text: str) -> bool:
@@ -126,7 +128,7 @@ class LogReader:
             if end < 2 or text[end : end + 1] in ("[", " ", "") or text[0] == "{":
                 return False
             stop = text.find(" ", end)
-            if not text.startswith(_REQUESTS, end) and (text[end:stop] if stop > 0 else text[end:]) in vllm.MESSAGES:
+            if not text.startswith(_REQUESTS, end) and (text[end:stop] if stop > 0 else text[end:]) in vllm_log.MESSAGES:
                 return False
             stamp = text[start : start + 14]
             if stamp != self._time.stamp and not self._time.glance(stamp, at):
@@ -138,7 +140,7 @@ class LogReader:
     def finish(self) -> None:
         """The source has ended for good: an announced failure whose traceback never came is one."""
         self._time.settle()
-        self._troubles.finish()
+        self._detector.finish()
         self._state = None
 
     def _feed_parts(self, parts: list[str], text: str, at: float | None, place: int) -> LogLine:
@@ -166,8 +168,8 @@ class LogReader:
     def _take(self, line: Line, at: float | None, place: int) -> None:
         if line.speaker.name in _MAIN or line.uvicorn:
             self._main_speaks(line)
-        course = self._course
-        self._time.take(line, at, place, course)
+        start = self._start
+        self._time.take(line, at, place, start)
         message = line.message
         level = line.level
         if level is not None or line.head:
@@ -176,44 +178,44 @@ class LogReader:
             elif level == "ERROR" or level == "CRITICAL":
                 self._counts.errors += 1
             if line.uvicorn and message[-6:] == "200 OK":
-                if course.phase is not Phase.READY and _SUCCESS.search(message):
+                if start.phase is not Phase.READY and _SUCCESS.search(message):
                     self._served()
-                elif course.stalls and '"POST' in message:
-                    course.stalls.clear()
+                elif start.stalls and '"POST' in message:
+                    start.stalls.clear()
                 return
             self._head_line(line, message)
         elif looks_like_bar(message) and self._bar(line, message, at):
             return
-        if level == "ERROR" or level == "CRITICAL" or level is None or self._troubles.busy or level == "WARNING":
+        if level == "ERROR" or level == "CRITICAL" or level is None or self._detector.busy or level == "WARNING":
             if level is None and not line.head and message and self._bare(line, message):
                 return
-            self._troubles.read(line, message, place, self._time.now)
+            self._detector.read(line, message, place, self._time.now)
 
     def _main_speaks(self, line: Line) -> None:
         """Another main process than the one that stopped or failed has begun a start whose banner the log level may hide."""
-        course = self._course
+        start = self._start
         pid = line.speaker.pid if line.speaker.name in _MAIN else None
-        if course.phase in (Phase.STOPPED, Phase.FAILED):
+        if start.phase in (Phase.STOPPED, Phase.FAILED):
             begun = line.uvicorn and line.message.startswith("Started server process")
-            if begun or (pid is not None and course.main_pid is not None and pid != course.main_pid):
+            if begun or (pid is not None and start.main_pid is not None and pid != start.main_pid):
                 self._new_start(line)
-        if pid is not None and self._course.main_pid is None:
-            self._course.main_pid = pid
+        if pid is not None and self._start.main_pid is None:
+            self._start.main_pid = pid
 
     # -- what engines say
 
     def _head_line(self, line: Line, message: str) -> None:
         """A record or a uvicorn line."""
         message = _untagged(line, message)
-        course = self._course
+        start = self._start
         if line.head == "sglang":
-            if course.engine is None and line.speaker is not NOBODY:
-                course.engine = "sglang"
-            if sglang.begins(message):
+            if start.engine is None and line.speaker is not NOBODY:
+                start.engine = "sglang"
+            if sglang_log.begins(message):
                 self._start_seen(line)
-                course = self._course
-            was_ready = course.was_ready
-            if sglang.read(course, line):
+                start = self._start
+            was_ready = start.was_ready
+            if sglang_log.read(start, line):
                 self._after(was_ready)
                 return
         if not self._known(line, message) and ("version " in message or "model  " in message):
@@ -222,71 +224,71 @@ class LogReader:
     def _known(self, line: Line, message: str) -> bool:
         """Does vLLM's table hold messages that begin so? Those that match are handled."""
         space = message.find(" ")
-        rules = vllm.MESSAGES.get(message[:space] if space > 0 else message)
+        rules = vllm_log.MESSAGES.get(message[:space] if space > 0 else message)
         for pattern, handler in rules or ():
             match = pattern.match(message)
             if match is not None:
                 self._handle(line, handler, match)
         return rules is not None
 
-    def _handle(self, line: Line, handler: vllm.Handler, match: "re.Match[str]") -> None:
-        if handler is vllm.banner:
+    def _handle(self, line: Line, handler: vllm_log.Handler, match: "re.Match[str]") -> None:
+        if handler is vllm_log.banner:
             self._start_seen(line)
-        was_ready = self._course.was_ready
-        handler(self._course, match, line)
+        was_ready = self._start.was_ready
+        handler(self._start, match, line)
         self._after(was_ready)
 
     def _after(self, was_ready: bool) -> None:
-        if self._course.was_ready and not was_ready:
-            self._troubles.became_ready()
+        if self._start.was_ready and not was_ready:
+            self._detector.became_ready()
 
     def _logo(self, line: Line, message: str) -> None:
-        version = vllm.LOGO_VERSION.match(message)
+        version = vllm_log.LOGO_VERSION.match(message)
         if version:
             self._start_seen(line)
-            self._course.engine = "vllm"
-            self._course.start_seen = True
-            self._course.version = version[1]
+            self._start.engine = "vllm"
+            self._start.start_seen = True
+            self._start.version = version[1]
             return
-        model = vllm.LOGO_MODEL.match(message)
-        if model and self._course.version:
-            self._course.model = self._course.model or model[1]
+        model = vllm_log.LOGO_MODEL.match(message)
+        if model and self._start.version:
+            self._start.model = self._start.model or model[1]
 
     def _served(self) -> None:
         """A request was answered, so the server is up although the log hides its readiness."""
-        course = self._course
-        if course.engine == "sglang" and course.phase is not Phase.READY and not course.serving_soon:
+        start = self._start
+        if start.engine == "sglang" and start.phase is not Phase.READY and not start.serving_soon:
             return
-        was_ready = course.was_ready
-        course.become_ready(self._time.now)
+        was_ready = start.was_ready
+        start.become_ready(self._time.now)
         self._after(was_ready)
 
     def _start_seen(self, line: Line) -> None:
         """The first line of a server's start."""
-        course = self._course
+        start = self._start
         key = line.speaker.key
-        if not course.banner and course.phase not in (Phase.FAILED, Phase.STOPPED, Phase.READY) and not course.loaders.bars:
-            course.banner = True
-            course.banner_speaker = key
+        if not start.banner and start.phase not in (Phase.FAILED, Phase.STOPPED, Phase.READY) and not start.loaders.bars:
+            start.banner = True
+            start.banner_speaker = key
             return
-        if course.phase is Phase.STARTING and key != course.banner_speaker and ("ApiServer_" in key or "_DPRank_" in key):
-            course.api_servers += "_DPRank_" in key  # one server a rank, each with a banner of its own
+        if start.phase is Phase.STARTING and key != start.banner_speaker and ("ApiServer_" in key or "_DPRank_" in key):
+            start.api_servers += "_DPRank_" in key  # one server a rank, each with a banner of its own
             return
         self._new_start(line)
-        self._course.banner = True
-        self._course.banner_speaker = key
+        self._start.banner = True
+        self._start.banner_speaker = key
 
     def _new_start(self, line: Line) -> None:
-        if self._course.phase is not Phase.STOPPED:
+        if self._start.phase is not Phase.STOPPED:
             self._counts.restarts += 1
-        before = self._troubles.failure()
-        self._course = Course()
+        before = self._detector.failure()
+        self._start = StartParser()
         if before is not None:
             where = f" (line {before.line})" if before.line else ""
-            self._course.notes["before"] = f"the start before this one failed{where}: {before.cause}"
-        self._course.now = self._course.started_at = self._time.now
-        self._course.start_seen = True
-        self._troubles = Troubles(self._course, self._services)
+            self._start.notes["before"] = f"the start before this one failed{where}: {before.cause}"
+        self._start.now = self._start.started_at = self._time.now
+        self._start.start_seen = True
+        self._detector = FailureDetector(self._start, self._services)
 
     # -- bars
 
@@ -295,8 +297,8 @@ class LogReader:
         if bar is None:
             return False
         if line.at is None and bar.elapsed is not None:
-            self._time.take_bar(bar, at, self._course)
-        start_parser.take(self._course, bar, line.speaker, self._time.now)
+            self._time.take_bar(bar, at, self._start)
+        start_parser.read_bar(self._start, bar, line.speaker, self._time.now)
         return True
 
     # -- bare lines
@@ -304,7 +306,7 @@ class LogReader:
     def _bare(self, line: Line, message: str) -> bool:
         """A line without a head: the table knows some where logging is switched off. True where it hides what it held."""
         if hides_data(message):
-            self._course.notes["blobs"] = (
+            self._start.notes["blobs"] = (
                 "journalctl hides the progress bars as blob data: read the journal with -o json (or -a) to see them"
             )
             return True
@@ -312,10 +314,10 @@ class LogReader:
             self._known(line, _untagged(line, message))
         return False
 
-    # -- the picture
+    # -- the snapshot
 
-    def _picture(self) -> LoadState:
-        load = picture(self._course, self._counts, self._troubles.failure(), self._time.now)
+    def _snapshot(self) -> LoadState:
+        load = snapshot(self._start, self._counts, self._detector.failure(), self._time.now)
         services = self._services
         if services.note is not None:
             load = replace(load, service=services.chosen, services=tuple(services.servers), notes=(services.note, *load.notes))

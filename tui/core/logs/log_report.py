@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from typing import Any
 
-from tui.core.logs.load_state import Loader, LoadState, Outlook, Phase, PhaseSpan, Verdict
+from tui.core.logs.load_state import Forecast, Loader, LoadState, Phase, PhaseSpan, Verdict
 from tui.core.presentation import counted, name_of
 
 BAR_CELLS = 20
@@ -45,7 +45,7 @@ _WHILE: dict[Phase, str] = {
 
 def lines(
     load: LoadState,
-    outlook: Outlook,
+    forecast: Forecast,
     *,
     context: Sequence[tuple[int, str]] = (),
     source: str = "",
@@ -58,10 +58,10 @@ def lines(
     `zone` writes the times: UTC leaves the clock of a saved log as it is. `advice` is what to do about the failure, where more is
     known than the log tells.
     """
-    rows: list[Row] = [_headline(load, outlook, source)]
+    rows: list[Row] = [_headline(load, forecast, source)]
     rows += _cause(load, context, advice)
-    rows += _timeline(load, outlook, ascii_bars, zone)
-    rows += _facts(load, outlook)
+    rows += _timeline(load, forecast, ascii_bars, zone)
+    rows += _facts(load, forecast)
     rows += _remarks(load)
     return tuple(rows)
 
@@ -74,24 +74,24 @@ def plain(rows: Sequence[Row]) -> str:
 # -- the verdict -------------------------------------------------------------------------------------------------------------------
 
 
-def _headline(load: LoadState, outlook: Outlook, source: str) -> Row:
+def _headline(load: LoadState, forecast: Forecast, source: str) -> Row:
     mark, role, word = _HEADS.get(load.phase, ("●", "warn", name_of(load.phase)))
-    if load.phase is Phase.READY and outlook.verdict is Verdict.HUNG:
+    if load.phase is Phase.READY and forecast.verdict is Verdict.HUNG:
         mark, role, word = "▲", "bad", "ready, but hung"
-    if outlook.verdict is Verdict.UNKNOWN and load.foreign:
+    if forecast.verdict is Verdict.UNKNOWN and load.foreign:
         mark, role, word = "—", "warn", "no server log"
     spans = [Span(f"{mark} {word}", role)]
     if load.phase is Phase.FAILED and load.failure is not None:
         while_ = _WHILE.get(load.failure.phase, f"in {name_of(load.failure.phase)}")
         spans.append(Span(f" {while_}: {load.failure.kind.replace('_', ' ')}", role))
-    elif load.phase is Phase.READY and outlook.ready_s is not None:
-        spans.append(Span(f" after {duration(outlook.ready_s)}"))
+    elif load.phase is Phase.READY and forecast.ready_s is not None:
+        spans.append(Span(f" after {duration(forecast.ready_s)}"))
     elif load.phase is Phase.STOPPED:
         spans.append(Span(", had been ready" if load.was_ready else ", before it was ready", "dim"))
-    elif outlook.reason and load.phase is not Phase.FAILED:
-        spans.append(Span(f": {outlook.reason.removeprefix(f'{word}: ')}"))
-    if outlook.ends:
-        spans.append(Span(f" · {outlook.ends}", "warn"))
+    elif forecast.reason and load.phase is not Phase.FAILED:
+        spans.append(Span(f": {forecast.reason.removeprefix(f'{word}: ')}"))
+    if forecast.ends:
+        spans.append(Span(f" · {forecast.ends}", "warn"))
     if load.restarts:
         spans.append(Span(f" · start {load.restarts + 1} in this log", "dim"))
     if source:
@@ -129,7 +129,7 @@ def _cause(load: LoadState, context: Sequence[tuple[int, str]], advice: Sequence
 # -- the time line -----------------------------------------------------------------------------------------------------------------
 
 
-def _timeline(load: LoadState, outlook: Outlook, ascii_bars: bool, zone: tzinfo) -> list[Row]:
+def _timeline(load: LoadState, forecast: Forecast, ascii_bars: bool, zone: tzinfo) -> list[Row]:
     spans = _merged(load.phases)
     if not spans:
         return []
@@ -151,7 +151,7 @@ def _timeline(load: LoadState, outlook: Outlook, ascii_bars: bool, zone: tzinfo)
                 Span(f"  {name_of(span.name):<13}", "label"),
                 Span(f"{took:>11}{'…' if running else ' '} "),
                 Span(f"{_bar(min(share, 1.0), ascii_bars):<{BAR_CELLS}} ", "good"),
-                Span(_detail(load, outlook, span), "dim"),
+                Span(_detail(load, forecast, span), "dim"),
             )
         )
     if load.silences:
@@ -165,16 +165,16 @@ def _merged(spans: Sequence[PhaseSpan]) -> list[PhaseSpan]:
     return [span for span in spans if span.seconds is None or span.seconds >= 0.05 or len(spans) <= 2]
 
 
-def _detail(load: LoadState, outlook: Outlook, span: PhaseSpan) -> str:
+def _detail(load: LoadState, forecast: Forecast, span: PhaseSpan) -> str:
     match span.name:
         case Phase.LOADING if load.shards is not None:
             parts = [_count(load.shards)]
-            if outlook.s_per_shard is not None and load.shards.unit == "shards":
-                parts.append(f"{outlook.s_per_shard:.2g} s a shard")
+            if forecast.s_per_shard is not None and load.shards.unit == "shards":
+                parts.append(f"{forecast.s_per_shard:.2g} s a shard")
             if load.checkpoint_gib and load.load_s:
                 parts.append(f"{load.checkpoint_gib / load.load_s:.2g} GiB/s")
-            if outlook.shards_eta_s and load.phase is Phase.LOADING:
-                parts.append(f"{duration(outlook.shards_eta_s)} to go")
+            if forecast.shards_eta_s and load.phase is Phase.LOADING:
+                parts.append(f"{duration(forecast.shards_eta_s)} to go")
             return ", ".join(parts)
         case Phase.CAPTURING if load.capture is not None:
             return f"{load.capture.done:.0f} of {counted(load.capture.total, 'graph')}"
@@ -204,7 +204,7 @@ def _bar(share: float, ascii_only: bool) -> str:
 # -- facts -------------------------------------------------------------------------------------------------------------------------
 
 
-def _facts(load: LoadState, outlook: Outlook) -> list[Row]:
+def _facts(load: LoadState, forecast: Forecast) -> list[Row]:
     facts: list[tuple[str, str]] = []
     engine = {"vllm": "vLLM", "sglang": "SGLang"}.get(load.engine or "", load.engine or "")
     if engine or load.model:
@@ -303,7 +303,7 @@ bytes as well as in text, so they name no character beyond ASCII."""
 SCHEMA = 1
 
 
-def document(load: LoadState, outlook: Outlook) -> dict[str, Any]:
+def document(load: LoadState, forecast: Forecast) -> dict[str, Any]:
     """The JSON of `readyroom log --json`, and of the `load` object inside `status --json`."""
     shards = load.shards
     failure = load.failure
@@ -316,17 +316,17 @@ def document(load: LoadState, outlook: Outlook) -> dict[str, Any]:
         "phase": load.phase.value,
         "ready": load.ready,
         "was_ready": load.was_ready,
-        "verdict": outlook.verdict.value,
-        "verdict_reason": outlook.reason or None,
+        "verdict": forecast.verdict.value,
+        "verdict_reason": forecast.reason or None,
         "shards": None
         if shards is None
         else {
             "done": shards.done,
             "total": shards.total,
             "percent": round(100 * shards.done / shards.total, 1) if shards.total else None,
-            "elapsed_s": _rounded(outlook.elapsed_s),
-            "s_per_shard": _rounded(outlook.s_per_shard, 3),
-            "eta_s": _rounded(outlook.shards_eta_s),
+            "elapsed_s": _rounded(forecast.elapsed_s),
+            "s_per_shard": _rounded(forecast.s_per_shard, 3),
+            "eta_s": _rounded(forecast.shards_eta_s),
         },
         "loaders": [{"what": one.what, "done": one.done, "total": one.total, "unit": one.unit} for one in load.loaders],
         "weights": {
@@ -345,11 +345,11 @@ def document(load: LoadState, outlook: Outlook) -> dict[str, Any]:
         "init_engine_s": load.init_engine_s,
         "capture": None if load.capture is None else {"done": load.capture.done, "total": load.capture.total},
         "started_at": iso(load.started_at),
-        "ready_s": _rounded(outlook.ready_s),
-        "ready_eta_s": _rounded(outlook.ready_eta_s),
-        "ends": outlook.ends or None,
+        "ready_s": _rounded(forecast.ready_s),
+        "ready_eta_s": _rounded(forecast.ready_eta_s),
+        "ends": forecast.ends or None,
         "last_line_at": iso(load.last_line_at),
-        "silent_s": _rounded(outlook.silent_s),
+        "silent_s": _rounded(forecast.silent_s),
         "phases": [
             {"name": span.name.value, "started_at": iso(span.started_at), "seconds": _rounded(span.seconds)} for span in load.phases
         ],

@@ -1,4 +1,4 @@
-"""The course of one start, as it is read: facts, phases, bars. Mutable; `LoadState` is its frozen picture."""
+"""Collect what one start of a server has shown as its log is read: facts, phases, bars. `snapshot` freezes it."""
 
 import re
 from dataclasses import dataclass
@@ -70,7 +70,7 @@ _CHANGING = re.compile(r"\s*\([^()]*=[^()]*\)")
 """What SGLang writes anew into a bar's name at each refresh: `(bs=160 avail_mem=9.40 GB)`."""
 
 
-class Course:
+class StartParser:
     """What one start has shown so far. The handlers of an engine's table write it."""
 
     def __init__(self) -> None:
@@ -227,51 +227,51 @@ class Counts:
     restarts: int = 0
 
 
-def picture(course: Course, counts: Counts, failure: Failure | None, last_line_at: float | None) -> LoadState:
-    """What the course shows now, in the log's own clock."""
-    bars = course.loaders.bars
-    main = course.loaders.main
+def snapshot(start: StartParser, counts: Counts, failure: Failure | None, last_line_at: float | None) -> LoadState:
+    """What the start shows now, in the log's own clock."""
+    bars = start.loaders.bars
+    main = start.loaders.main
     return LoadState(
-        engine=course.engine,
-        version=course.version,
-        model=course.model,
-        served_names=course.served_names,
-        phase=course.phase,
-        ready=course.phase is Phase.READY,
-        was_ready=course.was_ready,
+        engine=start.engine,
+        version=start.version,
+        model=start.model,
+        served_names=start.served_names,
+        phase=start.phase,
+        ready=start.phase is Phase.READY,
+        was_ready=start.was_ready,
         shards=main.loader() if main else None,
         loaders=tuple(bar.loader() for bar in bars),
-        load_s=course.figure("load_s"),
-        model_load_s=course.figure("model_load_s"),
-        download_s=course.figure("download_s"),
-        gib_per_gpu=course.figure("gib_per_gpu"),
-        checkpoint_gib=course.checkpoint_gib,
-        kv_tokens=_whole(course.figure("kv_tokens")),
-        kv_gib_per_gpu=course.figure("kv_gib"),
-        max_concurrency=course.figure("max_concurrency"),
-        engines=course.data or (1 if course.engine and course.tensor else None),
-        tensor_parallel=course.tensor,
-        pipeline_parallel=course.pipeline,
-        data_parallel=course.data,
-        max_model_len=course.max_model_len,
-        batched_tokens=course.batched_tokens,
-        quantization=course.quantization,
-        attention_backend=course.attention_backend,
-        init_engine_s=course.figure("init_engine_s"),
-        engine_started_at=course.engine_started_at,
-        capture=course.capture(),
-        started_at=course.started_at if course.start_seen or course.phase is Phase.STARTING else None,
-        ready_at=course.ready_at,
+        load_s=start.figure("load_s"),
+        model_load_s=start.figure("model_load_s"),
+        download_s=start.figure("download_s"),
+        gib_per_gpu=start.figure("gib_per_gpu"),
+        checkpoint_gib=start.checkpoint_gib,
+        kv_tokens=_whole(start.figure("kv_tokens")),
+        kv_gib_per_gpu=start.figure("kv_gib"),
+        max_concurrency=start.figure("max_concurrency"),
+        engines=start.data or (1 if start.engine and start.tensor else None),
+        tensor_parallel=start.tensor,
+        pipeline_parallel=start.pipeline,
+        data_parallel=start.data,
+        max_model_len=start.max_model_len,
+        batched_tokens=start.batched_tokens,
+        quantization=start.quantization,
+        attention_backend=start.attention_backend,
+        init_engine_s=start.figure("init_engine_s"),
+        engine_started_at=start.engine_started_at,
+        capture=start.capture(),
+        started_at=start.started_at if start.start_seen or start.phase is Phase.STARTING else None,
+        ready_at=start.ready_at,
         last_line_at=last_line_at,
-        phases=course.phases(),
-        serving=course.statistics.server,
+        phases=start.phases(),
+        serving=start.statistics.server,
         failure=failure,
         restarts=counts.restarts,
         lines=counts.lines,
         errors=counts.errors,
         warnings=counts.warnings,
-        silences=tuple(course.longest_silences()),
-        notes=tuple(course.notes.values()),
+        silences=tuple(start.longest_silences()),
+        notes=tuple(start.notes.values()),
     )
 
 
@@ -279,7 +279,7 @@ def _whole(number: float | None) -> int | None:
     return None if number is None else int(number)
 
 
-def moved(load: LoadState, seconds: float) -> LoadState:
+def shifted(load: LoadState, seconds: float) -> LoadState:
     """The same facts in another clock."""
 
     def later(at: float | None) -> float | None:
@@ -311,24 +311,24 @@ _NAME = re.compile(r"(?:Loading|Multi-thread|Capturing|Fetching|Downloading|\[Ai
 """Where a bar's own words begin, behind a prefix that nobody knows."""
 
 
-def take(course: Course, bar: Bar, speaker: Speaker, now: float | None) -> None:
+def read_bar(start: StartParser, bar: Bar, speaker: Speaker, now: float | None) -> None:
     """Reads one refresh of a bar."""
     named = _NAME.search(bar.name)
     if named and named[0] != bar.name:
         bar = replace(bar, name=named[0])
     if bar.shards or _LOADER.search(bar.name):
-        if course.phase in (Phase.STOPPED, Phase.FAILED) and course.loaders.main is None:
+        if start.phase in (Phase.STOPPED, Phase.FAILED) and start.loaders.main is None:
             return
-        known = course.loaders.update(bar, speaker.key if speaker.pid is not None else "", now, course.release)
+        known = start.loaders.update(bar, speaker.key if speaker.pid is not None else "", now, start.release)
         if not known.complete and known.what != "reload":
-            course.enter(Phase.LOADING, now)
+            start.enter(Phase.LOADING, now)
     elif _CAPTURE.search(bar.name):
-        course.capture_bar(bar, now)
-        course.enter(Phase.CAPTURING, now)
+        start.capture_bar(bar, now)
+        start.enter(Phase.CAPTURING, now)
     elif _HUB.search(bar.name):
-        course.loaders.download(bar.name, bar, now)
+        start.loaders.download(bar.name, bar, now)
         weights = "safetensors" in bar.name or bar.name.startswith("Fetching") or ".bin" in bar.name or ".gguf" in bar.name
-        if weights and course.phase in (Phase.STARTING, Phase.LOADING) and course.loaders.main is None:
-            course.enter(Phase.DOWNLOADING, now)
-    elif _WARM_UP.search(bar.name) and course.phase in (Phase.KV_CACHE, Phase.CAPTURING):
-        course.enter(Phase.WARMING_UP, now)
+        if weights and start.phase in (Phase.STARTING, Phase.LOADING) and start.loaders.main is None:
+            start.enter(Phase.DOWNLOADING, now)
+    elif _WARM_UP.search(bar.name) and start.phase in (Phase.KV_CACHE, Phase.CAPTURING):
+        start.enter(Phase.WARMING_UP, now)

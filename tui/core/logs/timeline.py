@@ -8,7 +8,7 @@ from tui.core.logs.load_state import LoadState
 from tui.core.logs.log_clock import Alignment, LogClock
 from tui.core.logs.log_records import Line
 from tui.core.logs.progress_bars import Bar
-from tui.core.logs.start_parser import SILENCE_S, Course, moved
+from tui.core.logs.start_parser import SILENCE_S, StartParser, shifted
 
 
 class Timeline:
@@ -51,23 +51,23 @@ class Timeline:
             self._last_arrival = at
             self._forward(at)
 
-    def take(self, line: Line, at: float | None, place: int, course: Course) -> None:
-        """Moves on to a line, and tells the course when and where it stands. `place` is the line's number."""
+    def take(self, line: Line, at: float | None, place: int, start: StartParser) -> None:
+        """Moves on to a line, and tells the start when and where it stands. `place` is the line's number."""
         before = self.now
         if line.at is not None:
             self.now = line.at
-            if course.started_at is None:
-                course.started_at = line.at
+            if start.started_at is None:
+                start.started_at = line.at
         if at is not None:
-            self._arrived(line, at, course)
-        course.now = self.now
-        course.line = place
-        if before is not None and self.now is not None and self.now - before >= SILENCE_S and not course.was_ready:
-            course.silent(self.now - before, place, before)
+            self._arrived(line, at, start)
+        start.now = self.now
+        start.line = place
+        if before is not None and self.now is not None and self.now - before >= SILENCE_S and not start.was_ready:
+            start.silent(self.now - before, place, before)
 
-    def take_bar(self, bar: Bar, at: float | None, course: Course) -> None:
+    def take_bar(self, bar: Bar, at: float | None, start: StartParser) -> None:
         """A bar without a time of its own tells the time by its elapsed seconds, if its start is dated."""
-        for one in reversed(course.loaders.bars):
+        for one in reversed(start.loaders.bars):
             if one.total == bar.total and one.started_at is not None and one.done <= bar.done and not one.complete:
                 there = one.started_at + (bar.elapsed or 0.0)
                 if at is not None and not self._undated:
@@ -76,15 +76,15 @@ class Timeline:
                         return
                 if self.now is None or there > self.now:
                     if self.now is not None and there - self.now >= SILENCE_S:
-                        course.silent(there - self.now, course.line, self.now)
-                    self.now = course.now = there
+                        start.silent(there - self.now, start.line, self.now)
+                    self.now = start.now = there
                 return
 
     def placed(self, load: LoadState) -> LoadState:
         """What the log shows, in the clock of arrival as far as that is known."""
         offset = self._alignment.offset
         if offset:
-            load = moved(load, offset)
+            load = shifted(load, offset)
         if self._last_arrival is not None and not self._alignment.live:
             # How old the last line really is can't be told yet: it counts from when it was read.
             load = replace(load, last_line_at=self._last_arrival)
@@ -92,20 +92,20 @@ class Timeline:
 
     # -- arrivals
 
-    def _arrived(self, line: Line, at: float, course: Course) -> None:
+    def _arrived(self, line: Line, at: float, start: StartParser) -> None:
         """Learns how far the log's clock is from the clock of arrival, and dates lines that carry no time themselves."""
         alignment = self._alignment
         self._last_arrival = at
         if line.at is not None:
             if alignment.lag is None:
-                self._first_stamp(line, at, course)
+                self._first_stamp(line, at, start)
             alignment.sample(at, line.at)
         elif alignment.lag is None:
             # No line has told a time yet: the clock of arrival is all there is.
             self.now = at
             self._undated = True
-            if course.started_at is None:
-                course.started_at = at
+            if start.started_at is None:
+                start.started_at = at
         else:
             self._forward(at)
 
@@ -115,7 +115,7 @@ class Timeline:
         if own is not None and (self.now is None or own > self.now):
             self.now = own
 
-    def _first_stamp(self, line: Line, at: float, course: Course) -> None:
+    def _first_stamp(self, line: Line, at: float, start: StartParser) -> None:
         """Takes the year from the first arrival, and moves what was dated by arrivals alone into the log's clock."""
         assert line.at is not None
         arrived, stamped = datetime.fromtimestamp(at, UTC), datetime.fromtimestamp(line.at, UTC)
@@ -127,7 +127,7 @@ class Timeline:
             self.clock.set_year(year)
             self.now = line.at
         if self._undated:
-            course.shift(line.at - at)
+            start.shift(line.at - at)
             self._undated = False
-        elif course.started_at is None or course.started_at < line.at - 366 * 86400:
-            course.started_at = line.at
+        elif start.started_at is None or start.started_at < line.at - 366 * 86400:
+            start.started_at = line.at

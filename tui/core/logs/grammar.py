@@ -8,9 +8,9 @@ import re
 from collections.abc import Callable
 
 from tui.core.logs.log_records import Line
-from tui.core.logs.start_parser import Course
+from tui.core.logs.start_parser import StartParser
 
-Handler = Callable[[Course, "re.Match[str]", Line], None]
+Handler = Callable[[StartParser, "re.Match[str]", Line], None]
 Rule = tuple[re.Pattern[str], Handler]
 
 MESSAGES: dict[str, list[Rule]] = {}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tui.core.logs.forecast import judge, typical_step
+from tui.core.logs.forecast import make_forecast, typical_step
 from tui.core.logs.load_state import Loader, LoadState, PastLoad, Phase, PhaseSpan, SignsOfLife, Verdict
 from tui.core.logs.log_reader import LogReader
 from tui.core.text import LineSplitter
@@ -63,12 +63,12 @@ def test_eta_follows_what_the_storage_does_now() -> None:
 
 def test_eta_of_the_shards_with_nothing_to_compare() -> None:
     load, now = loading(14)
-    outlook = judge(load, now)
-    assert outlook.verdict is Verdict.PROGRESSING
-    assert outlook.s_per_shard == pytest.approx(34.0)
-    assert outlook.shards_eta_s == pytest.approx(50 * 34.0, rel=0.01)
-    assert outlook.ready_eta_s is None
-    assert outlook.reason == "34.0 s a shard, steady"
+    forecast = make_forecast(load, now)
+    assert forecast.verdict is Verdict.PROGRESSING
+    assert forecast.s_per_shard == pytest.approx(34.0)
+    assert forecast.shards_eta_s == pytest.approx(50 * 34.0, rel=0.01)
+    assert forecast.ready_eta_s is None
+    assert forecast.reason == "34.0 s a shard, steady"
 
 
 def test_bytes_are_a_second_opinion() -> None:
@@ -76,28 +76,32 @@ def test_bytes_are_a_second_opinion() -> None:
     load = replace(load, checkpoint_gib=547.0)
     steps = 50 * 34.0
     by_bytes = 547.0 * 50 / 64 / 0.3
-    assert judge(load, now, signs=SignsOfLife(read_gib_s=0.3)).shards_eta_s == pytest.approx((steps + by_bytes) / 2, rel=0.01)
-    assert judge(load, now, signs=SignsOfLife(read_gib_s=3.0)).shards_eta_s == pytest.approx(steps, rel=0.01), "eight ranks read it"
+    assert make_forecast(load, now, signs=SignsOfLife(read_gib_s=0.3)).shards_eta_s == pytest.approx(
+        (steps + by_bytes) / 2, rel=0.01
+    )
+    assert make_forecast(load, now, signs=SignsOfLife(read_gib_s=3.0)).shards_eta_s == pytest.approx(steps, rel=0.01), (
+        "eight ranks read it"
+    )
 
 
 def test_history_tells_slow_and_the_whole_start() -> None:
     load, now = loading(14)
-    outlook = judge(load, now, (PAST,))
-    assert outlook.verdict is Verdict.SLOW
-    assert outlook.reason == "34.0 s a shard, usually 26.0 s"
-    assert outlook.ready_eta_s == pytest.approx(50 * 34.0 + 400.0, rel=0.01)
-    assert outlook.usual_s == 2160.0
-    assert outlook.behind_s is not None
-    assert outlook.behind_s > 300
+    forecast = make_forecast(load, now, (PAST,))
+    assert forecast.verdict is Verdict.SLOW
+    assert forecast.reason == "34.0 s a shard, usually 26.0 s"
+    assert forecast.ready_eta_s == pytest.approx(50 * 34.0 + 400.0, rel=0.01)
+    assert forecast.usual_s == 2160.0
+    assert forecast.behind_s is not None
+    assert forecast.behind_s > 300
 
 
 def test_on_time() -> None:
     load, now = loading(14, step=26.0, first=60.0)
-    outlook = judge(load, now, (PAST,))
-    assert outlook.verdict is Verdict.ON_TIME
-    assert outlook.ready_eta_s == pytest.approx(2160.0 - (now - 0.0), abs=60)
-    assert judge(load, now, expect_s_per_shard=26.0).verdict is Verdict.ON_TIME
-    assert judge(load, now, expect_s_per_shard=15.0).verdict is Verdict.SLOW
+    forecast = make_forecast(load, now, (PAST,))
+    assert forecast.verdict is Verdict.ON_TIME
+    assert forecast.ready_eta_s == pytest.approx(2160.0 - (now - 0.0), abs=60)
+    assert make_forecast(load, now, expect_s_per_shard=26.0).verdict is Verdict.ON_TIME
+    assert make_forecast(load, now, expect_s_per_shard=15.0).verdict is Verdict.SLOW
 
 
 def test_history_tells_what_is_left_after_the_shards() -> None:
@@ -107,15 +111,15 @@ def test_history_tells_what_is_left_after_the_shards() -> None:
         last_line_at=2000.0,
         phases=(PhaseSpan(Phase.STARTING, 0.0, 60.0), PhaseSpan(Phase.LOADING, 60.0, 1900.0), PhaseSpan(Phase.CAPTURING, 1990.0)),
     )
-    assert judge(load, 2005.0, (PAST,)).ready_eta_s == pytest.approx(30.0 + 150.0)
+    assert make_forecast(load, 2005.0, (PAST,)).ready_eta_s == pytest.approx(30.0 + 150.0)
 
 
 @pytest.mark.parametrize("step", [0.5, 2.0, 34.0, 120.0])
 def test_a_frozen_shard_is_a_stall_within_three_steps(step: float) -> None:
     load, now = loading(20, step=step, first=4 * step)
-    assert judge(load, now + 2 * step).verdict is not Verdict.STALLED
-    assert judge(load, now + 3 * step).verdict is Verdict.STALLED
-    assert "shard 21 of 64" in judge(load, now + 3 * step).reason
+    assert make_forecast(load, now + 2 * step).verdict is not Verdict.STALLED
+    assert make_forecast(load, now + 3 * step).verdict is Verdict.STALLED
+    assert "shard 21 of 64" in make_forecast(load, now + 3 * step).reason
 
 
 @pytest.mark.parametrize(
@@ -129,14 +133,14 @@ def test_a_frozen_shard_is_a_stall_within_three_steps(step: float) -> None:
 )
 def test_any_sign_of_life_vetoes_a_stall(signs: SignsOfLife) -> None:
     load, now = loading(20, since=200.0)
-    assert judge(load, now).verdict is Verdict.STALLED
-    assert judge(load, now, signs=signs).verdict is not Verdict.STALLED
+    assert make_forecast(load, now).verdict is Verdict.STALLED
+    assert make_forecast(load, now, signs=signs).verdict is not Verdict.STALLED
 
 
 def test_what_stood_still_is_named() -> None:
     load, now = loading(20, since=200.0)
     still = SignsOfLife(gpu_memory_s=190.0, disk_read_s=200.0)
-    assert judge(load, now, signs=still).reason.endswith("GPU memory, the disk still")
+    assert make_forecast(load, now, signs=still).reason.endswith("GPU memory, the disk still")
 
 
 def test_uneven_storage_is_given_its_slack() -> None:
@@ -144,8 +148,8 @@ def test_uneven_storage_is_given_its_slack() -> None:
     bar = Loader("model", 21, 64, "shards", 0.0, steps, sum(steps))
     load = replace(LOAD, phase=Phase.LOADING, shards=bar, last_line_at=bar.last_at)
     assert bar.last_at is not None
-    assert judge(load, bar.last_at + 45.0).verdict is not Verdict.STALLED
-    assert judge(load, bar.last_at + 60.0).verdict is Verdict.STALLED
+    assert make_forecast(load, bar.last_at + 45.0).verdict is not Verdict.STALLED
+    assert make_forecast(load, bar.last_at + 60.0).verdict is Verdict.STALLED
 
 
 @pytest.mark.parametrize(
@@ -160,40 +164,43 @@ def test_uneven_storage_is_given_its_slack() -> None:
 )
 def test_silence_by_phase(phase: Phase, fine: float, stalled: float) -> None:
     load = replace(LOAD, phase=phase)
-    assert judge(load, 100.0 + fine).verdict is Verdict.PROGRESSING
-    assert judge(load, 100.0 + stalled).verdict is Verdict.STALLED
+    assert make_forecast(load, 100.0 + fine).verdict is Verdict.PROGRESSING
+    assert make_forecast(load, 100.0 + stalled).verdict is Verdict.STALLED
 
 
 def test_the_silent_warm_up_says_so() -> None:
-    assert "without a line" in judge(replace(LOAD, phase=Phase.WARMING_UP), 190.0).reason
+    assert "without a line" in make_forecast(replace(LOAD, phase=Phase.WARMING_UP), 190.0).reason
 
 
 def test_requests_without_tokens_are_a_hang() -> None:
     ready = replace(LOAD, phase=Phase.READY, ready=True, was_ready=True, ready_at=90.0)
-    assert judge(ready, 5000.0).verdict is Verdict.DONE
-    assert judge(ready, 5000.0, signs=SignsOfLife(requests_running=3, tokens_s=61.0)).verdict is Verdict.HUNG
-    assert judge(ready, 5000.0, signs=SignsOfLife(requests_running=0, tokens_s=4000.0)).verdict is Verdict.DONE
-    assert judge(ready, 5000.0, signs=SignsOfLife(requests_running=3, tokens_s=1.0)).verdict is Verdict.DONE
+    assert make_forecast(ready, 5000.0).verdict is Verdict.DONE
+    assert make_forecast(ready, 5000.0, signs=SignsOfLife(requests_running=3, tokens_s=61.0)).verdict is Verdict.HUNG
+    assert make_forecast(ready, 5000.0, signs=SignsOfLife(requests_running=0, tokens_s=4000.0)).verdict is Verdict.DONE
+    assert make_forecast(ready, 5000.0, signs=SignsOfLife(requests_running=3, tokens_s=1.0)).verdict is Verdict.DONE
 
 
 def test_a_start_whose_processes_are_gone_has_stalled() -> None:
     load, now = loading(20)
-    assert judge(load, now, signs=SignsOfLife(process_alive=False)).verdict is Verdict.STALLED
+    assert make_forecast(load, now, signs=SignsOfLife(process_alive=False)).verdict is Verdict.STALLED
 
 
 def test_what_will_end_the_start_is_said_ahead() -> None:
     load, now = loading(2, first=120.0)
-    assert judge(load, now).ends == (
+    assert make_forecast(load, now).ends == (
         "ETA 35 min, but unless VLLM_ENGINE_READY_TIMEOUT_S was raised, its default of 600 s ends it in 7 min"
     )
-    assert judge(load, now, ready_timeout_s=1200.0).ends == "ETA 35 min, but VLLM_ENGINE_READY_TIMEOUT_S=1200 ends it in 17 min"
-    assert judge(load, now, ready_timeout_s=7200.0).ends == ""
-    assert judge(replace(load, version="0.11.0"), now).ends == ""
-    assert "Slurm" in judge(load, now, ready_timeout_s=7200.0, ends_at=now + 300, ends_by="Slurm's time limit").ends
+    assert (
+        make_forecast(load, now, ready_timeout_s=1200.0).ends
+        == "ETA 35 min, but VLLM_ENGINE_READY_TIMEOUT_S=1200 ends it in 17 min"
+    )
+    assert make_forecast(load, now, ready_timeout_s=7200.0).ends == ""
+    assert make_forecast(replace(load, version="0.11.0"), now).ends == ""
+    assert "Slurm" in make_forecast(load, now, ready_timeout_s=7200.0, ends_at=now + 300, ends_by="Slurm's time limit").ends
 
 
 def test_nothing_known() -> None:
-    assert judge(LoadState(), 0.0).verdict is Verdict.UNKNOWN
+    assert make_forecast(LoadState(), 0.0).verdict is Verdict.UNKNOWN
 
 
 # -- captures of real loads --------------------------------------------------------------------------------------------------------
@@ -218,7 +225,7 @@ def test_a_healthy_load_never_counts_as_stalled(path: Path) -> None:
     for at, data in chunks(path):
         while now is not None and now + 0.5 < BEGIN + at:
             now += 0.5
-            assert judge(reader.state, now).verdict is not Verdict.STALLED, f"{now - BEGIN:.1f} s"
+            assert make_forecast(reader.state, now).verdict is not Verdict.STALLED, f"{now - BEGIN:.1f} s"
         now = BEGIN + at
         for line in splitter.feed(data):
             reader.feed(line, now)
@@ -235,10 +242,10 @@ def test_a_rank_that_hangs_after_the_shards_is_slow_where_earlier_starts_are_kno
             reader.feed(line, BEGIN + at)
     last = reader.state.last_line_at
     assert last is not None
-    assert judge(reader.state, last + 30.0, (past,)).verdict is Verdict.ON_TIME
-    hung = judge(reader.state, last + 76.0, (past,))
+    assert make_forecast(reader.state, last + 30.0, (past,)).verdict is Verdict.ON_TIME
+    hung = make_forecast(reader.state, last + 76.0, (past,))
     assert (hung.verdict, hung.reason) == (Verdict.SLOW, "profile has taken 76 s, usually 4 s; no line for 76 s")
-    assert judge(reader.state, last + 76.0).verdict is Verdict.PROGRESSING
+    assert make_forecast(reader.state, last + 76.0).verdict is Verdict.PROGRESSING
 
 
 @pytest.mark.parametrize("name", ["h200/tp2-serve.ts", "cpu/start-16-shards-slow.log.jsonl.gz", "cpu/start-paced.log.jsonl.gz"])
@@ -252,12 +259,12 @@ def test_frozen_in_the_shards_it_counts_as_stalled(name: str) -> None:
         now = BEGIN + at
         for line in splitter.feed(data):
             reader.feed(line, now)
-    step = judge(reader.state, now).s_per_shard
+    step = make_forecast(reader.state, now).s_per_shard
     assert step is not None
-    assert judge(reader.state, now).verdict is not Verdict.STALLED
+    assert make_forecast(reader.state, now).verdict is not Verdict.STALLED
     slack = max(reader.state.shards.step_seconds[1:][-16:]) if reader.state.shards else 0.0
-    assert judge(reader.state, now + max(3 * step, 1.21 * slack, 1.5)).verdict is Verdict.STALLED
-    assert judge(reader.state, now + 3600.0, signs=SignsOfLife(engine_read_s=0.2)).verdict is not Verdict.STALLED
+    assert make_forecast(reader.state, now + max(3 * step, 1.21 * slack, 1.5)).verdict is Verdict.STALLED
+    assert make_forecast(reader.state, now + 3600.0, signs=SignsOfLife(engine_read_s=0.2)).verdict is not Verdict.STALLED
 
 
 @pytest.mark.parametrize(
@@ -277,7 +284,7 @@ def test_the_estimate_is_near_the_truth(name: str) -> None:
                 end = at
             for share in (25, 50, 75):
                 if share not in estimates and bar.total > bar.done >= share / 100 * bar.total:
-                    eta = judge(reader.state, BEGIN + at).shards_eta_s
+                    eta = make_forecast(reader.state, BEGIN + at).shards_eta_s
                     assert eta is not None
                     estimates[share] = (at, eta)
     assert set(estimates) == {25, 50, 75}

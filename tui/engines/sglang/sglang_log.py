@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 from tui.core.logs.load_state import Phase, Serving
 from tui.core.logs.log_records import Line
-from tui.core.logs.start_parser import Course
+from tui.core.logs.start_parser import StartParser
 
-Handler = Callable[[Course, "re.Match[str]", Line], None]
+Handler = Callable[[StartParser, "re.Match[str]", Line], None]
 
 RULES: list[tuple[str, re.Pattern[str], Handler]] = []
 """A literal that must be in the message, a pattern, what to do."""
@@ -25,15 +25,15 @@ def says(literal: str, pattern: str) -> Callable[[Handler], Handler]:
     return register
 
 
-def read(course: Course, line: Line) -> bool:
+def read(start: StartParser, line: Line) -> bool:
     """Reads a message of SGLang's; True where the table knows it."""
     message = line.message
     for literal, pattern, handler in RULES:
         if literal in message:
             match = pattern.search(message)
             if match is not None:
-                course.engine = "sglang"
-                handler(course, match, line)
+                start.engine = "sglang"
+                handler(start, match, line)
                 return True
     return False
 
@@ -68,8 +68,8 @@ def _leads(line: Line) -> bool:
     r"Decode batch.*?#running-req: (\d+).*?token usage: ([\d.]+)"
     r".*?gen throughput \(token/s\): ([\d.]+)(?:.*?#queue-req: (\d+))?",
 )
-def _decode(course: Course, match: re.Match[str], line: Line) -> None:
-    before = course.statistics.last(line.speaker.engine)
+def _decode(start: StartParser, match: re.Match[str], line: Line) -> None:
+    before = start.statistics.last(line.speaker.engine)
     one = Serving(
         before.prompt_tokens_s if before else None,
         float(match[3]),
@@ -77,11 +77,11 @@ def _decode(course: Course, match: re.Match[str], line: Line) -> None:
         int(match[4]) if match[4] else (before.waiting if before else None),
         float(match[2]),
         before.prefix_hit_share if before else None,
-        course.now,
+        start.now,
     )
-    course.statistics.take(one, line.speaker.engine)
-    if course.phase is not Phase.READY:
-        course.become_ready(course.now)  # the warm-up request is too short for this line
+    start.statistics.take(one, line.speaker.engine)
+    if start.phase is not Phase.READY:
+        start.become_ready(start.now)  # the warm-up request is too short for this line
 
 
 @says(
@@ -89,8 +89,8 @@ def _decode(course: Course, match: re.Match[str], line: Line) -> None:
     r"Prefill batch.*?#new-token: (\d+), #cached-token: (\d+).*?token usage: ([\d.]+)"
     r".*?#running-req: (\d+)(?:.*?#queue-req: (\d+))?",
 )
-def _prefill(course: Course, match: re.Match[str], line: Line) -> None:
-    before = course.statistics.last(line.speaker.engine)
+def _prefill(start: StartParser, match: re.Match[str], line: Line) -> None:
+    before = start.statistics.last(line.speaker.engine)
     new, cached = int(match[1]), int(match[2])
     one = Serving(
         before.prompt_tokens_s if before else None,
@@ -99,91 +99,91 @@ def _prefill(course: Course, match: re.Match[str], line: Line) -> None:
         int(match[5]) if match[5] else None,
         float(match[3]),
         cached / (new + cached) if new + cached else None,
-        course.now,
+        start.now,
     )
-    course.statistics.take(one, line.speaker.engine)
+    start.statistics.take(one, line.speaker.engine)
 
 
 @says("server_args=", r"server_args=(?:ServerArgs\()?(.*)")
-def _arguments(course: Course, match: re.Match[str], line: Line) -> None:
-    course.start_seen = True
+def _arguments(start: StartParser, match: re.Match[str], line: Line) -> None:
+    start.start_seen = True
     found = {name: key[1].strip("'\"") for name, pattern in _ARGUMENTS.items() if (key := pattern.search(match[1]))}
-    course.model = course.model or found.get("model_path")
+    start.model = start.model or found.get("model_path")
     if "served_model_name" in found:
-        course.served_names = (found["served_model_name"],)
+        start.served_names = (found["served_model_name"],)
     if "tp_size" in found:
-        course.tensor = int(found["tp_size"])
-    course.pipeline = int(found.get("pp_size", "1"))
+        start.tensor = int(found["tp_size"])
+    start.pipeline = int(found.get("pp_size", "1"))
     if "dp_size" in found:
-        course.data = int(found["dp_size"])
+        start.data = int(found["dp_size"])
     if "context_length" in found:
-        course.max_model_len = int(found["context_length"])
-    course.quantization = found.get("quantization") or course.quantization
-    course.attention_backend = found.get("attention_backend") or course.attention_backend
+        start.max_model_len = int(found["context_length"])
+    start.quantization = found.get("quantization") or start.quantization
+    start.attention_backend = found.get("attention_backend") or start.attention_backend
     if "mem_fraction_static" in found:
-        course.utilisation = float(found["mem_fraction_static"])
+        start.utilisation = float(found["mem_fraction_static"])
 
 
 @says("Load weight begin", r"Load weight begin")
-def _load_begins(course: Course, match: re.Match[str], line: Line) -> None:
-    course.start_seen = True
-    if _leads(line) or course.phase is Phase.STARTING:
-        if course.loaders.main is not None:
-            course.loaders.drafter_announced = True
-        course.enter(Phase.LOADING, course.now)
+def _load_begins(start: StartParser, match: re.Match[str], line: Line) -> None:
+    start.start_seen = True
+    if _leads(line) or start.phase is Phase.STARTING:
+        if start.loaders.main is not None:
+            start.loaders.drafter_announced = True
+        start.enter(Phase.LOADING, start.now)
 
 
 @says("Load weight end", r"Load weight end\.(?: elapsed=([\d.]+) s,)?.*?(?:\bmem usage=([\d.]+) GB)?\.?$")
-def _load_ends(course: Course, match: re.Match[str], line: Line) -> None:
-    if not course.loaders.drafter_announced:
+def _load_ends(start: StartParser, match: re.Match[str], line: Line) -> None:
+    if not start.loaders.drafter_announced:
         if match[1]:
-            course.ranked("load_s", float(match[1]), line.speaker)
+            start.ranked("load_s", float(match[1]), line.speaker)
         usage = re.search(r"mem usage=([\d.]+) GB", line.message)
         if usage:
-            course.ranked("gib_per_gpu", float(usage[1]), line.speaker)
+            start.ranked("gib_per_gpu", float(usage[1]), line.speaker)
     if _leads(line):
-        course.loaders.weights_took += 1
-        course.enter(Phase.POST_LOADING, course.now)
+        start.loaders.weights_took += 1
+        start.enter(Phase.POST_LOADING, start.now)
 
 
 @says("#tokens", r"KV Cache is allocated\..*?#tokens: (\d+),.*?(?:K size: ([\d.]+) GB, V size: ([\d.]+) GB|KV size: ([\d.]+) GB)")
-def _kv(course: Course, match: re.Match[str], line: Line) -> None:
-    if course.loaders.drafter_announced and course.figure("kv_tokens") is not None:
+def _kv(start: StartParser, match: re.Match[str], line: Line) -> None:
+    if start.loaders.drafter_announced and start.figure("kv_tokens") is not None:
         return
-    course.ranked("kv_tokens", float(match[1]), line.speaker)
+    start.ranked("kv_tokens", float(match[1]), line.speaker)
     size = float(match[4]) if match[4] else float(match[2]) + float(match[3])
-    course.ranked("kv_gib", size, line.speaker)
+    start.ranked("kv_gib", size, line.speaker)
     if _leads(line):
-        course.enter(Phase.KV_CACHE, course.now)
+        start.enter(Phase.KV_CACHE, start.now)
 
 
 @says("Memory pool end", r"Memory pool end")
-def _pool(course: Course, match: re.Match[str], line: Line) -> None:
-    if _leads(line) and course.phase in (Phase.LOADING, Phase.POST_LOADING):
-        course.enter(Phase.KV_CACHE, course.now)
+def _pool(start: StartParser, match: re.Match[str], line: Line) -> None:
+    if _leads(line) and start.phase in (Phase.LOADING, Phase.POST_LOADING):
+        start.enter(Phase.KV_CACHE, start.now)
 
 
 @says("graph begin", r"Capture .*graph begin")
-def _capture_begins(course: Course, match: re.Match[str], line: Line) -> None:
+def _capture_begins(start: StartParser, match: re.Match[str], line: Line) -> None:
     if _leads(line):
-        course.enter(Phase.CAPTURING, course.now)
+        start.enter(Phase.CAPTURING, start.now)
 
 
 @says("graph end", r"Capture .*graph end")
-def _capture_ends(course: Course, match: re.Match[str], line: Line) -> None:
+def _capture_ends(start: StartParser, match: re.Match[str], line: Line) -> None:
     if _leads(line):
-        course.enter(Phase.WARMING_UP, course.now)
+        start.enter(Phase.WARMING_UP, start.now)
 
 
 @says("max_total_num_tokens=", r"max_total_num_tokens=(\d+),.*?(?:context_len=(\d+))?")
-def _totals(course: Course, match: re.Match[str], line: Line) -> None:
-    if course.figure("kv_tokens") is None:
-        course.ranked("kv_tokens", float(match[1]), line.speaker)
+def _totals(start: StartParser, match: re.Match[str], line: Line) -> None:
+    if start.figure("kv_tokens") is None:
+        start.ranked("kv_tokens", float(match[1]), line.speaker)
     context = re.search(r"context_len=(\d+)", line.message)
     if context:
-        course.max_model_len = int(context[1])
+        start.max_model_len = int(context[1])
     if _leads(line):
-        course.enter(Phase.WARMING_UP, course.now)
+        start.enter(Phase.WARMING_UP, start.now)
 
 
 @says(
@@ -191,17 +191,17 @@ def _totals(course: Course, match: re.Match[str], line: Line) -> None:
     r"(?:Using|Set|Defaulting to) (\w+)(?: as)? attention backend"
     r"|[Aa]ttention backend (?:not \w+ specified\. )?(?:Use|Using) (\w+)",
 )
-def _attention(course: Course, match: re.Match[str], line: Line) -> None:
-    course.attention_backend = match[1] or match[2]
+def _attention(start: StartParser, match: re.Match[str], line: Line) -> None:
+    start.attention_backend = match[1] or match[2]
 
 
 @says("fired up", r"The server is fired up and ready to roll")
-def _ready(course: Course, match: re.Match[str], line: Line) -> None:
-    course.become_ready(course.now)
+def _ready(start: StartParser, match: re.Match[str], line: Line) -> None:
+    start.become_ready(start.now)
 
 
 @says("Gracefully", r"Gracefully exiting|Gracefully shutting")
-def _stops(course: Course, match: re.Match[str], line: Line) -> None:
-    if course.phase is not Phase.FAILED:
-        course.stopping = True
-        course.end(Phase.STOPPED, course.now)
+def _stops(start: StartParser, match: re.Match[str], line: Line) -> None:
+    if start.phase is not Phase.FAILED:
+        start.stopping = True
+        start.end(Phase.STOPPED, start.now)
