@@ -23,7 +23,7 @@ from tui.record.store import Record
 from tui.screens.login_dialogs import ScreenAsker
 from tui.services.deployment_watch import Session
 from tui.settings import BenchSettings, Engine, Settings, UiSettings
-from tui.simulator.sim_process import simulated_host
+from tui.simulator.simulation import simulated_host
 
 HERE = Path(__file__).parent
 NAME = "kimi-k2-w4"

@@ -23,8 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from sshd import SSHD, Sshd
 
 from tui.host.base import Host
-from tui.host.exec import ExecHost
-from tui.host.local import LocalHost
+from tui.host.local import ExecHost, LocalHost
 from tui.host.ssh import SshHost
 
 SERVER = """

@@ -14,7 +14,7 @@ from tui.core.bench_result import Plan
 from tui.core.bench_soak import soak_words
 from tui.host.local import LocalHost
 from tui.services.bench_run import Benchmarks, Server, collect
-from tui.simulator.endpoint import Endpoint
+from tui.simulator.endpoint import SimulatedEndpoint
 from tui.simulator.scenarios import Model, Scenario
 
 MODEL = Model(path="/models/tiny", name="tiny", max_model_len=4096)
@@ -22,7 +22,7 @@ MODEL = Model(path="/models/tiny", name="tiny", max_model_len=4096)
 
 @contextlib.asynccontextmanager
 async def serving() -> AsyncIterator[str]:
-    endpoint = Endpoint(Scenario("test", "", model=MODEL), lambda client, request, status: None)
+    endpoint = SimulatedEndpoint(Scenario("test", "", model=MODEL), lambda client, request, status: None)
     await endpoint.open(0)
     batching = asyncio.create_task(endpoint.engine.run())
     assert endpoint._server is not None

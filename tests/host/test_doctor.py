@@ -14,7 +14,7 @@ from test_attach import Box, alone, box  # noqa: F401
 from test_sources import on_path  # noqa: F401
 
 from tui.core.checks import Check, Grade
-from tui.host.exec import ExecHost
+from tui.host.local import ExecHost
 from tui.services.deployment_watch import Session
 from tui.services.diagnostics import _log
 from tui.services.log_following import TAIL_LINES, follow_arguments

@@ -14,8 +14,7 @@ from sshd import Sshd, descendants, eventually
 
 from tui.core.connection import Link
 from tui.host.base import HostError, NotPermitted, ProbeFailed, Refused, Unreachable
-from tui.host.exec import ExecHost
-from tui.host.local import LocalHost
+from tui.host.local import ExecHost, LocalHost
 from tui.host.open import open_host
 
 

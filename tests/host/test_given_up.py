@@ -24,8 +24,7 @@ from tui.aio import opened
 from tui.core.bench_result import Plan, Progress
 from tui.host.api import ApiClient
 from tui.host.base import NotPermitted
-from tui.host.exec import ExecHost
-from tui.host.local import LocalHost
+from tui.host.local import ExecHost, LocalHost
 from tui.host.ssh import SshHost
 from tui.host.ssh_dial import ProxyCommand, Route
 from tui.host.ssh_login import Agent

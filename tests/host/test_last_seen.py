@@ -26,7 +26,7 @@ from tui.services.deployment_watch import Session
 from tui.services.last_seen import LastSeen
 from tui.services.server_search import Server
 from tui.settings import Deployment, Engine, Settings
-from tui.simulator.sim_process import Simulation, simulated_host
+from tui.simulator.simulation import Simulation, simulated_host
 
 LOGS = Path(__file__).parent.parent / "data" / "logs" / "servers"
 KV = LOGS / "09-cpu-032-kv-too-small.log"

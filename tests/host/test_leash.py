@@ -14,8 +14,7 @@ from sshd import Sshd, alive, descendants, until
 CLIENT = """
 import asyncio, sys
 from pathlib import Path
-from tui.host.exec import ExecHost
-from tui.host.local import LocalHost
+from tui.host.local import ExecHost, LocalHost
 from tui.host.ssh import SshHost
 
 async def main():

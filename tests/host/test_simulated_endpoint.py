@@ -13,7 +13,7 @@ import pytest
 from sshd import eventually
 
 from tui.aio import ended
-from tui.simulator.endpoint import Endpoint
+from tui.simulator.endpoint import SimulatedEndpoint
 from tui.simulator.scenarios import Model, Scenario
 
 DATA = Path(__file__).parents[1] / "data" / "http"
@@ -40,9 +40,9 @@ EXACT = (
 
 
 @contextlib.asynccontextmanager
-async def serving(model: Model = TINY, **changes: Any) -> AsyncIterator[tuple[Endpoint, int]]:
+async def serving(model: Model = TINY, **changes: Any) -> AsyncIterator[tuple[SimulatedEndpoint, int]]:
     lines: list[tuple[str, int]] = []
-    endpoint = Endpoint(
+    endpoint = SimulatedEndpoint(
         Scenario("test", "", model=model, **changes), lambda client, request, status: lines.append((request, status))
     )
     await endpoint.open(0)

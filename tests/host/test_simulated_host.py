@@ -22,7 +22,7 @@ from tui.core.logs.log_reader import LogReader
 from tui.core.text import LineSplitter
 from tui.simulator.engine_processes import alive
 from tui.simulator.scenarios import SCENARIOS
-from tui.simulator.sim_process import Simulation, SimulatorFailed, simulated_host
+from tui.simulator.simulation import Simulation, SimulatorFailed, simulated_host
 
 T = TypeVar("T")
 
@@ -357,7 +357,7 @@ async def test_the_log_can_be_rotated_and_written() -> None:
 
 HOLD = """
 import asyncio, sys
-from tui.simulator.process import simulated_host
+from tui.simulator.simulation import simulated_host
 async def main():
     async with simulated_host(sys.argv[1]) as sim:
         state = await sim.do("state")

@@ -12,9 +12,9 @@ import pytest
 from sshd import eventually, free_port
 
 from tui.simulator.scenarios import SCENARIOS
-from tui.simulator.sim_process import SimulatorFailed, simulated_host
 from tui.simulator.simulated_host import SimulatedHost, Specification
-from tui.simulator.supervisor import Supervisor
+from tui.simulator.simulation import SimulatorFailed, simulated_host
+from tui.simulator.vllm_serve import ServerSupervisor
 
 pytestmark = [pytest.mark.timing, pytest.mark.timeout(120)]
 
@@ -104,7 +104,7 @@ async def _open_and_close(folder: Path, when: str) -> None:
 
 async def test_a_server_that_cannot_be_started_leaves_nothing_open(tmp_path: Path) -> None:
     """Its folder is missing; or its start is cancelled, as a restart does it."""
-    supervisor = Supervisor(
+    supervisor = ServerSupervisor(
         SCENARIOS["start"], 400.0, directory=tmp_path, home=tmp_path / "missing", log_path=tmp_path / "log", port=free_port()
     )
     before = descriptors()

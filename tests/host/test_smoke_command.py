@@ -15,7 +15,7 @@ from tui.host.ssh import SshHost
 from tui.services.chat_turn import converse
 from tui.services.deployment_watch import Session
 from tui.settings import Settings
-from tui.simulator.sim_process import Simulation, simulated_host
+from tui.simulator.simulation import Simulation, simulated_host
 
 
 async def command(sim: Simulation, tmp_path: Path, *arguments: str, max_tokens: int = 4096) -> tuple[int, str, str]:

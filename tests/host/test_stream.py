@@ -16,8 +16,7 @@ from sshd import Sshd, alive, eventually, until
 from tui.aio import patiently
 from tui.core.gpu import GpuSample
 from tui.host.base import Host, NotPermitted
-from tui.host.exec import ExecHost
-from tui.host.local import LocalHost
+from tui.host.local import ExecHost, LocalHost
 from tui.host.ssh import STANDING_LIMIT, SshHost
 from tui.services.server_search import servers_of
 from tui.services.smi_stream import sample_smi
@@ -30,9 +29,8 @@ LIMIT_S = 12.0
 CLIENT = """
 import asyncio, sys
 from pathlib import Path
-from tui.core.smi import smi_stream
-from tui.host.exec import ExecHost
-from tui.host.local import LocalHost
+from tui.core.smi_csv import smi_stream
+from tui.host.local import ExecHost, LocalHost
 from tui.host.ssh import SshHost
 
 async def main():

@@ -2,8 +2,7 @@
 
 import pytest
 
-from tui.host.exec import ExecHost
-from tui.host.local import LocalHost
+from tui.host.local import ExecHost, LocalHost
 from tui.host.open import open_host
 from tui.host.ssh import SshHost
 from tui.host.target import SshTarget, parse_ssh

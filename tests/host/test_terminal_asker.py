@@ -14,7 +14,7 @@ import pytest
 
 ASK = """
 import asyncio
-from tui.cli.asking import terminal_asker
+from tui.cli.login_prompts import terminal_asker
 asker = terminal_asker()
 async def main():
     if asker is None:
@@ -80,7 +80,7 @@ def test_nobody_is_asked_without_a_terminal() -> None:
 LEAVE = """
 import asyncio, sys
 from tui.cli import main
-from tui.cli.asking import TerminalAsker, confirm
+from tui.cli.login_prompts import TerminalAsker, confirm
 
 async def ask():
     if sys.argv[1] == "confirm":

@@ -14,7 +14,7 @@ from tui.core.text import clean
 from tui.host.open import open_host
 from tui.services.deployment_watch import Session
 from tui.settings import Deployment, Engine, Settings
-from tui.simulator.sim_process import Simulation, simulated_host
+from tui.simulator.simulation import Simulation, simulated_host
 
 
 async def command(sim: Simulation, home: Path, *words: str) -> tuple[int, str, str]:

@@ -15,7 +15,7 @@ from tui.services.deployment_watch import Session
 from tui.settings import Settings, UiSettings
 from tui.simulator import installed
 from tui.simulator.scenarios import SCENARIOS, Scenario
-from tui.simulator.sim_process import Simulation, simulated_host
+from tui.simulator.simulation import Simulation, simulated_host
 
 SMALL, LARGE = (80, 24), (120, 35)
 

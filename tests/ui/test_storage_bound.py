@@ -11,7 +11,7 @@ from tui.host.ssh import SshHost
 from tui.services.deployment_watch import Session
 from tui.settings import Settings, UiSettings
 from tui.simulator.scenarios import SCENARIOS
-from tui.simulator.sim_process import simulated_host
+from tui.simulator.simulation import simulated_host
 
 
 @pytest.mark.parametrize("name", ["midway", "cached"])

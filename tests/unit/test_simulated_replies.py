@@ -4,8 +4,8 @@ import pytest
 
 from tui.core.conversation import Turn
 from tui.core.smoke_prompts import Outcome, SmokePrompt, judge, prompts
+from tui.simulator.completions import Vocabulary, split
 from tui.simulator.responder import answer, continuation
-from tui.simulator.vocabulary import Vocabulary, split
 
 
 @pytest.mark.parametrize("prompt", prompts(2048), ids=lambda prompt: prompt.name)

@@ -75,7 +75,7 @@ async def _demo(name: str, speed: float, settings: Settings) -> int:
     import asyncio
 
     from tui.record.store import Record
-    from tui.simulator.sim_process import SimulatorFailed, simulated_host
+    from tui.simulator.simulation import SimulatorFailed, simulated_host
 
     importing = asyncio.create_task(asyncio.to_thread(_import_screen))
     with _folder_of_its_own() as folder, closing(Record(folder / "record.sqlite")) as record:

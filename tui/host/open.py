@@ -1,4 +1,4 @@
-"""TARGET -> Host."""
+"""Open the host that a TARGET names."""
 
 from tui.host.base import Asker, Host
 from tui.host.target import EXEC, LOCAL, parse_exec, parse_ssh
@@ -28,7 +28,7 @@ def open_host(target: str, *, name: str = "", asker: Asker | None = None, accept
 
         return LocalHost(name or "local")
     if text.startswith(EXEC):
-        from tui.host.exec import ExecHost
+        from tui.host.local import ExecHost
 
         return ExecHost(parse_exec(text), name=name or text)
     parsed = parse_ssh(text)

@@ -25,7 +25,7 @@ PIECE = 1 << 16
 """Bytes of one data request; larger ones would hold up the heartbeat behind them."""
 
 
-class Relay:
+class RelayClient:
     """Starts the probe when the first stream is opened, and again after it ended."""
 
     def __init__(self, start: Callable[[], Awaitable[ProbeStream]], where: str) -> None:
@@ -92,7 +92,7 @@ class Relay:
 class RelayStream(ByteStream):
     """One stream of the relay."""
 
-    def __init__(self, number: int, relay: Relay) -> None:
+    def __init__(self, number: int, relay: RelayClient) -> None:
         self.number = number
         self._relay = relay
         self._chunks: deque[bytes] = deque()

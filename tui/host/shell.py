@@ -45,7 +45,7 @@ PYTHONS = (
 )
 
 
-class Process(Protocol):
+class HostProcess(Protocol):
     """A process on a host, in bytes. Reading or writing raises Unreachable when the connection is lost."""
 
     async def read(self) -> bytes:
@@ -126,11 +126,11 @@ def watch_script(mark: str) -> bytes:
 class ErrorTail:
     """Reads stderr to its end in the background, so that it never blocks the process, and keeps the last of it."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: HostProcess) -> None:
         self._data = b""
         self._task = asyncio.create_task(self._read(process))
 
-    async def _read(self, process: Process) -> None:
+    async def _read(self, process: HostProcess) -> None:
         try:
             while data := await process.read_error():
                 self._data = (self._data + data)[-ERROR_TAIL:]
@@ -154,7 +154,7 @@ def last_line(data: bytes) -> str:
     return last if last.endswith("..") else last.removesuffix(".")
 
 
-async def after_mark(process: Process, mark: str, where: str) -> bytes:
+async def after_mark(process: HostProcess, mark: str, where: str) -> bytes:
     """Reads stdout up to the mark; returns the bytes that came after it.
 
     Raises ProbeFailed when there is no Python, NotPermitted when no shell was given, Unreachable when the connection is lost.
@@ -187,7 +187,7 @@ def _no_shell(status: int | None, seen: bytes, where: str) -> HostError:
     )
 
 
-async def run_command(process: Process, argv: Sequence[str], *, input: bytes, timeout: float, where: str) -> Completed:
+async def run_command(process: HostProcess, argv: Sequence[str], *, input: bytes, timeout: float, where: str) -> Completed:
     """Runs one command in a fresh shell and closes the process.
 
     Raises TimeoutError, Unreachable, NotPermitted; HostError when it prints more than OUTPUT_LIMIT.
@@ -229,7 +229,7 @@ async def run_command(process: Process, argv: Sequence[str], *, input: bytes, ti
     return Completed(status, bytes(output), after if found else before)
 
 
-async def _feed(process: Process, data: bytes) -> None:
+async def _feed(process: HostProcess, data: bytes) -> None:
     if data:
         await process.write(data)
     await process.write_eof()

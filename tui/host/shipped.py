@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from tui.core.text import clean
 from tui.host.base import HostError, NotPermitted, ProbeFailed, Unreachable
-from tui.host.shell import ErrorTail, Process, after_mark, leash_script, new_mark, probe_script
+from tui.host.shell import ErrorTail, HostProcess, after_mark, leash_script, new_mark, probe_script
 from tui.probe.boot import opening
 from tui.probe.leash import SHELL_BEAT, shell_opening
 from tui.wire import frames
@@ -23,7 +23,7 @@ _BEAT = frames.encode({"do": "beat"})
 class ShippedProbe:
     """See `tui.host.base.ProbeStream`. One reader at a time."""
 
-    def __init__(self, process: Process, role: str, where: str) -> None:
+    def __init__(self, process: HostProcess, role: str, where: str) -> None:
         self.role = role
         self.hello: dict[str, Any] = {}
         self._process = process
@@ -39,7 +39,9 @@ class ShippedProbe:
         self.on_close: Callable[[], None] = lambda: None
 
     @classmethod
-    async def start(cls, open_shell: Callable[[], Awaitable[Process]], role: str, arguments: Mapping[str, Any], where: str) -> Self:
+    async def start(
+        cls, open_shell: Callable[[], Awaitable[HostProcess]], role: str, arguments: Mapping[str, Any], where: str
+    ) -> Self:
         """Ships the probe through a fresh shell and waits for its first frame.
 
         Raises ProbeFailed (no python3, a host that forbids commands, a probe that ends at once) or Unreachable.
@@ -165,7 +167,7 @@ PULLED = 137
 class LeashedCommand:
     """See `tui.host.base.CommandStream`. One reader at a time."""
 
-    def __init__(self, process: Process, argv: Sequence[str], where: str) -> None:
+    def __init__(self, process: HostProcess, argv: Sequence[str], where: str) -> None:
         self.role = clean(argv[0])
         """What it is called among the probes that run beside it."""
         self._process = process
@@ -177,7 +179,7 @@ class LeashedCommand:
         self.on_close: Callable[[], None] = lambda: None
 
     @classmethod
-    async def start(cls, open_shell: Callable[[], Awaitable[Process]], argv: Sequence[str], where: str) -> Self:
+    async def start(cls, open_shell: Callable[[], Awaitable[HostProcess]], argv: Sequence[str], where: str) -> Self:
         """Starts the command through a fresh shell. Raises NotPermitted or Unreachable."""
         try:
             opening = shell_opening(argv)

@@ -18,7 +18,7 @@ from tui.aio import opened
 from tui.core.connection import ConnectionState, Link
 from tui.host import ssh_errors
 from tui.host.base import Asker, Completed, HostError, NotPermitted, PortClosed, ProbeFailed, Refused, Unreachable
-from tui.host.relay_streams import Relay
+from tui.host.relay_streams import RelayClient
 from tui.host.shell import SHELL, run_command
 from tui.host.shipped import LeashedCommand, ShippedProbe
 from tui.host.ssh_channels import ChannelStream, SshProcess
@@ -71,7 +71,7 @@ class SshHost:
         self._probes: set[ShippedProbe | LeashedCommand] = set()
         self._executed = False
         self._first_exec = asyncio.Lock()
-        self._relay = Relay(lambda: self.start_probe("relay", {}), self.name)
+        self._relay = RelayClient(lambda: self.start_probe("relay", {}), self.name)
         self._forbidden: dict[tuple[str, int, str | None], NotPermitted] = {}
 
     async def __aenter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""TARGET: how a user names a host on the command line and in the configuration."""
+"""Read TARGET, the way a user names a host on the command line and in the configuration."""
 
 import re
 import shlex

@@ -48,7 +48,7 @@ _TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000,
 _ITERATION = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 
 
-class ServerMetrics:
+class EngineMetrics:
     """Counters, gauges and histograms of one engine; `exposition()` is what GET /metrics answers."""
 
     def __init__(self, model: str, kv_blocks: int, block_size: int) -> None:
@@ -234,10 +234,10 @@ class PrefixCache:
         return min(hits * BLOCK, max(0, len(prompt) - 1))
 
 
-class Engine:
+class BatchingEngine:
     """Runs until it is closed or killed. `running` and `waiting` are what the statistics tell."""
 
-    def __init__(self, metrics: ServerMetrics) -> None:
+    def __init__(self, metrics: EngineMetrics) -> None:
         self._metrics = metrics
         self._cache = PrefixCache()
         self._waiting: deque[Generation] = deque()

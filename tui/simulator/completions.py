@@ -1,6 +1,7 @@
 """What a request for a completion asks, checked as vLLM checks it, and the reply that the simulated model gives."""
 
 import json
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,10 +9,39 @@ from typing import Any
 
 from tui.simulator.responder import answer, continuation, filler
 from tui.simulator.scenarios import Scenario
-from tui.simulator.vocabulary import Vocabulary, split
 
 _BASE_TOKENS = 65_536
 """The longest reply when none is asked for."""
+
+
+_PIECE = re.compile(r" ?[A-Za-z]{1,6}| ?[0-9]{1,3}|\n+| ?[^A-Za-z0-9\s]{1,2}|\s", re.ASCII)
+
+
+def split(text: str) -> list[str]:
+    """The text as tokens; joined they are the text again."""
+    return _PIECE.findall(text)
+
+
+class Vocabulary:
+    """Numbers for tokens, given out as they are met."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, int] = {}
+        self._pieces: list[str] = []
+
+    def encode(self, text: str) -> list[int]:
+        return [self._id(piece) for piece in split(text)]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """An id that was never given out reads as a word of its own."""
+        return "".join(self._pieces[number] if 0 <= number < len(self._pieces) else f" w{number}" for number in ids)
+
+    def _id(self, piece: str) -> int:
+        number = self._ids.get(piece)
+        if number is None:
+            number = self._ids[piece] = len(self._pieces)
+            self._pieces.append(piece)
+        return number
 
 
 class Refusal(Exception):

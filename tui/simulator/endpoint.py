@@ -1,6 +1,7 @@
 """The OpenAI-compatible endpoint of the simulated server: vLLM's routes, reply shapes and errors over the batching engine."""
 
 import asyncio
+import functools
 import json
 import time
 import uuid
@@ -9,11 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tui.simulator.batching import BLOCK, KV_BLOCKS, Engine, Generation, ServerMetrics
-from tui.simulator.completions import Completion, Refusal, read_chat, read_completion
-from tui.simulator.http_server import HttpConnection, Request
+from tui.simulator.batching import BLOCK, KV_BLOCKS, BatchingEngine, EngineMetrics, Generation
+from tui.simulator.completions import Completion, Refusal, Vocabulary, read_chat, read_completion
+from tui.simulator.http_server import HttpConnection, HttpRequest
 from tui.simulator.scenarios import Scenario
-from tui.simulator.vocabulary import Vocabulary
 
 VERSION = "0.24.0"
 FINGERPRINT = "vllm-0.24.0-e353a927"
@@ -24,21 +24,21 @@ _POST = {"/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize", 
 
 
 @dataclass(slots=True, eq=False)
-class Endpoint:
+class SimulatedEndpoint:
     """Answers requests once `open` was called. `logged` gets the access lines (client, request line, status)."""
 
     scenario: Scenario
     logged: Callable[[str, str, int], None]
-    engine: Engine = field(init=False)
-    metrics: ServerMetrics = field(init=False)
+    engine: BatchingEngine = field(init=False)
+    metrics: EngineMetrics = field(init=False)
     vocabulary: Vocabulary = field(default_factory=Vocabulary)
     _server: asyncio.Server | None = None
     _connections: set[HttpConnection] = field(default_factory=set)
     _created: int = field(default_factory=lambda: int(time.time()))
 
     def __post_init__(self) -> None:
-        self.metrics = ServerMetrics(self.scenario.model.name, KV_BLOCKS, BLOCK)
-        self.engine = Engine(self.metrics)
+        self.metrics = EngineMetrics(self.scenario.model.name, KV_BLOCKS, BLOCK)
+        self.engine = BatchingEngine(self.metrics)
 
     async def open(self, port: int) -> None:
         loop = asyncio.get_running_loop()
@@ -55,7 +55,7 @@ class Endpoint:
 
     # -- routes ------------------------------------------------------------------------------------------------------------------
 
-    async def _answer(self, request: Request) -> None:
+    async def _answer(self, request: HttpRequest) -> None:
         path = request.path.partition("?")[0]
         reply = request.reply
         reply.on_head = lambda status: self.logged(request.client, f"{request.method} {request.path} HTTP/1.1", status)
@@ -75,11 +75,11 @@ class Endpoint:
         except Refusal as refusal:
             reply.send(refusal.status, refusal.body())
 
-    def _allowed(self, request: Request) -> bool:
+    def _allowed(self, request: HttpRequest) -> bool:
         key = self.scenario.api_key
         return key is None or request.headers.get("authorization") == f"Bearer {key}"
 
-    def _get(self, path: str, request: Request) -> None:
+    def _get(self, path: str, request: HttpRequest) -> None:
         reply = request.reply
         match path:
             case "/health":
@@ -122,7 +122,7 @@ class Endpoint:
             "permission": [permission],
         }
 
-    def _post(self, path: str, request: Request) -> None:
+    def _post(self, path: str, request: HttpRequest) -> None:
         body = _object(request)
         match path:
             case "/tokenize":
@@ -135,7 +135,7 @@ class Endpoint:
             case _:
                 self._generate(request, read_completion(body, self.scenario, self.vocabulary))
 
-    def _tokenize(self, request: Request, body: Mapping[str, Any]) -> None:
+    def _tokenize(self, request: HttpRequest, body: Mapping[str, Any]) -> None:
         if "messages" in body:
             tokens = list(read_chat(dict(body), self.scenario, self.vocabulary).prompt)
         else:
@@ -146,7 +146,7 @@ class Endpoint:
 
     # -- generation --------------------------------------------------------------------------------------------------------------
 
-    def _generate(self, request: Request, completion: Completion) -> None:
+    def _generate(self, request: HttpRequest, completion: Completion) -> None:
         if self.engine.dead:
             raise Refusal(DEAD, kind="InternalServerError", status=500)
         answer = _Streamed(request, completion, self) if completion.stream else _Whole(request, completion, self)
@@ -155,18 +155,18 @@ class Endpoint:
                 completion.prompt,
                 completion.reply,
                 completion.finish,
-                emit=lambda text, finish, index=index: answer.token(index, text, finish),  # type: ignore[misc]
+                emit=functools.partial(answer.token, index),
                 fail=answer.fail,
             )
             answer.generations.append(generation)
-            request.reply.on_hang_up.append(lambda generation=generation: self.engine.abort(generation))  # type: ignore[misc]
+            request.reply.on_hang_up.append(functools.partial(self.engine.abort, generation))
             self.engine.submit(generation)
 
 
 class _Answering(ABC):
     """The reply to one request that generates."""
 
-    def __init__(self, request: Request, completion: Completion, endpoint: Endpoint) -> None:
+    def __init__(self, request: HttpRequest, completion: Completion, endpoint: SimulatedEndpoint) -> None:
         self.reply = request.reply
         self.completion = completion
         self.model = endpoint.scenario.model.name
@@ -197,7 +197,7 @@ class _Answering(ABC):
 class _Streamed(_Answering):
     """Events as vLLM sends them. What stays the same in every chunk is encoded once."""
 
-    def __init__(self, request: Request, completion: Completion, endpoint: Endpoint) -> None:
+    def __init__(self, request: HttpRequest, completion: Completion, endpoint: SimulatedEndpoint) -> None:
         super().__init__(request, completion, endpoint)
         kind = "chat.completion.chunk" if completion.chat else "text_completion"
         head = {"id": self.id, "object": kind, "created": self.created, "model": self.model}
@@ -248,7 +248,7 @@ class _Streamed(_Answering):
 
 
 class _Whole(_Answering):
-    def __init__(self, request: Request, completion: Completion, endpoint: Endpoint) -> None:
+    def __init__(self, request: HttpRequest, completion: Completion, endpoint: SimulatedEndpoint) -> None:
         super().__init__(request, completion, endpoint)
         self._texts: list[list[str]] = [[] for _ in range(completion.n)]
         self._finish = [""] * completion.n
@@ -303,7 +303,7 @@ def _json(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
 
 
-def _object(request: Request) -> dict[str, Any]:
+def _object(request: HttpRequest) -> dict[str, Any]:
     """The request's JSON object. Raises Refusal in the words of vLLM's validation."""
     if not request.body:
         raise Refusal.invalid("missing", "body", "Field required", "None")

@@ -6,17 +6,28 @@ import asyncio
 import os
 import select
 import time
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from tui.simulator.server_log import ServerLog
-
-if TYPE_CHECKING:
-    from tui.simulator.startup import Start
-
 
 _SITE = "/opt/vllm/lib/python3.12/site-packages"
 _PYTHON = "/usr/lib/python3.12"
 Frame = tuple[str, int, str, str]
+
+
+class FailingStart(Protocol):
+    """Name the processes of a start that fails, as its log names them."""
+
+    log: ServerLog
+
+    @property
+    def api(self) -> str: ...
+
+    @property
+    def engine(self) -> str: ...
+
+    def worker(self, rank: int) -> str: ...
+
 
 _WORKER: tuple[Frame, ...] = (
     (f"{_SITE}/vllm/v1/executor/multiproc_executor.py", 745, "worker_main", "worker = WorkerProc(*args, **kwargs)"),
@@ -113,16 +124,14 @@ def _error(log: ServerLog, who: str, text: str, source: str) -> None:
     log.record(who, text, source=source, level="ERROR")
 
 
-def out_of_memory(start: Start, rank: int, foreign_mib: int) -> None:
-    """One worker's GPU is full, since somebody else holds a part of it."""
-    machine = start.scenario.machine
-    total = machine.total_mib / 1024
-    ours = start.progress.memory_mib / 1024
-    free = max(0.31, total - ours - foreign_mib / 1024 - 0.55)
+def out_of_memory(start: FailingStart, rank: int, *, total_mib: float, ours_mib: float, foreign_mib: float) -> None:
+    """Log that one worker's GPU is full, because a foreign process holds a part of it."""
+    total, ours, foreign = total_mib / 1024, ours_mib / 1024, foreign_mib / 1024
+    free = max(0.31, total - ours - foreign - 0.55)
     cause = (
         f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.09 GiB. GPU {rank} has a total capacity of "
         f"{total:.2f} GiB of "
-        f"which {free * 1024:.2f} MiB is free. Process 20417 has {foreign_mib / 1024:.2f} GiB memory in use. Including "
+        f"which {free * 1024:.2f} MiB is free. Process 20417 has {foreign:.2f} GiB memory in use. Including "
         f"non-PyTorch memory, "
         f"this process has {ours:.2f} GiB memory in use. Of the allocated memory {ours - 0.71:.2f} GiB is allocated by "
         f"PyTorch, and 32.14 "
@@ -135,12 +144,12 @@ def out_of_memory(start: Start, rank: int, foreign_mib: int) -> None:
     _engine_failed(start)
 
 
-def worker_killed(start: Start) -> None:
+def worker_killed(start: FailingStart) -> None:
     """A worker was killed from outside: nothing says why."""
     _engine_failed(start)
 
 
-def _engine_failed(start: Start) -> None:
+def _engine_failed(start: FailingStart) -> None:
     log = start.log
     text = traceback(_ENGINE, _BACKGROUND)
     _error(log, start.engine, "EngineCore failed to start.\n" + text, "core.py:1231")
@@ -149,7 +158,7 @@ def _engine_failed(start: Start) -> None:
     _bare(log, start.api, traceback(_API, _NOT_STARTED + "{}"))
 
 
-def engine_killed(start: Start) -> None:
+def engine_killed(start: FailingStart) -> None:
     """The engine itself was killed while it loaded: only the API server is left to say so."""
     _bare(start.log, start.api, traceback(_API, _NOT_STARTED + "{'EngineCore': -9}"))
 

@@ -14,17 +14,17 @@ _BODY_LIMIT = 64 * 2**20
 
 
 @dataclass(slots=True)
-class Request:
+class HttpRequest:
     method: str
     path: str
     headers: dict[str, str]
     body: bytes
     client: str
-    reply: "Reply"
+    reply: "HttpReply"
 
 
 @dataclass(slots=True, eq=False)
-class Reply:
+class HttpReply:
     """How a request is answered: once with `send`, or with `begin`, any number of `write` and `end`."""
 
     transport: asyncio.Transport
@@ -69,7 +69,7 @@ class Reply:
             self.transport.write(head.encode("latin-1") + body)
 
 
-Handler = Callable[[Request], Awaitable[None]]
+Handler = Callable[[HttpRequest], Awaitable[None]]
 
 
 class HttpConnection(asyncio.Protocol):
@@ -81,7 +81,7 @@ class HttpConnection(asyncio.Protocol):
         self._received = bytearray()
         self._transport: asyncio.Transport | None = None
         self._serving: asyncio.Task[None] | None = None
-        self._reply: Reply | None = None
+        self._reply: HttpReply | None = None
         self._client = ""
         self._continued = False
 
@@ -113,18 +113,18 @@ class HttpConnection(asyncio.Protocol):
         try:
             parsed = self._parse()
         except ValueError:
-            Reply(self._transport, keep_alive=False).send(400, b"Invalid HTTP request received.", "text/plain; charset=utf-8")
+            HttpReply(self._transport, keep_alive=False).send(400, b"Invalid HTTP request received.", "text/plain; charset=utf-8")
             self._transport.close()
             return
         if parsed is None:
             return
         method, path, headers, body = parsed
         keep = headers.get("connection", "").lower() != "close"
-        self._reply = Reply(self._transport, keep)
-        request = Request(method, path, headers, body, self._client, self._reply)
+        self._reply = HttpReply(self._transport, keep)
+        request = HttpRequest(method, path, headers, body, self._client, self._reply)
         self._serving = asyncio.ensure_future(self._serve(request))
 
-    async def _serve(self, request: Request) -> None:
+    async def _serve(self, request: HttpRequest) -> None:
         try:
             await self._handler(request)
             await request.reply.finished.wait()

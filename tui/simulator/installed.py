@@ -16,7 +16,7 @@ from platformdirs import user_cache_path
 from tui.simulator.nvml import nvidia_smi, scenario_file
 from tui.simulator.scenarios import Scenario
 
-SOURCE = Path(nvidia_smi.__file__).with_name("nvml.c")
+SOURCE = Path(__file__).parent / "nvml" / "nvml.c"
 NAME = "libnvidia-ml.so.1"
 COMPILERS = ("cc", "gcc", "clang")
 
@@ -68,8 +68,8 @@ def install_smi(folder: Path) -> Path:
     """Puts an `nvidia-smi` in a host's folder of programs; it reads VARIABLE's file."""
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / "nvidia-smi"
-    program = Path(nvidia_smi.__file__)
-    target.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -I {shlex.quote(str(program))} "$@"\n')
+    program = nvidia_smi.__file__
+    target.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -I {shlex.quote(program)} "$@"\n')
     target.chmod(0o755)
     return target
 

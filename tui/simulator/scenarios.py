@@ -43,7 +43,7 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class SimulatedMachine:
     """The GPUs: all alike, but for what `odd` says. `memory_mib` is what each holds when the server is ready."""
 
     gpus: int = 8
@@ -105,7 +105,7 @@ class Scenario:
     about: str
     model: Model = Model()
     times: Times = Times()
-    machine: Machine = Machine()
+    machine: SimulatedMachine = SimulatedMachine()
     ends: str = "ready"
     at_shard: int = 41
     """Where the start fails or stalls."""
@@ -171,84 +171,91 @@ SCENARIOS: dict[str, Scenario] = _table(
         "oom",
         "CUDA out of memory in one worker at shard 41: another process holds 52.3 GiB of GPU 3",
         ends="oom",
-        machine=Machine(foreign={3: 53_555}),
+        machine=SimulatedMachine(foreign={3: 53_555}),
     ),
     Scenario("stall", "a shard that never ends", ends="stall", at_shard=37),
     Scenario("slow", "a start at a third of the usual speed", times=Times(shard=75.0)),
     Scenario("crash", "the engine is killed 15 s after the server is ready", already_up=True, kill_engine_after_s=15.0),
     Scenario("restart", "three starts that die, then one that succeeds", times=_FAST, ends="ready", crashes=3, at_shard=9),
     Scenario(
-        "odd", "one GPU holds less than the others: a broken tensor-parallel load", times=_FAST, machine=Machine(odd={5: -2_612})
+        "odd",
+        "one GPU holds less than the others: a broken tensor-parallel load",
+        times=_FAST,
+        machine=SimulatedMachine(odd={5: -2_612}),
     ),
-    Scenario("lost-gpu", "a GPU falls off the bus while serving", already_up=True, machine=Machine(lost=6)),
+    Scenario("lost-gpu", "a GPU falls off the bus while serving", already_up=True, machine=SimulatedMachine(lost=6)),
     Scenario(
         "gone-gpu",
         "a GPU goes from the bus while serving: lost to who watches, and not counted by who starts anew",
         already_up=True,
-        machine=Machine(events=(DriverEvent(10.0, {"gone": True}, gpu=3),)),
+        machine=SimulatedMachine(events=(DriverEvent(10.0, {"gone": True}, gpu=3),)),
     ),
     Scenario(
         "unknown-error",
         "a GPU that answers Unknown Error to every question",
         already_up=True,
-        machine=Machine(events=(DriverEvent(6.0, {"error": "Unknown Error"}, gpu=2),)),
+        machine=SimulatedMachine(events=(DriverEvent(6.0, {"error": "Unknown Error"}, gpu=2),)),
     ),
     Scenario(
         "sensor-error",
         "a GPU whose power and fan can't be read (ERR!)",
         already_up=True,
-        machine=Machine(broken={5: ("power_w", "fan_percent")}),
+        machine=SimulatedMachine(broken={5: ("power_w", "fan_percent")}),
     ),
     Scenario(
         "untold",
         "a GPU that tells no memory of its own ([N/A]): it shares the host's",
         already_up=True,
         model=_SMALL,
-        machine=Machine(
+        machine=SimulatedMachine(
             gpus=1,
             name="NVIDIA GB10",
             untold=("memory_used_mib", "memory_total_mib", "power_limit_w", "memory_utilisation", "fan_percent"),
         ),
     ),
-    Scenario("no-gpu", "a host with processors alone", times=_FAST, machine=Machine(gpus=0, smi="missing")),
-    Scenario("amd", "a host with eight AMD GPUs", times=_FAST, machine=Machine(gpus=0, smi="missing", cards=(_MI300X,) * 8)),
+    Scenario("no-gpu", "a host with processors alone", times=_FAST, machine=SimulatedMachine(gpus=0, smi="missing")),
+    Scenario(
+        "amd", "a host with eight AMD GPUs", times=_FAST, machine=SimulatedMachine(gpus=0, smi="missing", cards=(_MI300X,) * 8)
+    ),
     Scenario(
         "no-driver",
         "a host with NVIDIA cards, but without their driver",
         times=_FAST,
-        machine=Machine(gpus=0, smi="missing", cards=(_H100,) * 8),
+        machine=SimulatedMachine(gpus=0, smi="missing", cards=(_H100,) * 8),
     ),
     Scenario(
         "driver-mismatch",
         "the driver was updated, the loaded one is older",
         already_up=True,
-        machine=Machine(start="driver/library version mismatch"),
+        machine=SimulatedMachine(start="driver/library version mismatch"),
     ),
     Scenario(
         "driver-reload",
         "the driver is replaced while in use, and comes back 20 s later",
         already_up=True,
-        machine=Machine(
+        machine=SimulatedMachine(
             events=(
                 DriverEvent(6.0, {"start": "driver/library version mismatch"}),
                 DriverEvent(26.0, {"start": "", "driver": "590.48.01"}),
             )
         ),
     ),
-    Scenario("no-permission", "a user who may not ask the driver", already_up=True, machine=Machine(start="no permission")),
-    Scenario("hung-smi", "a driver that never answers", already_up=True, machine=Machine(smi="hangs")),
+    Scenario(
+        "no-permission", "a user who may not ask the driver", already_up=True, machine=SimulatedMachine(start="no permission")
+    ),
+    Scenario("hung-smi", "a driver that never answers", already_up=True, machine=SimulatedMachine(smi="hangs")),
     Scenario(
         "hung-driver",
         "a driver that stops answering while serving, for 40 s",
         already_up=True,
-        machine=Machine(events=(DriverEvent(6.0, {"hang": True}), DriverEvent(46.0, {"hang": False}))),
+        machine=SimulatedMachine(events=(DriverEvent(6.0, {"hang": True}), DriverEvent(46.0, {"hang": False}))),
     ),
     Scenario(
         "wsl",
         "Windows Subsystem for Linux: one GPU, whose processes and sensors stay Windows' own",
         already_up=True,
         model=_SMALL,
-        machine=Machine(
+        machine=SimulatedMachine(
             gpus=1,
             name="NVIDIA GeForce RTX 4090",
             total_mib=24_564,

@@ -1,11 +1,42 @@
-"""Lines as vLLM 0.24 writes them: its record format, its process prefixes, tqdm's bars.
+"""The simulated server's clock and its log: records as vLLM writes them, and tqdm's bars."""
 
-The stamps are this machine's local wall clock, as the real ones are.
-"""
-
+import asyncio
 import os
 import time
 from collections.abc import Callable
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """`wall` is Unix time, `monotonic` seconds; `spend` lets that much of the scenario's time pass and returns what it took."""
+
+    def wall(self) -> float: ...
+
+    def monotonic(self) -> float: ...
+
+    async def spend(self, seconds: float) -> float: ...
+
+
+class PlayedClock:
+    """Began `ago` seconds back, runs up to now in no time, and passes from then on; `speed` of the scenario's seconds a second."""
+
+    def __init__(self, speed: float, ago: float = 0.0) -> None:
+        self._speed = speed
+        self._behind = ago
+
+    def wall(self) -> float:
+        return time.time() - self._behind
+
+    def monotonic(self) -> float:
+        return time.monotonic() - self._behind
+
+    async def spend(self, seconds: float) -> float:
+        began = self.monotonic()
+        past = min(seconds, self._behind)
+        self._behind -= past
+        if seconds > past:
+            await asyncio.sleep((seconds - past) / self._speed)
+        return self.monotonic() - began
 
 
 class ServerLog:
@@ -51,7 +82,7 @@ class _Mean:
         return self._last / (1 - 0.7**self._calls) if self._calls else 0.0
 
 
-class Bar:
+class TqdmBar:
     """A tqdm bar: `text(n, now)` is what it draws after the n-th step."""
 
     def __init__(self, description: str, total: int, now: float, *, shards: bool = False) -> None:

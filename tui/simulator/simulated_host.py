@@ -21,15 +21,13 @@ from typing import Any
 import asyncssh
 import msgspec
 
-from tui.simulator import kernel
+from tui.simulator import simulated_machine
 from tui.simulator.engine_processes import adopt_orphans, alive, die_with_parent, end_descendants
 from tui.simulator.installed import Machinery, hide_python
-from tui.simulator.kernel import Counters
-from tui.simulator.link import Link
 from tui.simulator.scenarios import Scenario
-from tui.simulator.sim_gpus import Gpus
-from tui.simulator.ssh_server import ALIAS, Shell, listen, make_keys, write_client_files
-from tui.simulator.supervisor import Supervisor
+from tui.simulator.simulated_machine import Counters, Gpus
+from tui.simulator.ssh_server import ALIAS, Shell, SimulatedLink, listen, make_keys, write_client_files
+from tui.simulator.vllm_serve import ServerSupervisor
 
 _SAMPLE_S = 0.2
 
@@ -56,11 +54,11 @@ class SimulatedHost:
         self._tasks: list[asyncio.Task[Any]] = []
         self._frozen_once = False
         self.shell: Shell | None = None
-        self.link = Link()
+        self.link = SimulatedLink()
         self._acceptor: asyncssh.SSHAcceptor | None = None
         self._reserved = _reserved_port()
         self.api_port = int(self._reserved.getsockname()[1])
-        self._supervisor = Supervisor(
+        self._supervisor = ServerSupervisor(
             self._scenario,
             specification.speed,
             directory=directory / "server",
@@ -76,7 +74,7 @@ class SimulatedHost:
             folder.mkdir(parents=True, exist_ok=True)
         self.log_path.touch()
         if self._counters.lay():
-            kernel.lay(self._directory / "hardware", self._scenario.machine)
+            simulated_machine.lay(self._directory / "hardware", self._scenario.machine)
         await asyncio.to_thread(self._machinery.build)
         if self._scenario.machine.foreign:
             self._foreign = await asyncio.create_subprocess_exec(

@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 
 from tui.simulator import failure_logs
 from tui.simulator.batching import BLOCK, KV_BLOCKS
-from tui.simulator.clock import Clock
 from tui.simulator.engine_processes import EngineProcesses
 from tui.simulator.scenarios import GIB, Scenario
-from tui.simulator.server_log import Bar, ServerLog
+from tui.simulator.server_log import Clock, ServerLog, TqdmBar
 
 VERSION = "0.24.0"
 _LOGO = (
@@ -41,7 +40,7 @@ STAGING_MIB = 1_900
 
 
 @dataclass(slots=True)
-class Progress:
+class StartProgress:
     """What the start has done to the GPUs: told to the host whenever it changes."""
 
     weights_share: float = 0.0
@@ -66,10 +65,10 @@ class Start:
     pid: int
     clock: Clock
     fork: Callable[[], EngineProcesses]
-    told: Callable[[Progress], None]
+    told: Callable[[StartProgress], None]
     attempt: int = 0
     processes: EngineProcesses = EngineProcesses(0, ())
-    progress: Progress = field(default_factory=Progress)
+    progress: StartProgress = field(default_factory=StartProgress)
     _dice: random.Random = field(default_factory=lambda: random.Random(547))
     _loading_began: float = 0.0
     _profiling_began: float = 0.0
@@ -98,7 +97,7 @@ class Start:
     def engine(self) -> str:
         return f"EngineCore pid={self.processes.engine}"
 
-    def worker(self, rank: int, *, named: bool = True) -> str:
+    def worker(self, rank: int, named: bool = True) -> str:
         if not self.processes.workers:
             return self.engine
         name = f"Worker_TP{rank}" if named else "Worker"
@@ -202,7 +201,7 @@ class Start:
             source="weight_utils.py:849",
         )
         began = self._loading_began = self.clock.monotonic()
-        bar = Bar("Loading safetensors checkpoint shards", model.shards, began, shards=True)
+        bar = TqdmBar("Loading safetensors checkpoint shards", model.shards, began, shards=True)
         self.log.line(f"({first}) \r{bar.text(0, began)}")
         for shard in range(1, model.shards + 1):
             await self._shard_trouble(shard)
@@ -237,7 +236,8 @@ class Start:
             await asyncio.Event().wait()
         if self.scenario.ends == "oom":
             rank, held = next(iter(self.scenario.machine.foreign.items()))
-            failure_logs.out_of_memory(self, min(rank, self.ranks - 1), held)
+            total, ours = self.scenario.machine.total_mib, self.progress.memory_mib
+            failure_logs.out_of_memory(self, min(rank, self.ranks - 1), total_mib=total, ours_mib=ours, foreign_mib=held)
             raise StartFailed
         if self.attempt < self.scenario.crashes:
             failure_logs.worker_killed(self)
@@ -301,7 +301,7 @@ class Start:
         self._tell(phase="capture", busy=0.55)
         began, ready = self.clock.monotonic(), self.scenario.machine.ready_mib
         for part, kind in enumerate(("PIECEWISE", "FULL")):
-            bar = Bar(f"Capturing CUDA graphs ({kind})", 51, self.clock.monotonic())
+            bar = TqdmBar(f"Capturing CUDA graphs ({kind})", 51, self.clock.monotonic())
             self.log.raw(f"({first}) \r{bar.text(0, self.clock.monotonic())}".encode())
             for graph in (*range(3, 51, 4), 51):
                 await self.clock.spend(times.capture / 2 / 13)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
-from tui.simulator.nvml.scenario_file import VARIABLE, Scenario, SimulatedGpu, read
+from tui.simulator.nvml.scenario_file import VARIABLE, DriverScenario, SimulatedGpu, read
 
 NOT_THERE = "[N/A]"
 BROKEN = "ERR!"
@@ -31,11 +31,11 @@ START_ERRORS = {
     999: (255, "Failed to initialize NVML: Unknown Error"),
 }
 
-Cell = Callable[[SimulatedGpu, Scenario], str | None]
+Cell = Callable[[SimulatedGpu, DriverScenario], str | None]
 
 
 def _number(key: str, places: int = 0) -> Cell:
-    def cell(gpu: SimulatedGpu, scenario: Scenario) -> str | None:
+    def cell(gpu: SimulatedGpu, scenario: DriverScenario) -> str | None:
         value = gpu.values.get(key)
         return None if value is None else BROKEN if math.isnan(value) else f"{value:.{places}f}"
 
@@ -46,15 +46,15 @@ def _word(key: str) -> Cell:
     return lambda gpu, scenario: gpu.words.get(key)
 
 
-def _state(gpu: SimulatedGpu, scenario: Scenario) -> str | None:
+def _state(gpu: SimulatedGpu, scenario: DriverScenario) -> str | None:
     return f"P{gpu.values['performance_state']:.0f}" if "performance_state" in gpu.values else None
 
 
-def _reasons(gpu: SimulatedGpu, scenario: Scenario) -> str | None:
+def _reasons(gpu: SimulatedGpu, scenario: DriverScenario) -> str | None:
     return f"0x{int(gpu.values['throttle']):016x}" if "throttle" in gpu.values else None
 
 
-def _free(gpu: SimulatedGpu, scenario: Scenario) -> str | None:
+def _free(gpu: SimulatedGpu, scenario: DriverScenario) -> str | None:
     if "memory_total_mib" not in gpu.values or "memory_used_mib" not in gpu.values:
         return None
     values = gpu.values
@@ -106,7 +106,7 @@ ALIASES = {
 }
 
 
-class Stop(Exception):
+class SmiExit(Exception):
     """The end of the run: what is printed last, and the exit status."""
 
     def __init__(self, status: int, words: str = "") -> None:
@@ -115,7 +115,7 @@ class Stop(Exception):
         self.words = words
 
 
-def load(listed: list[SimulatedGpu]) -> Scenario:
+def load(listed: list[SimulatedGpu]) -> DriverScenario:
     """The scenario as it is now; waits as long as it hangs. Raises Stop where the driver can't be asked.
 
     `listed` are the GPUs that this run has counted, empty before the first time: one that goes away afterwards is lost.
@@ -125,13 +125,13 @@ def load(listed: list[SimulatedGpu]) -> Scenario:
             scenario = read(Path(os.environ[VARIABLE]))
         except (KeyError, OSError):
             status, words = START_ERRORS[9]
-            raise Stop(status, words) from None
+            raise SmiExit(status, words) from None
         if not scenario.hang and not any(gpu.hang for gpu in scenario.gpus):
             break
         time.sleep(0.05)
     if scenario.init:
         status, words = START_ERRORS.get(scenario.init, START_ERRORS[999])
-        raise Stop(status, words)
+        raise SmiExit(status, words)
     if not listed:
         listed += scenario.gpus
     present = {gpu.index: gpu for gpu in scenario.gpus}
@@ -140,21 +140,21 @@ def load(listed: list[SimulatedGpu]) -> Scenario:
         for number, gpu in enumerate(listed)
     ]
     if not scenario.gpus:
-        raise Stop(6, "No devices were found")
+        raise SmiExit(6, "No devices were found")
     return scenario
 
 
-def chosen(scenario: Scenario, which: str | None) -> list[SimulatedGpu]:
+def chosen(scenario: DriverScenario, which: str | None) -> list[SimulatedGpu]:
     if which is None:
         return scenario.gpus
     wanted = which.split(",")
     found = [gpu for gpu in scenario.gpus if str(gpu.index) in wanted or gpu.words.get("uuid") in wanted]
     if not found:
-        raise Stop(6, "No devices were found")
+        raise SmiExit(6, "No devices were found")
     return found
 
 
-def cell(gpu: SimulatedGpu, scenario: Scenario, name: str, units: bool) -> str:
+def cell(gpu: SimulatedGpu, scenario: DriverScenario, name: str, units: bool) -> str:
     _, unit, value = FIELDS[name]
     if gpu.error and name not in ("timestamp", "index", "count", "uuid", "pci.bus_id", "name", "driver_version"):
         return MODEL_ERRORS.get(gpu.error, "[Unknown Error]")
@@ -164,7 +164,7 @@ def cell(gpu: SimulatedGpu, scenario: Scenario, name: str, units: bool) -> str:
     return f"{text} {unit}" if unit and units and text != BROKEN else text
 
 
-def query(scenario: Scenario, names: Sequence[str], options: Sequence[str], which: str | None, header: bool) -> None:
+def query(scenario: DriverScenario, names: Sequence[str], options: Sequence[str], which: str | None, header: bool) -> None:
     units = "nounits" not in options
     if header and "noheader" not in options:
         print(", ".join(FIELDS[name][0] + (f" [{FIELDS[name][1]}]" if FIELDS[name][1] else "") for name in names))
@@ -173,7 +173,7 @@ def query(scenario: Scenario, names: Sequence[str], options: Sequence[str], whic
     sys.stdout.flush()
 
 
-def applications(scenario: Scenario, names: Sequence[str], options: Sequence[str], which: str | None, header: bool) -> None:
+def applications(scenario: DriverScenario, names: Sequence[str], options: Sequence[str], which: str | None, header: bool) -> None:
     units = "nounits" not in options
     printed = {"used_memory": "used_gpu_memory [MiB]", "used_gpu_memory": "used_gpu_memory [MiB]"}
     if header and "noheader" not in options:
@@ -193,7 +193,7 @@ def applications(scenario: Scenario, names: Sequence[str], options: Sequence[str
     sys.stdout.flush()
 
 
-def listing(scenario: Scenario) -> None:
+def listing(scenario: DriverScenario) -> None:
     for gpu in scenario.gpus:
         if gpu.error:
             why = MODEL_ERRORS.get(gpu.error, "Unknown Error").strip("[]")
@@ -208,7 +208,7 @@ def _three(left: str, middle: str, right: str) -> None:
     print(f"|{left:<41}|{middle:<24}|{right:<22}|")
 
 
-def table(scenario: Scenario, which: str | None) -> None:
+def table(scenario: DriverScenario, which: str | None) -> None:
     rule = "+-----------------------------------------+------------------------+----------------------+"
     version = f"CUDA Version: {scenario.cuda // 1000}.{scenario.cuda % 1000 // 10}"
     head = f"NVIDIA-SMI {scenario.driver}             Driver Version: {scenario.driver}     {version}"
@@ -258,7 +258,7 @@ def table(scenario: Scenario, which: str | None) -> None:
     sys.stdout.flush()
 
 
-def details(scenario: Scenario, which: str | None) -> None:
+def details(scenario: DriverScenario, which: str | None) -> None:
     gpus = chosen(scenario, which)
     print("\n==============NVSMI LOG==============\n")
     print(f"{'Timestamp':<50}: {time.strftime('%a %b %e %H:%M:%S %Y')}")
@@ -337,7 +337,7 @@ def main(words: Sequence[str]) -> int:
             if every is None:
                 return 0
             time.sleep(every)
-    except Stop as stop:
+    except SmiExit as stop:
         print(stop.words)
         return stop.status
 

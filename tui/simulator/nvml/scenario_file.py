@@ -128,7 +128,7 @@ def _gpu_lines(row: Mapping[str, Any]) -> list[str]:
 
 
 @dataclass(slots=True)
-class Process:
+class GpuProcess:
     pid: int
     mib: float
     name: str
@@ -142,14 +142,14 @@ class SimulatedGpu:
     index: int
     words: dict[str, str] = field(default_factory=dict)
     values: dict[str, float] = field(default_factory=dict)
-    processes: list[Process] = field(default_factory=list)
+    processes: list[GpuProcess] = field(default_factory=list)
     instances: list[tuple[float, float, str, str]] = field(default_factory=list)
     error: int = 0
     hang: bool = False
 
 
 @dataclass(slots=True)
-class Scenario:
+class DriverScenario:
     driver: str = ""
     cuda: int = 0
     init: int = 0
@@ -157,9 +157,9 @@ class Scenario:
     gpus: list[SimulatedGpu] = field(default_factory=list)
 
 
-def read(path: Path) -> Scenario:
+def read(path: Path) -> DriverScenario:
     """The scenario in a file. Raises OSError where it can't be read."""
-    scenario = Scenario()
+    scenario = DriverScenario()
     gpu: SimulatedGpu | None = None
     for line in path.read_text().splitlines():
         key, _, rest = line.partition("#")[0].strip().partition(" ")
@@ -176,7 +176,7 @@ def read(path: Path) -> Scenario:
     return scenario
 
 
-def _host_line(scenario: Scenario, key: str, rest: str) -> None:
+def _host_line(scenario: DriverScenario, key: str, rest: str) -> None:
     match key:
         case "driver":
             scenario.driver = rest
@@ -197,7 +197,7 @@ def _gpu_line(gpu: SimulatedGpu, key: str, rest: str, words: Sequence[str]) -> N
         case "hang":
             gpu.hang = rest != "0"
         case "process" | "graphics":
-            gpu.processes.append(Process(int(words[0]), float(words[1]), " ".join(words[2:]), key == "graphics"))
+            gpu.processes.append(GpuProcess(int(words[0]), float(words[1]), " ".join(words[2:]), key == "graphics"))
         case "mig":
             gpu.instances.append((float(words[0]), float(words[1]), words[2], " ".join(words[3:])))
         case _:

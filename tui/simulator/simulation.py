@@ -1,8 +1,4 @@
-"""The client's side of the simulated host: starts its process, tells how to reach it, and asks it to misbehave.
-
-async with simulated_host("start", speed=120) as sim:
-    open_host(sim.target) ...
-"""
+"""The client's side of the simulated host: start its process, tell how to reach it, ask it to misbehave."""
 
 import asyncio
 import contextlib
