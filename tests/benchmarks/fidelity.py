@@ -1,13 +1,17 @@
 """How true the load generator's figures are: against a server with a known schedule that writes down when it sent each token.
 
-    python tests/benchmarks/fidelity.py [--concurrency 1,16,128,512] [--gap MS] [--seconds S] [--processes N] [--workers N] [--json]
+    python tests/benchmarks/fidelity.py [--concurrency 1,16,128,512] [--gap MS] [--seconds S] [--processes N] [--workers N]
+                                        [--tunnel] [--json]
 
 For each concurrency: p50 and p99 of TTFT, ITL and TPOT and the throughput as the load generator has them and as the server's own
 record has them; how late the arrival stamps are against the sending of the same token; CPU per token event; how late the process
-read (`now - stamp`). Run it on a machine that has nothing else to do. The exit code is 1 where anything is off.
+read (`now - stamp`). With `--tunnel` the load goes through the forward of an sshd on this machine, as `bench --vantage tunnel` has
+it, and the CPU is that of the client's own process. Run it on a machine that has nothing else to do. The exit code is 1 if anything
+is off.
 """
 
 import argparse
+import asyncio
 import json
 import os
 import signal
@@ -19,11 +23,19 @@ import time
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from sshd import Sshd
+
+from tui.core.bench_result import Plan, Vantage
+from tui.host.local import LocalHost
+from tui.host.ssh import SshHost
 from tui.probe.load_http import target_of
 from tui.probe.load_net import resolve
 from tui.probe.load_prompts import _unknown
 from tui.probe.load_workers import Share, carry
-from tui.wire.request_record import COMPLETED, Record
+from tui.services.bench_run import Benchmarks, BenchmarkTarget, collect
+from tui.wire.request_record import COMPLETED
 from tui.wire.summary import percentile, summary
 
 HERE = Path(__file__).parent
@@ -83,6 +95,41 @@ def measure(url: str, concurrency: int, tokens: int, requests: int, workers: int
     return carry(share, workers, spawn, stopping=lambda: False, tick=lambda progress: None)
 
 
+async def measure_tunnel(url: str, concurrency: int, tokens: int, requests: int) -> tuple[dict[str, Any], dict[str, list[float]]]:
+    """Measures through an sshd of this machine: the figures, and the arrival stamps by the id of the reply."""
+    plan = Plan(
+        concurrency=(concurrency,),
+        requests=requests,
+        input_tokens=64,
+        output_tokens=tokens,
+        endpoint="completions",
+        vantage=Vantage.TUNNEL,
+        save_detailed=True,
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        server = Sshd(Path(folder)).start()
+        try:
+            async with SshHost("gpu-box", config_files=[server.client_config]) as host:
+                await host.connect()
+                benchmarks = Benchmarks("box", BenchmarkTarget(url), host=host, open_local=LocalHost, state=Path(folder))
+                cpu, began = time.process_time(), time.monotonic()
+                (point,) = (await collect(benchmarks, plan)).points
+                cpu, took = time.process_time() - cpu, time.monotonic() - began
+        finally:
+            server.stop()
+    detail = point.detail
+    assert detail is not None
+    arrivals = {}
+    for text, start, ttft, gaps in zip(
+        detail["generated_texts"], detail["start_times"], detail["ttfts"], detail["itls"], strict=True
+    ):
+        stamps = [start + ttft]
+        for gap in gaps:
+            stamps.append(stamps[-1] + gap)
+        arrivals[text.split(" ", 1)[0]] = stamps
+    return {**point.figures, "own_cpu_s": cpu, "took_s": took}, arrivals
+
+
 def truth(sent: list[dict[str, Any]]) -> dict[str, float]:
     """The figures by the server's own record."""
     ttfts = sorted(reply["sent"][0] - reply["arrived"] for reply in sent)
@@ -97,14 +144,9 @@ def truth(sent: list[dict[str, Any]]) -> dict[str, float]:
     return found
 
 
-def lateness(records: list[Record], sent: dict[str, dict[str, Any]]) -> list[float]:
+def lateness(arrivals: dict[str, list[float]], sent: dict[str, dict[str, Any]]) -> list[float]:
     """Arrival stamp minus the time just before the sending of the same token, in ascending order."""
-    late = []
-    for record in records:
-        if record.state == COMPLETED:
-            reply = sent[record.text.split(" ", 1)[0]]
-            late += [a - s for a, s in zip(record.chunks, reply["sent"], strict=True)]
-    return sorted(late)
+    return sorted(a - s for number, stamps in arrivals.items() for a, s in zip(stamps, sent[number]["sent"], strict=True))
 
 
 def one(concurrency: int, options: argparse.Namespace) -> dict[str, Any]:
@@ -112,32 +154,41 @@ def one(concurrency: int, options: argparse.Namespace) -> dict[str, Any]:
     server = ScheduleServer(options.ttft, options.gap, options.processes)
     tokens = options.tokens
     waves = max(2, round(options.seconds * 1000 / (options.ttft + options.gap * tokens)))
+    requests = concurrency * waves
+    found: dict[str, Any] = {"concurrency": concurrency, "requests": requests}
     try:
-        outcome, busy = measure(server.url, concurrency, tokens, concurrency * waves, options.workers)
+        if options.tunnel:
+            figures, arrivals = asyncio.run(measure_tunnel(server.url, concurrency, tokens, requests))
+            found["events_per_s"] = requests * tokens / figures["duration"]
+            found["cpu_us_per_event"] = figures["own_cpu_s"] / (requests * tokens) * 1e6
+            found["busy"] = figures["own_cpu_s"] / figures["took_s"]
+            lags = {50: figures.get("client_lag_p50_ms"), 99: figures.get("client_lag_p99_ms")}
+            found["unstamped"] = found["together"] = None
+        else:
+            outcome, busy = measure(server.url, concurrency, tokens, requests, options.workers)
+            figures = summary(outcome.records, outcome.begin, outcome.end, concurrency=concurrency)
+            arrivals = {r.text.split(" ", 1)[0]: list(r.chunks) for r in outcome.records if r.state == COMPLETED}
+            found["events_per_s"] = outcome.health.events / outcome.health.wall_s
+            ordered = sorted(outcome.health.lags)
+            lags = {p: percentile(ordered, p) * 1000 for p in (50, 99)}
+            found["cpu_us_per_event"] = outcome.health.cpu_s / outcome.health.events * 1e6
+            found["busy"] = max(busy)
+            found["unstamped"] = outcome.health.unstamped
+            found["together"] = outcome.health.together
     finally:
         sent = server.stop()
-    figures = summary(outcome.records, outcome.begin, outcome.end, concurrency=concurrency)
     if not figures["completed"]:
-        raise SystemExit(f"c={concurrency}: none of {concurrency * waves} requests was completed: {figures['errors_by_kind']}")
-    matched = [sent[record.text.split(" ", 1)[0]] for record in outcome.records if record.state == COMPLETED]
-    true = truth(matched)
-    late = lateness(outcome.records, sent)
-    lags = sorted(outcome.health.lags)
-    found: dict[str, Any] = {"concurrency": concurrency, "requests": concurrency * waves}
+        raise SystemExit(f"c={concurrency}: none of {requests} requests was completed: {figures['errors_by_kind']}")
+    true = truth([sent[number] for number in arrivals])
+    late = lateness(arrivals, sent)
     found.update(failed=figures["failed"], completed=figures["completed"])
-    found["events_per_s"] = outcome.health.events / outcome.health.wall_s
     for name, value in true.items():
         measured = figures[name]
         found[name] = {"true": value, "measured": measured, "off_ms": measured - value if name.endswith("_ms") else None}
         found[name]["off_percent"] = (measured / value - 1) * 100
     found["stamp_late_p50_ms"] = percentile(late, 50) * 1000
     found["stamp_late_p99_ms"] = percentile(late, 99) * 1000
-    found["read_lag_p50_ms"] = percentile(lags, 50) * 1000
-    found["read_lag_p99_ms"] = percentile(lags, 99) * 1000
-    found["cpu_us_per_event"] = outcome.health.cpu_s / outcome.health.events * 1e6
-    found["busy"] = max(busy)
-    found["unstamped"] = outcome.health.unstamped
-    found["together"] = outcome.health.together
+    found["read_lag_p50_ms"], found["read_lag_p99_ms"] = lags[50], lags[99]
     return found
 
 
@@ -169,6 +220,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 2) // 2), help="of the server")
     parser.add_argument("--workers", type=int, default=1, help="of the load generator")
+    parser.add_argument("--tunnel", action="store_true", help="through an sshd of this machine")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     rows = []
@@ -187,8 +239,10 @@ def main() -> int:
         words += [f"{name[:-3]} {found[name]['true']:.2f}{found[name]['off_ms']:+.3f}" for name in names]
         words.append(f"tok/s {found['output_throughput']['true']:.0f}{found['output_throughput']['off_percent']:+.2f}%")
         words.append(f"stamps late {found['stamp_late_p50_ms']:.3f}/{found['stamp_late_p99_ms']:.3f} ms")
-        words.append(f"read lag {found['read_lag_p50_ms']:.2f}/{found['read_lag_p99_ms']:.2f} ms")
-        words.append(f"unstamped {found['unstamped']} together {found['together']}")
+        if found["read_lag_p50_ms"] is not None:
+            words.append(f"read lag {found['read_lag_p50_ms']:.2f}/{found['read_lag_p99_ms']:.2f} ms")
+        if found["together"] is not None:
+            words.append(f"unstamped {found['unstamped']} together {found['together']}")
         print("  ".join(words) + ("  OFF: " + ", ".join(bad) if bad else "  ok"), flush=True)
     if options.json:
         print(json.dumps(rows))

@@ -13,7 +13,7 @@ from tui.core.bench_result import Plan, Vantage
 from tui.host.base import Host
 from tui.host.local import LocalHost
 from tui.host.ssh import SshHost
-from tui.services.bench_run import BenchmarkRefused, Benchmarks, Server, collect
+from tui.services.bench_run import BenchmarkRefused, Benchmarks, BenchmarkTarget, collect
 from tui.wire.urls import authorized, basic_of, merged
 
 SHORT = Plan(concurrency=(1,), requests=2, input_tokens=16, output_tokens=3)
@@ -58,7 +58,7 @@ def test_one_header_of_a_name() -> None:
 
 
 async def through(url: str, state: Path, host: Host | None, plan: Plan, headers: dict[str, str] | None = None) -> Vantage:
-    benchmarks = Benchmarks("box", Server(url, headers or {}), host=host, open_local=LocalHost, state=state)
+    benchmarks = Benchmarks("box", BenchmarkTarget(url, headers or {}), host=host, open_local=LocalHost, state=state)
     result = await collect(benchmarks, plan)
     assert result.points[0].figures["completed"] == 2
     return result.vantage

@@ -16,7 +16,8 @@ from tui.core.bench_plan import Step
 from tui.core.bench_result import Plan, Point, Progress, Result, Vantage
 from tui.probe.load import Telling
 from tui.probe.load_records import frames, pieces
-from tui.services.bench_generator import Generator, Measured, progress_of
+from tui.services.bench_generator import LoadGenerator, Measurement
+from tui.services.bench_point import progress_of
 from tui.widgets.bench_pane import progress_line
 from tui.wire.request_record import COMPLETED, Record
 from tui.wire.summary import ARRAYS
@@ -111,12 +112,12 @@ async def test_records_that_take_long_are_told_of() -> None:
         record.chunks.extend([2.0, 3.5])
         records.append(record)
     probe = SlowProbe(records)
-    source = Generator(probe, Vantage.HOST)  # type: ignore[arg-type]
+    source = LoadGenerator(probe, Vantage.HOST)  # type: ignore[arg-type]
     told = []
     measured = None
     step = Step(1, None, {"requests": 3})
     async for item in source.measure(0, step, limits={}, arrays=ARRAYS, workers=1):
-        if isinstance(item, Measured):
+        if isinstance(item, Measurement):
             measured = item
         else:
             told.append(progress_of(item, 0, 1, step))

@@ -13,8 +13,8 @@ from tui.core.bench_result import Plan
 from tui.core.gpu import Gpu, GpuSample
 from tui.host.base import ProbeStream
 from tui.host.local import LocalHost
-from tui.services.bench_gpus import Drawn
-from tui.services.bench_run import Benchmarks, Server, collect
+from tui.services.bench_point import PowerMeter
+from tui.services.bench_run import Benchmarks, BenchmarkTarget, collect
 
 LOADED_W, IDLE_W = 700.0, 100.0
 
@@ -27,7 +27,7 @@ def test_counters_that_were_read_before_the_load_began_do_not_count() -> None:
     """They are read every two seconds; it idles at 100 W until 101.5 s, and draws 700 W until 121.5 s."""
     read = [reading(100.0, 0.0), *(reading(102.0 + 2 * i, 500.0 + 1400.0 * i) for i in range(10)), reading(122.0, 14_250.0)]
     now: list[GpuSample | None] = [None]
-    drawn = Drawn(lambda: now[0], lambda: None)
+    drawn = PowerMeter(lambda: now[0], lambda: None)
     for now[0] in (read[0], read[0], *read[1:-1]):
         drawn.begin()
     drawn.end()
@@ -49,7 +49,7 @@ def test_counters_that_were_read_before_the_load_began_do_not_count() -> None:
 )
 def test_what_was_not_read_twice_is_not_known(seen: list[GpuSample | None], watts: float | None) -> None:
     now: list[GpuSample | None] = [None]
-    drawn = Drawn(lambda: now[0], lambda: reading(0.0, 0.0, 5.0))
+    drawn = PowerMeter(lambda: now[0], lambda: reading(0.0, 0.0, 5.0))
     for now[0] in seen:
         drawn.begin()
     figures = drawn.figures()
@@ -133,7 +133,8 @@ async def test_joules_are_those_of_the_load_and_not_of_the_wait_for_its_records(
     with scripted(board.serve) as server:
         async with BoardHost(board) as host:
             await host.connect()
-            result = await collect(Benchmarks("box", Server(server.url), host=host, open_local=LocalHost, state=tmp_path), plan)
+            benchmarks = Benchmarks("box", BenchmarkTarget(server.url), host=host, open_local=LocalHost, state=tmp_path)
+            result = await collect(benchmarks, plan)
     (point,) = result.points
     assert point.detail is not None
     gpu = point.figures["gpu"]

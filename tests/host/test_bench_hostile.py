@@ -4,21 +4,22 @@ import asyncio
 import base64
 import gzip
 import json
+import os
+import tempfile
+import threading
 import zlib
-from contextlib import AsyncExitStack, aclosing
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
 from scripted_server import SSE, Exchange, scripted
 
-from tui.core.bench_plan import steps_of
-from tui.core.bench_result import Plan, Vantage
+from tui.core.bench_result import Plan, Progress, Vantage
 from tui.host.base import ProbeFailed
 from tui.host.local import LocalHost
 from tui.probe.load_records import PIECE_BYTES
 from tui.services.bench_generator import RECORDS_LIMIT, _arrays
-from tui.services.bench_run import BenchmarkRefused, Benchmarks, Server, collect
-from tui.services.bench_tunnel import open_tunnel
+from tui.services.bench_run import BenchmarkRefused, Benchmarks, BenchmarkTarget, collect
 
 SOURCES = [Vantage.HOST, Vantage.TUNNEL]
 HOSTILE = "over\x1b]52;c;aGk=\x07loaded\x1b[2J\u202e"
@@ -31,7 +32,7 @@ def plan(vantage: Vantage, **more: object) -> Plan:
 async def bench(url: str, state: Path, asked: Plan) -> dict[str, object]:
     async with LocalHost() as host:
         await host.connect()
-        benchmarks = Benchmarks("box", Server(url), host=host, open_local=LocalHost, state=state)
+        benchmarks = Benchmarks("box", BenchmarkTarget(url), host=host, open_local=LocalHost, state=state)
         return (await collect(benchmarks, asked)).points[0].figures
 
 
@@ -124,28 +125,32 @@ async def test_through_the_connection_nothing_is_unpacked_and_no_reply_is_endles
     assert set(asked) == {"identity"}
 
 
-async def test_closing_a_point_through_the_connection_closes_its_requests(tmp_path: Path) -> None:
-    """At once: nothing of it waits for the garbage collector."""
+async def test_leaving_a_point_through_the_connection_closes_its_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once, and with the socket that they came through."""
+    closed = threading.Event()
 
     def endless(exchange: Exchange) -> str:
         exchange.send(SSE)
         exchange.token()
         exchange.wait_closed()
+        closed.set()
         return "close"
 
-    asked = plan(Vantage.TUNNEL)
-    with scripted(endless) as server:
-        async with LocalHost() as host, AsyncExitStack() as stack:
+    with scripted(endless) as server, tempfile.TemporaryDirectory() as short:
+        monkeypatch.setattr(tempfile, "tempdir", short)
+        async with LocalHost() as host:
             await host.connect()
-            source = await open_tunnel(host, Server(server.url), asked, None, "0", stack)
-            before = asyncio.all_tasks()
-            measuring = source.measure(0, steps_of(asked)[0], limits={}, arrays=(), workers=0)
-            async with aclosing(measuring) as news:
+            tasks = asyncio.all_tasks()
+            benchmarks = Benchmarks("box", BenchmarkTarget(server.url), host=host, open_local=LocalHost, state=tmp_path)
+            async with aclosing(benchmarks.run(plan(Vantage.TUNNEL))) as news:
                 async for progress in news:
-                    assert isinstance(progress, dict)
-                    if progress["in_flight"] == 1:
+                    if isinstance(progress, Progress) and progress.in_flight == 1:
+                        (folder,) = os.listdir(short)
+                        assert os.stat(os.path.join(short, folder)).st_mode & 0o777 == 0o700
                         break
-            assert asyncio.all_tasks() == before
+            assert os.listdir(short) == []
+            assert asyncio.all_tasks() == tasks
+        assert await asyncio.to_thread(closed.wait, 5)
 
 
 def pack(data: bytes) -> str:
@@ -181,7 +186,7 @@ async def test_arrays_that_are_lost_do_not_cost_the_figures(tmp_path: Path, monk
     monkeypatch.setattr("tui.services.bench_generator._arrays", arrays)
     asked = Plan(concurrency=(1, 2), requests=4, input_tokens=16, output_tokens=3, save_detailed=True)
     with scripted(lambda exchange: exchange.reply()) as server:
-        benchmarks = Benchmarks("box", Server(server.url), host=None, open_local=LocalHost, state=tmp_path)
+        benchmarks = Benchmarks("box", BenchmarkTarget(server.url), host=None, open_local=LocalHost, state=tmp_path)
         result = await collect(benchmarks, asked)
     first, second = result.points
     assert first.figures["completed"] == second.figures["completed"] == 4
@@ -205,7 +210,7 @@ async def test_long_replies_of_many_requests_bring_their_arrays(tmp_path: Path) 
 
     asked = Plan(concurrency=(4,), requests=16, input_tokens=16, output_tokens=2, save_detailed=True)
     with scripted(script) as server:
-        benchmarks = Benchmarks("box", Server(server.url), host=None, open_local=LocalHost, state=tmp_path)
+        benchmarks = Benchmarks("box", BenchmarkTarget(server.url), host=None, open_local=LocalHost, state=tmp_path)
         (point,) = (await collect(benchmarks, asked)).points
     assert point.figures["completed"] == 16
     assert point.detail is not None

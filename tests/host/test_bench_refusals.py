@@ -20,7 +20,7 @@ from tui.probe.load_net import resolve
 from tui.probe.load_preflight import AGAIN_S, fit
 from tui.probe.load_prompts import Refused
 from tui.probe.load_server import Caller
-from tui.services.bench_run import BenchmarkRefused, Benchmarks, Server, collect
+from tui.services.bench_run import BenchmarkRefused, Benchmarks, BenchmarkTarget, collect
 
 __all__ = ["certificate"]
 
@@ -186,7 +186,7 @@ async def test_a_server_without_room_is_asked_a_few_times_and_a_stop_ends_it(tmp
     plan = Plan(concurrency=(1,), requests=2, input_tokens=16, output_tokens=3, vantage=vantage)
     with scripted(good) as server:
         asked = busy(server, "503 Service Unavailable", 99)
-        benchmarks = Benchmarks("box", Server(server.url), host=LocalHost(), open_local=LocalHost, state=tmp_path)
+        benchmarks = Benchmarks("box", BenchmarkTarget(server.url), host=LocalHost(), open_local=LocalHost, state=tmp_path)
         with pytest.raises(BenchmarkRefused, match="overloaded") as caught:
             await collect(benchmarks, plan)
         assert caught.value.kind == "http_503"

@@ -22,7 +22,7 @@ from tui.core.bench_result import Plan, Point, Progress, Result, Vantage
 from tui.host.base import Host
 from tui.host.local import LocalHost
 from tui.host.ssh import SshHost
-from tui.services.bench_run import BenchmarkRefused, BenchmarkRunning, Benchmarks, Server, collect
+from tui.services.bench_run import BenchmarkRefused, BenchmarkRunning, Benchmarks, BenchmarkTarget, collect
 
 LIMIT_S = 20.0
 """8 s of silence, and what a loaded machine adds: time in which the probe does not run counts in part only."""
@@ -42,7 +42,8 @@ def endless(exchange: Exchange) -> str:
 
 
 def made(url: str, state: Path, host: Host | None = None, **more: object) -> Benchmarks:
-    return Benchmarks("box", Server(url, {"Authorization": "Bearer hush"}), host=host, open_local=LocalHost, state=state, **more)  # type: ignore[arg-type]
+    target = BenchmarkTarget(url, {"Authorization": "Bearer hush"})
+    return Benchmarks("box", target, host=host, open_local=LocalHost, state=state, **more)  # type: ignore[arg-type]
 
 
 def kept_in(state: Path) -> list[dict[str, Any]]:
@@ -134,9 +135,8 @@ async def test_never_two_at_once(tmp_path: Path) -> None:
             with pytest.raises(BenchmarkRunning):
                 await anext(second.run(SHORT))  # as another process would
     with scripted(good) as server:
-        assert (
-            await collect(first.__class__("box", Server(server.url), host=None, open_local=LocalHost, state=tmp_path), SHORT)
-        ).points
+        other = Benchmarks("box", BenchmarkTarget(server.url), host=None, open_local=LocalHost, state=tmp_path)
+        assert (await collect(other, SHORT)).points
 
 
 async def until_in_flight(news: AsyncIterator[object], count: int, stage: str = "measuring") -> None:
@@ -321,16 +321,16 @@ CLIENT = """
 import asyncio, sys
 from pathlib import Path
 from typing import Any
-from tui.core.benchmark import Plan, Progress, Vantage
+from tui.core.bench_result import Plan, Progress, Vantage
 from tui.host.local import LocalHost
 from tui.host.ssh import SshHost
-from tui.services.benchmark import Benchmarks, Server
+from tui.services.bench_run import Benchmarks, BenchmarkTarget
 
 async def main():
     url, config, state = sys.argv[1:]
     async with SshHost("gpu-box", config_files=[Path(config)]) as host:
         await host.connect()
-        benchmarks = Benchmarks("box", Server(url), host=host, open_local=LocalHost, state=Path(state))
+        benchmarks = Benchmarks("box", BenchmarkTarget(url), host=host, open_local=LocalHost, state=Path(state))
         plan = Plan(concurrency=(4,), requests=400, input_tokens=16, output_tokens=3, workers=2, vantage=Vantage.HOST)
         async for item in benchmarks.run(plan):
             if isinstance(item, Progress) and item.in_flight == 4 and item.stage == "measuring":  # the warm-up's workers end

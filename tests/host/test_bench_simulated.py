@@ -13,7 +13,7 @@ from tui.core.bench_plan import sweep
 from tui.core.bench_result import Plan
 from tui.core.bench_soak import soak_words
 from tui.host.local import LocalHost
-from tui.services.bench_run import Benchmarks, Server, collect
+from tui.services.bench_run import Benchmarks, BenchmarkTarget, collect
 from tui.simulator.endpoint import SimulatedEndpoint
 from tui.simulator.scenarios import Model, Scenario
 
@@ -35,7 +35,7 @@ async def serving() -> AsyncIterator[str]:
 
 
 def benchmarks(url: str, state: Path) -> Benchmarks:
-    server = Server(url)
+    server = BenchmarkTarget(url)
     return Benchmarks("box", server, host=None, open_local=LocalHost, batched_tokens=lambda: 2048, state=state)
 
 

@@ -16,7 +16,7 @@ from tui.core.bench_soak import soak_words
 from tui.host.base import ProbeFailed
 from tui.host.local import LocalHost
 from tui.host.shipped import ShippedProbe
-from tui.services.bench_run import Benchmarks, Server, collect
+from tui.services.bench_run import Benchmarks, BenchmarkTarget, collect
 
 TUNNEL: dict[str, Any] = {"input_tokens": 16, "output_tokens": 3, "vantage": Vantage.TUNNEL}
 
@@ -28,7 +28,7 @@ def good(exchange: Exchange) -> None:
 async def through(url: str, state: Path, plan: Plan, host: LocalHost | None = None) -> Result:
     async with host or LocalHost() as there:
         await there.connect()
-        return await collect(Benchmarks("box", Server(url), host=there, open_local=LocalHost, state=state), plan)
+        return await collect(Benchmarks("box", BenchmarkTarget(url), host=there, open_local=LocalHost, state=state), plan)
 
 
 async def test_a_soak_has_its_longest_prompts_and_the_peak_of_the_cache(tmp_path: Path) -> None:
@@ -79,7 +79,8 @@ async def test_no_longest_prompt_passes_the_limit_of_a_server_that_only_counts(t
     assert 0.9 * 4096 < max(longest) <= 4096
 
 
-async def test_a_stop_lets_go_of_a_server_that_does_not_count_the_longest_prompt(tmp_path: Path) -> None:
+@pytest.mark.parametrize("vantage", [Vantage.HOST, Vantage.TUNNEL])
+async def test_a_stop_lets_go_of_a_server_that_does_not_count_the_longest_prompt(tmp_path: Path, vantage: Vantage) -> None:
     counting = threading.Event()
 
     def single(exchange: Exchange) -> None:
@@ -89,12 +90,12 @@ async def test_a_stop_lets_go_of_a_server_that_does_not_count_the_longest_prompt
         else:
             server.single(exchange)
 
-    plan = Plan(kind="soak", concurrency=(2,), duration_s=30.0, **TUNNEL)
+    plan = Plan(kind="soak", concurrency=(2,), duration_s=30.0, **{**TUNNEL, "vantage": vantage})
     with scripted(good) as server:
         server.answer = single
         async with LocalHost() as host:
             await host.connect()
-            benchmarks = Benchmarks("box", Server(server.url), host=host, open_local=LocalHost, state=tmp_path)
+            benchmarks = Benchmarks("box", BenchmarkTarget(server.url), host=host, open_local=LocalHost, state=tmp_path)
             running = asyncio.create_task(collect(benchmarks, plan))
             assert await asyncio.to_thread(counting.wait, 20)
             began = time.monotonic()
@@ -148,30 +149,3 @@ async def test_it_gives_up_after_too_many_failures_in_a_row(tmp_path: Path) -> N
     assert result.stopped is not None
     assert result.stopped.endswith("requests failed one after the other")
     assert 20 < result.points[0].figures["failed"] < 40
-
-
-@pytest.mark.parametrize("step", [-86_400.0, 86_400.0])
-@pytest.mark.parametrize("asked", [{"concurrency": (2,)}, {"kind": "rate", "request_rate": 20.0}], ids=["closed", "open"])
-async def test_a_clock_that_is_set_meanwhile_moves_no_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: float, asked: dict[str, Any]
-) -> None:
-    real = time.time
-    off = 0.0
-
-    def script(exchange: Exchange) -> None:
-        nonlocal off
-        exchange.reply()
-        if exchange.number == 40:  # the warm-up has 32 at most
-            off = step
-
-    monkeypatch.setattr(time, "time", lambda: real() + off)
-    began = time.monotonic()
-    with scripted(script) as server:
-        result = await through(server.url, tmp_path, Plan(duration_s=2.0, **asked, **TUNNEL))
-    assert time.monotonic() - began < 20
-    (point,) = result.points
-    assert result.stopped is None
-    assert point.figures["failed"] == 0
-    assert point.figures["clock_step_ms"] == pytest.approx(step * 1000, abs=50)
-    assert point.figures["duration"] == pytest.approx(2.0, abs=1.0)
-    assert any("clock was stepped" in one for one in point.figures["warnings"])

@@ -16,7 +16,7 @@ from tui.cli.bench_tables import status
 from tui.core.bench_documents import against, notes_of
 from tui.core.bench_result import Plan, Point, Progress, Result, Vantage
 from tui.host.local import LocalHost
-from tui.services.bench_run import Benchmarks, Server
+from tui.services.bench_run import Benchmarks, BenchmarkTarget
 from tui.widgets.bench_pane import hero, progress_line, remarks
 
 SHORT = ("--requests", "2", "--input-tokens", "16", "--output-tokens", "3")
@@ -130,7 +130,7 @@ async def test_a_server_that_keeps_it_waiting_is_told_of(tmp_path: Path) -> None
             server.single(exchange)
 
         server.answer = late
-        benchmarks = Benchmarks("box", Server(server.url), host=None, open_local=LocalHost, state=tmp_path)
+        benchmarks = Benchmarks("box", BenchmarkTarget(server.url), host=None, open_local=LocalHost, state=tmp_path)
         async for item in benchmarks.run(Plan(concurrency=(1,), requests=1, input_tokens=16, output_tokens=3)):
             if isinstance(item, Progress) and item.waiting_s is not None:
                 waited[item.stage] = item.waiting_s
@@ -147,7 +147,7 @@ async def test_one_that_waits_for_the_server_is_stopped_at_once(tmp_path: Path) 
     go = threading.Event()
     with scripted(good) as server:
         server.answer = lambda exchange: go.wait(60)
-        benchmarks = Benchmarks("box", Server(server.url), host=None, open_local=LocalHost, state=tmp_path)
+        benchmarks = Benchmarks("box", BenchmarkTarget(server.url), host=None, open_local=LocalHost, state=tmp_path)
         try:
             async with asyncio.timeout(20):
                 async for item in benchmarks.run(Plan(concurrency=(1,), requests=1, input_tokens=16, output_tokens=3)):

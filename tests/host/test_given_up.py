@@ -28,7 +28,7 @@ from tui.host.local import ExecHost, LocalHost
 from tui.host.ssh import SshHost
 from tui.host.ssh_dial import ProxyCommand, Route
 from tui.host.ssh_login import Agent
-from tui.services.bench_run import Benchmarks, Server
+from tui.services.bench_run import Benchmarks, BenchmarkTarget
 from tui.services.deployment_watch import Session
 from tui.services.diagnostics import examine
 from tui.services.opened import OpeningSession
@@ -335,7 +335,7 @@ async def test_a_benchmark_that_is_left(tmp_path: Path) -> None:
         return "close"
 
     with scripted(endless) as server:
-        benchmarks = Benchmarks("box", Server(server.url), host=None, open_local=LocalHost, state=tmp_path)
+        benchmarks = Benchmarks("box", BenchmarkTarget(server.url), host=None, open_local=LocalHost, state=tmp_path)
         with no_generator_left():
             async with contextlib.aclosing(benchmarks.run(Plan(concurrency=(2,), requests=4))) as news:
                 async for item in news:

@@ -17,7 +17,7 @@ from tui.core.text import clean
 from tui.host.api import ApiClient
 from tui.host.local import LocalHost
 from tui.host.ssh import SshHost
-from tui.services.bench_run import Benchmarks, Server, collect
+from tui.services.bench_run import Benchmarks, BenchmarkTarget, collect
 from tui.wire.urls import LONGEST_ID, askable
 
 NAMES = (
@@ -196,7 +196,7 @@ async def test_the_load_asks_by_the_servers_own_name_from_everywhere(sshd: Sshd,
             named = Named(server, name)
             async with SshHost("gpu-box", config_files=[sshd.client_config]) as host:
                 await host.connect()
-                benchmarks = Benchmarks("box", Server(server.url, {}), host=host, open_local=LocalHost, state=tmp_path)
+                benchmarks = Benchmarks("box", BenchmarkTarget(server.url, {}), host=host, open_local=LocalHost, state=tmp_path)
                 result = await collect(benchmarks, plan)
         assert result.points[0].figures["completed"] == 2
         assert result.model == clean(name)

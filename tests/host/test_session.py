@@ -79,6 +79,9 @@ class Cuttable:
     def transport(self, *, verify: Any = True, uds: str | None = None) -> Any:
         return self.inner.transport(verify=verify, uds=uds)
 
+    async def open_stream(self, host: str, port: int, path: str | None = None) -> Any:
+        return await self.inner.open_stream(host, port, path)
+
     async def close(self) -> None:
         for stream in self._streams:
             await stream.close()

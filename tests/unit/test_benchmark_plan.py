@@ -11,7 +11,8 @@ from tui.core.bench_result import Plan, Point, Result, Vantage
 from tui.core.bench_server import foreign_running, sequences_of, series, server_figures, serving
 from tui.core.bench_soak import engine_gpus, slices, soak_words
 from tui.core.gpu import Gpu, GpuSample
-from tui.services.bench_generator import Measured, point_of
+from tui.services.bench_generator import Measurement
+from tui.services.bench_point import point_of
 from tui.wire.request_record import Record
 from tui.wire.summary import summary
 
@@ -358,7 +359,7 @@ def test_tokens_a_joule_are_those_of_the_time_in_which_the_joules_were_drawn() -
     record.end = 1010.0
     figures = summary([record], 1000.0, 1010.0, concurrency=1, dispatch_end=1010.0)
     assert figures["output_throughput"] == 0.0  # of completed requests: there is none
-    measured = Measured(figures, {}, (), (), {}, "", 1000.0, None)
+    measured = Measurement(figures, {}, (), (), {}, "", 1000.0, None)
     gpu = {"count": 2, "memory_used_mib": [1.0, 1.0], "mean_power_w": 20.0}
     found = point_of(Plan(), "m", Step(1, None, {}), measured, gpu).figures["gpu"]
     assert found["tokens_per_joule"] == pytest.approx(50 / (20.0 * 10.0))

@@ -7,7 +7,7 @@ import pytest
 from tui.probe.load_net import Address
 from tui.probe.load_workers import Share, split
 
-ADDRESS: Address = (2, ("127.0.0.1", 1))
+ADDRESS = Address(2, ("127.0.0.1", 1))
 
 
 def shares(order: dict[str, Any], count: int) -> list[dict[str, Any]]:

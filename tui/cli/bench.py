@@ -229,7 +229,7 @@ async def _by_url(url: str, plan: Plan, ca_file: str | None) -> AsyncIterator[tu
     from tui.host.http_transport import DirectTransport
     from tui.host.open import open_host
     from tui.probe.load_http import target_of
-    from tui.services.bench_run import Benchmarks, Server
+    from tui.services.bench_run import Benchmarks, BenchmarkTarget
     from tui.wire.urls import authorized
 
     try:
@@ -239,7 +239,7 @@ async def _by_url(url: str, plan: Plan, ca_file: str | None) -> AsyncIterator[tu
     key = api_key(Deployment(), base_url=True)
     headers = authorized(url, key, {})
     name = target.unix or target.host_header
-    server = Server(url, headers, ca_file)
+    server = BenchmarkTarget(url, headers, ca_file)
     benchmarks = Benchmarks(name, server, host=None, open_local=lambda: open_host("local"), version=__version__)
     transport = DirectTransport(verify=plan.verify_tls and (ca_file or True), uds=socket_of(url))
     api = ApiClient(url, transport, api_key=key, headers=plan.headers)

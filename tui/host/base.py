@@ -16,6 +16,7 @@ from tui.core.connection import ConnectionState
 
 if TYPE_CHECKING:
     import httpx  # 150 ms that the first paint must not wait for
+    from anyio.abc import ByteStream
 
 
 class HostError(Exception):
@@ -133,5 +134,11 @@ class Host(Protocol):
     def transport(self, *, verify: Any = True, uds: str | None = None) -> "httpx.AsyncBaseTransport":
         """A transport whose connections are opened from that host: no TCP port is opened here. PortClosed and NotPermitted surface
         as httpx.ConnectError with that error as its __cause__. `uds` is a Unix socket of the host, instead of host and port."""
+
+    async def open_stream(self, host: str, port: int, path: str | None = None) -> "ByteStream":
+        """Open a byte stream from that host to a TCP port, or to a Unix socket if there is a `path`.
+
+        Raises PortClosed, NotPermitted or Unreachable.
+        """
 
     async def close(self) -> None: ...

@@ -168,17 +168,22 @@ class DirectTransport(_Explaining):
 
     def reason(self, error: httpx.ConnectError, request: httpx.Request) -> HostError | None:
         where = self._uds or f"{request.url.host}:{request.url.port or (443 if request.url.scheme == 'https' else 80)}"
-        for link in _chain(error):
-            match link:
-                case ConnectionRefusedError() | FileNotFoundError():
-                    return PortClosed(f"nothing listens on {where}", "the server isn't up yet, or listens elsewhere")
-                case PermissionError():
-                    return NotPermitted(f"connecting to {where} isn't allowed: {link.strerror}")
-                case ssl.SSLError():
-                    return None
-                case OSError() if link.strerror:
-                    return Unreachable(f"{where} can't be reached: {clean(link.strerror)}", "check the address of the API")
-        return None
+        return connection_error(error, where)
+
+
+def connection_error(error: BaseException, where: str) -> HostError | None:
+    """Return what an error of a connection from this machine to `where` means; None if its own words say it best (TLS)."""
+    for link in _chain(error):
+        match link:
+            case ConnectionRefusedError() | FileNotFoundError():
+                return PortClosed(f"nothing listens on {where}", "the server isn't up yet, or listens elsewhere")
+            case PermissionError():
+                return NotPermitted(f"connecting to {where} isn't allowed: {link.strerror}")
+            case ssl.SSLError():
+                return None
+            case OSError() if link.strerror:
+                return Unreachable(f"{where} can't be reached: {clean(link.strerror)}", "check the address of the API")
+    return None
 
 
 def _chain(error: BaseException) -> Iterable[BaseException]:

@@ -23,7 +23,6 @@ from tui.host.shipped import LeashedCommand, ShippedProbe
 if TYPE_CHECKING:
     import httpx
 
-
 CHUNK = 1 << 16
 KILLED_S = 2.0
 """How long a killed process is waited for: one that hangs in the kernel outlives that, and nobody can change it."""
@@ -149,6 +148,17 @@ class LocalHost:
         from tui.host.http_transport import DirectTransport
 
         return DirectTransport(verify=verify, uds=uds)
+
+    async def open_stream(self, host: str, port: int, path: str | None = None) -> ByteStream:
+        import anyio
+
+        from tui.host.http_transport import connection_error
+
+        try:
+            return await (anyio.connect_tcp(host, port) if path is None else anyio.connect_unix(path))
+        except OSError as error:
+            where = path or f"{host}:{port}"
+            raise (connection_error(error, where) or Unreachable(f"{where} can't be reached: {clean(str(error))}")) from error
 
     async def close(self) -> None:
         self._state = ConnectionState(host=self.name)
@@ -289,9 +299,9 @@ class ExecHost:
     def transport(self, *, verify: Any = True, uds: str | None = None) -> "httpx.AsyncBaseTransport":
         from tui.host.http_transport import HostTransport
 
-        return HostTransport(self._reach, verify=verify, uds=uds)
+        return HostTransport(self.open_stream, verify=verify, uds=uds)
 
-    async def _reach(self, host: str, port: int, path: str | None = None) -> ByteStream:
+    async def open_stream(self, host: str, port: int, path: str | None = None) -> ByteStream:
         try:
             return await self._relay.open(host, port, path)
         except ProbeFailed as error:

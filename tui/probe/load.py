@@ -2,7 +2,7 @@
 
 Arguments: `url`, `model` (or None), `endpoint` ("chat" or "completions"), `headers`, `verify`, `ca` (PEM text), `extra_body`,
 `input_tokens`, `output_tokens`, `shared_prefix`, `style` ("text" or "tokens"), `prompts` (given ones, or None), `seed`, `version`,
-`ignore_eos`, `max_workers`.
+`ignore_eos`, `max_workers`, `tunnel` (the socket that reaches the server at `url`, or None: see `tui.services.bench_tunnel`).
 
     probe -> client   {"f": "ready", "model", "address", "notes", "exact_lengths", "server"}    or  {"f": "refused", "kind", "why"}
                       {"f": "work", "work"}                               before that: what is waited for, empty when it is over
@@ -208,20 +208,25 @@ def play(arguments: Dict[str, Any], link: Link) -> None:
 def _reach(plan: Dict[str, Any]) -> Tuple[Address, Caller]:
     """The first address that answers, and a caller for single requests. Raises OSError or ValueError."""
     target = target_of(plan["url"])
+    tunnel = plan.get("tunnel")
+    address = Address(socket.AF_UNIX, tunnel, target.where) if tunnel else _first_that_answers(resolve(target))
     context = tls_context(plan.get("verify", True), plan.get("ca")) if target.tls else None
-    last: Optional[Exception] = None
-    for address in resolve(target):
+    headers = dict(plan.get("headers") or {})
+    headers["Content-Type"] = "application/json"
+    return address, Caller(target, [address], context, headers, plan.get("version", ""))
+
+
+def _first_that_answers(addresses: Sequence[Address]) -> Address:
+    last = OSError("no address")
+    for address in addresses:
         try:
-            with socket.socket(address[0], socket.SOCK_STREAM) as sock:
+            with socket.socket(address.family, socket.SOCK_STREAM) as sock:
                 sock.settimeout(10.0)
-                sock.connect(address[1])
+                sock.connect(address.where)
+            return address
         except OSError as error:
             last = error
-            continue
-        headers = dict(plan.get("headers") or {})
-        headers["Content-Type"] = "application/json"
-        return address, Caller(target, [address], context, headers, plan.get("version", ""))
-    raise last or OSError("no address")
+    raise last
 
 
 def _cpus() -> int:
@@ -255,7 +260,8 @@ class _Point:
         workers = int(request.get("workers") or 0)
         if request.get("input_tokens"):
             share = self._share
-            lengths, wanted = fitted(self._caller, share.plan, share.fields, share.lengths, int(request["input_tokens"]))
+            with self._caller.stoppable(self._link.wake_fd, self._desk.look):
+                lengths, wanted = fitted(self._caller, share.plan, share.fields, share.lengths, int(request["input_tokens"]))
             self._share = share._replace(plan=dict(share.plan, input_tokens=wanted), lengths=lengths)
         if request.get("warmup", True):
             streams = int(order.get("concurrency") or min(order.get("gate") or 16, 16))

@@ -15,7 +15,7 @@ import struct
 import termios
 import time
 from array import array
-from typing import Any, List, Optional, Tuple
+from typing import Any, List, NamedTuple, Optional, Tuple
 
 from tui.probe.load_http import Target
 
@@ -32,15 +32,27 @@ OWN_LIMITS = (OPEN_FILES, NO_PORTS)
 
 IN_PROGRESS = (0, errno.EINPROGRESS)
 
-Address = Tuple[int, Any]
+
+class Address(NamedTuple):
+    """Where to connect to."""
+
+    family: int
+    where: Any
+    """As `socket.connect` takes it."""
+    server: str = ""
+    """In words, the server that a tunnel's socket stands for; empty for an address of the server itself."""
+
+
+class TunnelError(OSError):
+    """A tunnel did not reach the server; the message is its reason."""
 
 
 def resolve(target: Target) -> List[Address]:
     """The addresses of a target, in the order in which to try them. Raises OSError (socket.gaierror) when there are none."""
     if target.unix is not None:
-        return [(socket.AF_UNIX, target.unix)]
+        return [Address(socket.AF_UNIX, target.unix)]
     found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
-    return [(family, where) for family, _, _, _, where in found]
+    return [Address(family, where) for family, _, _, _, where in found]
 
 
 def tls_context(verify: bool, ca: Optional[str]) -> ssl.SSLContext:
@@ -59,8 +71,10 @@ class Connection:
     """One connection. `advance` while `open` is False; then `send` and `receive`. All of them raise OSError (ssl.SSLError too)."""
 
     __slots__ = (
+        "_connected",
         "_context",
         "_incoming",
+        "_line",
         "_name",
         "_out",
         "_outgoing",
@@ -79,7 +93,11 @@ class Connection:
     )
 
     def __init__(self, address: Address, context: Optional[ssl.SSLContext] = None, name: str = "") -> None:
-        self._where = address[1]
+        self._where = address.where
+        self._connected = False
+        """Whether the socket is; a tunnel's line or a TLS handshake may be to come."""
+        self._line: Optional[bytes] = b"" if address.server else None
+        """What came of a tunnel's first line, until it is complete."""
         self._context = context
         self._name = name
         self._tls: Optional[ssl.SSLObject] = None
@@ -118,10 +136,14 @@ class Connection:
 
     def advance(self) -> None:
         """Goes on with connecting after the socket became writable or readable; sets `open` at the end."""
-        if self._tls is None:
+        if not self._connected:
             code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if code:
                 raise OSError(code, errno.errorcode.get(code, "connect"))
+            self._connected = True
+        if self._line is not None and not self._is_through():
+            return
+        if self._tls is None:
             if self._context is None:
                 self._opened()
                 return
@@ -141,15 +163,31 @@ class Connection:
         self._drain()
         self._opened()
 
+    def _is_through(self) -> bool:
+        """Read a tunnel's first line; return whether it is complete. Raises TunnelError if it tells a reason."""
+        try:
+            data = self.sock.recv(READ)
+        except BlockingIOError:
+            return False
+        if not data:
+            raise TunnelError("the tunnel to the server was closed")
+        self._line = (self._line or b"") + data
+        if not self._line.endswith(b"\n"):
+            return False
+        if self._line != b"\n":
+            raise TunnelError(self._line.decode("utf-8", "replace").strip())
+        self._line = None
+        return True
+
     def _opened(self) -> None:
         self.open = True
         self.idle_since = time.monotonic()
         self.connect_s = self.idle_since - self.begun
 
     @property
-    def shaking(self) -> bool:
-        """Whether a TLS handshake is going on."""
-        return self._tls is not None and not self.open
+    def listening(self) -> bool:
+        """Whether it opens with what the other side says: a tunnel's line, a TLS handshake."""
+        return self._connected and not self.open
 
     @property
     def writing(self) -> bool:
@@ -255,6 +293,8 @@ def has_kernel_stamps(connection: Connection) -> bool:
 
 def words_of(error: BaseException, where: str) -> str:
     """What an error of a connection to `where` means."""
+    if isinstance(error, TunnelError):
+        return str(error)
     if isinstance(error, ssl.SSLError):
         return "TLS with %s failed: %s" % (where, getattr(error, "verify_message", "") or error.reason or error)
     if isinstance(error, socket.gaierror):
@@ -281,9 +321,9 @@ def words_of(error: BaseException, where: str) -> str:
 
 def where_of(address: Address) -> str:
     """An address in words."""
-    family, where = address
-    if family == socket.AF_UNIX:
-        return str(where)
+    where = address.where
+    if address.server or address.family == socket.AF_UNIX:
+        return address.server or str(where)
     return "%s:%d" % ("[%s]" % where[0] if ":" in where[0] else where[0], where[1])
 
 

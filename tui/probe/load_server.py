@@ -1,11 +1,12 @@
 """Single plain requests beside the load: models, /tokenize, /metrics. Blocking, on one kept connection. Python 3.8."""
 
+import contextlib
 import json
 import math
 import select
 import threading
 import time
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from tui.probe.load_http import Response, Target, head_of, target_of
 from tui.probe.load_net import Address, Connection, tls_context
@@ -40,6 +41,20 @@ class Caller:
         self._version = version
         self._timeout_s = timeout_s
         self._connection: Optional[Connection] = None
+        self._wake_fd: Optional[int] = None
+        self._stopping: Callable[[], bool] = lambda: False
+
+    @contextlib.contextmanager
+    def stoppable(self, wake_fd: int, stopping: Callable[[], bool]) -> Iterator[None]:
+        """Within the context, let go of an answer that is waited for (OSError) once `stopping` says so.
+
+        It is asked whenever `wake_fd` is readable.
+        """
+        self._wake_fd, self._stopping = wake_fd, stopping
+        try:
+            yield
+        finally:
+            self._wake_fd, self._stopping = None, lambda: False
 
     def __enter__(self) -> "Caller":
         return self
@@ -122,13 +137,16 @@ class Caller:
                     connection.close()
         raise last or OSError("no address")
 
-    @staticmethod
-    def _wait(connection: Connection, until: float, opening: bool = False) -> None:
+    def _wait(self, connection: Connection, until: float, opening: bool = False) -> None:
+        if self._stopping():
+            raise OSError("stopped")
         left = until - time.monotonic()
-        # a socket in the middle of a TLS handshake is writable all the time: then only what is read matters
-        writing = connection.writing or (opening and not connection.shaking)
+        # a connected socket is writable all the time: then only what is read matters
+        writing = connection.writing or (opening and not connection.listening)
         poll = select.poll()
         poll.register(connection.fd, select.POLLIN | select.POLLOUT if writing else select.POLLIN)
+        if self._wake_fd is not None:
+            poll.register(self._wake_fd, select.POLLIN)
         if left <= 0 or not poll.poll(left * 1000):
             raise TimeoutError("no answer in time")
 

@@ -266,7 +266,8 @@ def work() -> None:
             os._exit(1)
         line += piece
     values = json.loads(line)
-    values[8] = (values[8][0], tuple(values[8][1]) if isinstance(values[8][1], list) else values[8][1])
+    family, where, server = values[8]
+    values[8] = Address(family, tuple(where) if isinstance(where, list) else where, server)
     share = Share(*values)
     os.set_blocking(0, False)
 

@@ -1,24 +1,20 @@
-"""A load generator in a probe's process, as the benchmark sees it: prepared once, then point after point."""
+"""Drive the load generator, a probe's process: prepare it for a server once, then have it measure point after point."""
 
 import asyncio
 import base64
 import contextlib
 import json
-import math
 import time
 import zlib
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Self
 
 from tui.aio import ended
-from tui.core.bench_documents import heading
 from tui.core.bench_plan import Step
-from tui.core.bench_remarks import client_words, late_words, never_sent
-from tui.core.bench_result import Plan, Point, Progress, Vantage
-from tui.core.bench_server import foreign_running, sequences_of, server_figures
+from tui.core.bench_result import Plan, Vantage
 from tui.core.presentation import counted
-from tui.core.text import clean, hide
+from tui.core.text import clean
 from tui.host.base import Host, HostError, ProbeFailed, ProbeStream
 from tui.wire.urls import authorized, merged, shown_url
 
@@ -34,13 +30,20 @@ RECORDS_LIMIT = 64 << 20
 COLLECTING_S = 1.0
 """How often it is said that records still come; what takes less is not told of."""
 
+TUNNEL_STREAMS = 32
+"""The most streams through a tunnel: every byte of them passes the client's event loop."""
+
+TUNNEL_BUSY = 0.5
+"""A client that uses so much of its core while it passes the bytes on has delayed them."""
+
+TUNNEL_NOTE = (
+    "measured through the connection from the client's side{why}: at most {most} streams, "
+    "and TTFT and ITL include the link and the client's event loop"
+)
+NO_GENERATOR = " (the load generator can't run on the host)"
 
 Tell = Callable[[str], None]
 """Takes in words what is waited for before anything is measured; empty words when it is over."""
-
-
-def _nobody(words: str) -> None:
-    pass
 
 
 class BenchmarkRefused(Exception):
@@ -58,8 +61,8 @@ class BenchmarkRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
-    """Where requests go, as seen from where the load generator runs."""
+class BenchmarkTarget:
+    """Where requests go. The URL is as seen from the machine that the benchmark is of."""
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -68,30 +71,15 @@ class Server:
     model: str | None = None
 
 
-def what_is_asked(server: Server, plan: Plan, prompts: list[dict[str, Any]] | None) -> dict[str, Any]:
-    """What the load generator's prompts are made from."""
-    return {
-        "model": plan.model or server.model,
-        "endpoint": plan.endpoint,
-        "extra_body": plan.extra_body,
-        "input_tokens": plan.input_tokens,
-        "output_tokens": plan.output_tokens,
-        "shared_prefix": plan.shared_prefix_tokens,
-        "style": "tokens" if plan.token_ids else "text",
-        "prompts": prompts,
-        "ignore_eos": plan.ignore_eos,
-        "seed": str(plan.seed) if plan.seed is not None else f"{time.time_ns():x}",
-    }
-
-
 @dataclass(frozen=True, slots=True)
-class Measured:
+class Measurement:
     """A point as the load generator sent it."""
 
     figures: dict[str, Any] | None
-    """None when it was stopped before anything was measured."""
+    """None if it was stopped before anything was measured."""
     client: dict[str, Any]
     before: tuple[str, ...]
+    """Lines of the server's metrics."""
     after: tuple[str, ...]
     peaks: dict[str, float]
     stopped: str
@@ -101,40 +89,8 @@ class Measured:
     """Why there are no per-request arrays although they were asked for."""
 
 
-class LoadSource(Protocol):
-    """Where a load comes from: a process of its own, or (through the connection only) this one."""
-
-    vantage: Vantage
-    model: str
-    notes: tuple[str, ...]
-    server: tuple[str, ...]
-    """Lines of the server's metrics before anything was sent."""
-    longest: int | None
-    """The server's limit for prompt and reply together, in tokens."""
-
-    def measure(
-        self,
-        number: int,
-        step: Step,
-        *,
-        limits: Mapping[str, float],
-        arrays: Sequence[str],
-        workers: int,
-        warmup: bool = True,
-        input_tokens: int | None = None,
-    ) -> AsyncGenerator[dict[str, Any] | Measured]:
-        """Measures one point, and brings those `arrays` of its requests (names of `tui.wire.summary.ARRAYS`): progress frames, one
-        of stage MEASURED among them, and the point last. Raises ProbeFailed or Unreachable when the source is gone."""
-
-    async def stop(self) -> None:
-        """Closes every request; the point in progress comes with what there is."""
-
-    async def close(self) -> None:
-        """Ends every request."""
-
-
-class Generator:
-    """The role "load" on a host."""
+class LoadGenerator:
+    """The probe's role "load", on the host or on this machine; from here it may reach the server through a tunnel."""
 
     def __init__(self, probe: ProbeStream, vantage: Vantage) -> None:
         self._probe = probe
@@ -143,38 +99,55 @@ class Generator:
         self.model = ""
         self.notes: tuple[str, ...] = ()
         self.server: tuple[str, ...] = ()
+        """Lines of the server's metrics before anything was sent."""
         self.longest: int | None = None
+        """The server's limit for prompt and reply together, in tokens."""
 
     @classmethod
     async def start(
         cls,
         host: Host,
         vantage: Vantage,
-        server: Server,
+        target: BenchmarkTarget,
         plan: Plan,
         prompts: list[dict[str, Any]] | None,
         version: str,
-        tell: Tell = _nobody,
-    ) -> "Generator":
-        """Ships the load generator and lets it get to know the server; `tell` is told what is waited for meanwhile.
+        tell: Tell = lambda words: None,
+        tunnel: str | None = None,
+    ) -> Self:
+        """Ship the load generator to `host` and let it get to know the server, through the socket `tunnel` if one is given.
 
-        Raises ProbeFailed or Unreachable where it can't run, BenchmarkRefused where the server doesn't take it.
+        `tell` is told what is waited for meanwhile. Raises ProbeFailed or Unreachable if it can't run, BenchmarkRefused if the
+        server doesn't take it, OSError if the file of authorities can't be read.
         """
         arguments = {
-            **what_is_asked(server, plan, prompts),
-            "url": shown_url(server.url),
-            "headers": authorized(server.url, None, merged(server.headers, plan.headers)),
+            "url": shown_url(target.url),
+            "tunnel": tunnel,
+            "headers": authorized(target.url, None, merged(target.headers, plan.headers)),
             "verify": plan.verify_tls,
-            "ca": _read_ca(server.ca_file),
+            "ca": _read_ca(target.ca_file),
             "version": version,
+            "model": plan.model or target.model,
+            "endpoint": plan.endpoint,
+            "extra_body": plan.extra_body,
+            "input_tokens": plan.input_tokens,
+            "output_tokens": plan.output_tokens,
+            "shared_prefix": plan.shared_prefix_tokens,
+            "style": "tokens" if plan.token_ids else "text",
+            "prompts": prompts,
+            "ignore_eos": plan.ignore_eos,
+            "seed": str(plan.seed) if plan.seed is not None else f"{time.time_ns():x}",
         }
-        made = cls(await host.start_probe("load", arguments), vantage)
+        generator = cls(await host.start_probe("load", arguments), vantage)
         try:
-            await made._get_ready(tell)
+            await generator._get_ready(tell)
         except BaseException:
-            await made.close()
+            await generator.close()
             raise
-        return made
+        if vantage is Vantage.TUNNEL:
+            why = "" if plan.vantage is Vantage.TUNNEL else NO_GENERATOR
+            generator.notes = (TUNNEL_NOTE.format(why=why, most=TUNNEL_STREAMS), *generator.notes)
+        return generator
 
     async def _get_ready(self, tell: Tell) -> None:
         async for frame in self._frames:
@@ -191,7 +164,7 @@ class Generator:
                     kind = clean(str(frame.get("kind")))
                     raise BenchmarkRefused(kind, clean(str(frame.get("why"))))
                 case "end":
-                    raise ProbeFailed(f"the load generator ended: {clean(str(frame.get('why')))}")
+                    raise _ended_early(frame)
         raise ProbeFailed("the load generator ended before it was ready")
 
     async def measure(
@@ -204,12 +177,16 @@ class Generator:
         workers: int,
         warmup: bool = True,
         input_tokens: int | None = None,
-    ) -> AsyncGenerator[dict[str, Any] | Measured]:
-        """See `LoadSource`."""
+    ) -> AsyncGenerator[dict[str, Any] | Measurement]:
+        """Measure one point: yield progress frames, one of stage MEASURED among them, and the measurement last.
+
+        `arrays` are those of its requests to bring along (names of `tui.wire.summary.ARRAYS`). No prompt is longer than
+        `input_tokens`, if given. Raises ProbeFailed or Unreachable if the load generator is gone.
+        """
         request = {
             "do": "point",
             "id": number,
-            "order": step.order,
+            "order": self._within_limits(step.order),
             "limits": dict(limits),
             "arrays": list(arrays),
             "workers": workers,
@@ -218,13 +195,15 @@ class Generator:
             "output_tokens": step.output_tokens,
         }
         await self._probe.send(request)
+        meter = _CpuMeter()
         async for frame in self._frames:
             if frame.get("f") == "end":
-                raise ProbeFailed(f"the load generator ended: {clean(str(frame.get('why')))}")
+                raise _ended_early(frame)
             if frame.get("id") != number:
                 continue
             match frame["f"]:
                 case "progress":
+                    meter.see(str(frame.get("stage")))
                     yield frame
                 case "point":
                     detail: dict[str, list[Any]] = {}
@@ -235,9 +214,9 @@ class Generator:
                                 yield progress
                     except HostError as error:  # the figures are here: they don't go with the arrays
                         detail, lost = {}, error.cause
-                    yield Measured(
+                    yield Measurement(
                         frame["figures"],
-                        dict(frame["client"]),
+                        self._client_figures(frame["client"], step.order, meter.busy),
                         tuple(frame["before"]),
                         tuple(frame["after"]),
                         dict(frame["peaks"]),
@@ -249,9 +228,30 @@ class Generator:
                     return
         raise ProbeFailed("the load generator ended in the middle of a point")
 
+    def _within_limits(self, order: Mapping[str, Any]) -> dict[str, Any]:
+        """The order with at most TUNNEL_STREAMS streams if they pass a tunnel."""
+        if self.vantage is not Vantage.TUNNEL:
+            return dict(order)
+        name = "concurrency" if order.get("concurrency") else "gate"
+        return {**order, name: min(order.get(name) or TUNNEL_STREAMS, TUNNEL_STREAMS)}
+
+    def _client_figures(self, told: Mapping[str, Any], order: Mapping[str, Any], busy: float) -> dict[str, Any]:
+        """What the load generator says of itself, and of a tunnel what this process has to do with it."""
+        if self.vantage is not Vantage.TUNNEL or not told:
+            return dict(told)
+        asked = int(order.get("concurrency") or order.get("gate") or TUNNEL_STREAMS)
+        return {
+            **told,
+            "client_limited": bool(told["client_limited"]) or busy > TUNNEL_BUSY or asked > TUNNEL_STREAMS,
+            "client_most_streams": TUNNEL_STREAMS,
+            "client_cpu": max(float(told["client_cpu"]), busy),
+        }
+
     async def _collect(self, point: dict[str, Any], whole: dict[str, list[Any]]) -> AsyncGenerator[dict[str, Any]]:
-        """Adds the arrays that follow a point to `whole`, none where none were asked for; yields frames of progress where that
-        takes time. Raises HostError when they don't come whole."""
+        """Add the arrays that follow a point to `whole`; yield frames of progress if that takes time.
+
+        Raises HostError if they don't come whole.
+        """
         began = told = time.monotonic()
         count = (point["figures"] or {}).get("num_prompts") or 0
         work = f"collecting the records of {counted(count, 'request')}"
@@ -272,25 +272,45 @@ class Generator:
                 whole.setdefault(name, []).extend(values)
 
     async def _records(self, number: int) -> dict[str, list[Any]]:
-        """The arrays of the next piece of point `number`. Raises HostError."""
+        """Return the arrays of the next piece of point `number`. Raises HostError."""
         async for frame in self._frames:
             if frame.get("f") == "end":
-                raise ProbeFailed(f"the load generator ended: {clean(str(frame.get('why')))}")
+                raise _ended_early(frame)
             if frame.get("f") == "records" and frame.get("id") == number:
                 return _arrays(str(frame.get("z")))
         raise ProbeFailed("the load generator ended before all of its records were here")
 
     async def stop(self) -> None:
-        """Closes every request; the point in progress comes with what there is."""
+        """Close every request; the point in progress comes with what there is."""
         await self._probe.send({"do": "stop"})
 
     async def close(self) -> None:
-        """Ends the process, and every request with it."""
+        """End the process, and every request with it."""
         await self._probe.close()
 
 
+class _CpuMeter:
+    """How much of a core this process uses while a point's requests are in flight."""
+
+    def __init__(self) -> None:
+        self.busy = 0.0
+        self._begun: tuple[float, float] | None = None
+
+    def see(self, stage: str) -> None:
+        """Take the stage of a progress frame."""
+        now, cpu = time.monotonic(), time.process_time()
+        if stage in ("measuring", "draining"):
+            self._begun = self._begun or (now, cpu)
+        elif stage == MEASURED and self._begun is not None and now > self._begun[0]:
+            self.busy = (cpu - self._begun[1]) / (now - self._begun[0])
+
+
+def _ended_early(frame: Mapping[str, Any]) -> ProbeFailed:
+    return ProbeFailed(f"the load generator ended: {clean(str(frame.get('why')))}")
+
+
 def _read_ca(path: str | None) -> str | None:
-    """The file's text: it travels to where the load generator runs. Raises OSError."""
+    """Return the file's text: it travels to where the load generator runs. Raises OSError."""
     if path is None:
         return None
     with open(path, encoding="ascii") as file:
@@ -298,7 +318,7 @@ def _read_ca(path: str | None) -> str | None:
 
 
 def _arrays(packed: str) -> dict[str, list[Any]]:
-    """The arrays of one frame. Raises ProbeFailed for what is none, or unpacks to more than any real one."""
+    """Unpack the arrays of one frame. Raises ProbeFailed if they can't be read or unpack to more than RECORDS_LIMIT."""
     unpacking = zlib.decompressobj()
     try:
         data = unpacking.decompress(base64.b64decode(packed), RECORDS_LIMIT)
@@ -310,94 +330,3 @@ def _arrays(packed: str) -> dict[str, list[Any]]:
     if not isinstance(arrays, dict) or not all(isinstance(values, list) for values in arrays.values()):
         raise ProbeFailed("the load generator's records are no arrays")
     return arrays
-
-
-def point_of(
-    plan: Plan, model: str, step: Step, measured: Measured, gpu: dict[str, Any] | None, secrets: tuple[str, ...] = ()
-) -> Point:
-    """A point as it is shown and kept, without the `secrets`: vLLM's keys first, ours behind them. `gpu` is what `Drawn` gives."""
-    assert measured.figures is not None
-    found = dict(measured.figures)
-    examples = found.get("error_examples") or ()
-    found["error_examples"] = [{**example, "message": hide(clean(str(example["message"])), secrets)[:300]} for example in examples]
-    figures = heading(plan, model, step.concurrency, measured.begin or time.time())
-    figures.update(found)
-    completed = int(found["completed"])
-    others = int(found["failed"]) + int(found["incomplete"])
-    figures.update(server_figures(measured.before, measured.after, measured.peaks, completed, others))
-    figures.update(measured.client)
-    if step.rate is not None:
-        # what a stop cut off was not due
-        figures["unsent_requests"] = None if measured.stopped else never_sent(step.order["schedule"], figures)
-        late = late_words(figures, step.order.get("gate"))
-        if late is not None:
-            figures["warnings"] = [*figures["warnings"], late]
-    if figures["foreign_requests"]:
-        whose = counted(figures["foreign_requests"], "request of others was", "requests of others were")
-        figures["warnings"] = [*figures["warnings"], f"{whose} served meanwhile"]
-    figures["foreign_running"] = foreign_running(figures, sequences_of(plan.extra_body))
-    if figures["foreign_running"] and not figures["foreign_requests"]:
-        whose = counted(figures["foreign_running"], "request of others was", "requests of others were")
-        figures["warnings"] = [*figures["warnings"], f"{whose} running beside ours, and not at an end"]
-    figures["warnings"] = [*figures["warnings"], *client_words(figures)]
-    if abs(figures.get("clock_step_ms") or 0.0) > 5.0:
-        figures["warnings"] = [*figures["warnings"], "the machine's clock was stepped meanwhile: latencies around it are wrong"]
-    if measured.lost:
-        figures["warnings"] = [*figures["warnings"], f"the arrays of its requests are lost: {measured.lost}"]
-    throughput = found.get("steady_output_throughput") or found.get("output_throughput")
-    if gpu is not None:
-        gpu["tokens_per_s_per_gpu"] = throughput / gpu["count"] if throughput and gpu["count"] else None
-        gpu["tokens_per_joule"] = _per_joule(found, gpu["mean_power_w"])
-    figures["gpu"] = gpu
-    figures["repeat"] = step.label or None
-    detail = measured.detail
-    if detail is not None and "errors" in detail:
-        detail = {**detail, "errors": [hide(clean(str(one)), secrets) for one in detail["errors"]]}
-    return Point(step.concurrency, figures, detail)
-
-
-def _per_joule(found: dict[str, Any], mean_power_w: float | None) -> float | None:
-    """Tokens that arrived in the whole run for each joule of it: the power is that of the whole run, ramp and drain included."""
-    tokens, seconds = found.get("arrived_output_tokens"), found["duration"]
-    return tokens / (mean_power_w * seconds) if tokens and mean_power_w and seconds else None
-
-
-def _open_ended(order: dict[str, Any], elapsed: float, done: int) -> float | None:
-    """Seconds that are left of a point which lasts for a least time and a least number of requests; None where it can't be told."""
-    by_time = float(order["at_least_s"]) - elapsed
-    missing = int(order.get("at_least") or 0) - done
-    if missing <= 0 or not done:
-        return by_time if by_time > 0 else None  # then what is in flight is left, or nobody knows how fast it goes
-    most = float(order.get("at_most_s") or math.inf) - elapsed
-    left = min(max(by_time, elapsed / done * missing), most)
-    return left if left > 0 else None
-
-
-def progress_of(frame: dict[str, Any], number: int, points: int, step: Step) -> Progress:
-    """What a progress frame of the load generator says of point `number` (from 0) of `points`."""
-    order = step.order
-    elapsed = float(frame.get("elapsed_s") or 0.0)
-    planned = order.get("requests") or (len(order["schedule"]) if order.get("schedule") else None)
-    left = None
-    done = int(frame.get("done") or 0)
-    if order.get("duration_s"):
-        left = max(0.0, order["duration_s"] - elapsed)
-    elif planned and done:
-        left = max(0.0, elapsed / done * (planned - done))
-    elif order.get("at_least_s"):
-        left = _open_ended(order, elapsed, done)
-    return Progress(
-        point=number,
-        points=points,
-        concurrency=step.concurrency,
-        stage=str(frame.get("stage")),
-        in_flight=int(frame.get("in_flight") or 0),
-        done=done,
-        failed=int(frame.get("failed") or 0),
-        planned=planned,
-        tokens_s=frame.get("tokens_s"),
-        elapsed_s=elapsed,
-        left_s=left,
-        work=clean(str(frame.get("work") or "")),
-        waiting_s=elapsed if frame.get("chunks") == 0 and not done else None,
-    )

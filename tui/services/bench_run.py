@@ -7,6 +7,8 @@ request at once.
 
 import asyncio
 import contextlib
+import fcntl
+import hashlib
 import os
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -15,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import platformdirs
 
 from tui.aio import ended
-from tui.core.bench_documents import against, base_deviations, notes_of, recorded
+from tui.core.bench_documents import against, base_deviations, conclusions, json_pieces, notes_of, plain, recorded
 from tui.core.bench_knee import knee_of
 from tui.core.bench_plan import LONGEST, LONGEST_MARGIN, LONGEST_OUTPUT, Step, steps_of
 from tui.core.bench_result import REFUSED, STOPPED_BY_USER, Plan, Point, Progress, Result, Vantage
@@ -27,14 +30,14 @@ from tui.core.gpu import GpuSample
 from tui.core.presentation import counted
 from tui.core.text import clean, hide, secrets_in
 from tui.host.base import Host, HostError, NotPermitted, ProbeFailed
-from tui.services.bench_generator import MEASURED, BenchmarkRefused, Generator, LoadSource, Measured, Server, point_of, progress_of
-from tui.services.bench_gpus import Drawn, GpuWatch
-from tui.services.bench_results import BenchmarkRunning, Results
+from tui.services.bench_generator import MEASURED, BenchmarkRefused, BenchmarkTarget, LoadGenerator, Measurement
+from tui.services.bench_point import GpuSampling, PowerMeter, point_of, progress_of
+from tui.services.bench_tunnel import Tunnel
 from tui.services.deployment_watch import Session
 from tui.wire.summary import ARRAYS, PLAIN_ARRAYS
 from tui.wire.urls import authorized, secrets_of
 
-__all__ = ["BenchmarkRefused", "BenchmarkRunning", "Benchmarks", "Server"]
+__all__ = ["BenchmarkRefused", "BenchmarkRunning", "BenchmarkTarget", "Benchmarks"]
 
 
 WAITING_S = 1.0
@@ -43,13 +46,60 @@ REFUSAL_LIMIT = 500
 """Characters of a server's refusal."""
 
 
+class BenchmarkRunning(Exception):
+    """A benchmark of this server runs already: two would measure each other."""
+
+
+class ResultFolder:
+    """A folder of them, readable by its owner alone."""
+
+    def __init__(self, folder: Path | None, name: str) -> None:
+        """`folder` is by default below the state directory of XDG; `name` is the server's, as the user calls it."""
+        self._folder = folder if folder is not None else platformdirs.user_state_path("readyroom") / "benchmarks"
+        self._name = name
+
+    def lock(self, url: str) -> int | None:
+        """A lock on the server at `url` that other processes of readyroom see too: the file descriptor that holds it until it is
+        closed. Raises BenchmarkRunning; None where the state can't be written."""
+        word = hashlib.sha256(f"{self._name}\n{url}".encode()).hexdigest()[:16]
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            handle = os.open(self._folder / f".{word}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:
+            return None
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(handle)
+            raise BenchmarkRunning(f"another readyroom benchmarks {self._name} now: wait for it or stop it there") from None
+        return handle
+
+    def keep(self, result: Result) -> Result:
+        """Writes the result as JSON, 0600; the result with its path, or unchanged where it can't be written."""
+        if not result.points:
+            return result
+        stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(result.started_at or time.time()))
+        name = "".join(c if c.isalnum() or c in "._-" else "_" for c in self._name)[:60] or "server"
+        path = self._folder / f"{stamp}-{name}.json"
+        kept = replace(result, path=str(path))
+        fields = {**plain(kept), **conclusions(kept), "schema": 1}
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.writelines(json_pieces(fields))
+        except OSError:
+            return result
+        return kept
+
+
 class Benchmarks:
     """The benchmarks of one server. `running` says whether one runs; a second `run` raises BenchmarkRunning."""
 
     def __init__(
         self,
         name: str,
-        server: Server,
+        target: BenchmarkTarget,
         *,
         host: Host | None,
         open_local: Callable[[], Host],
@@ -61,12 +111,12 @@ class Benchmarks:
         state: Path | None = None,
         version: str = "",
     ) -> None:
-        """`server.url` is as seen from `host`; with `direct`, or without a host, as seen from here. `open_local` makes this machine
+        """`target.url` is as seen from `host`; with `direct`, or without a host, as seen from here. `open_local` makes this machine
         as a host, disconnected. `gpus` gives a sample of the engine's GPUs where the host's can't be sampled for the benchmark
         itself; `wanted_gpus` are the engine's, as configured. A single stream below `expected_tokens_s` is warned
         of; `batched_tokens` gives the most tokens that the engine takes into one step, where that is known. Results are kept below
         `state`, by default the state directory of XDG."""
-        self._server = server
+        self._target = target
         self._host = host
         self._open_local = open_local
         self._direct = direct or host is None
@@ -74,15 +124,15 @@ class Benchmarks:
         self._wanted_gpus = wanted_gpus
         self._expected_tokens_s = expected_tokens_s
         self._batched_tokens = batched_tokens
-        self._watch: GpuWatch | None = None
-        self._results = Results(state, name)
+        self._watch: GpuSampling | None = None
+        self._results = ResultFolder(state, name)
         self._version = version
         self._running = False
         self._stopping = False
         self._waits_for = ""
         """What the source of the load waits for before it begins, in words."""
-        self._generator: LoadSource | None = None
-        self._starting: asyncio.Task[LoadSource] | None = None
+        self._generator: LoadGenerator | None = None
+        self._starting: asyncio.Task[LoadGenerator] | None = None
 
     @classmethod
     def of_session(cls, session: Session, open_local: Callable[[], Host], version: str = "") -> "Benchmarks":
@@ -91,7 +141,7 @@ class Benchmarks:
         headers = authorized(deployment.api, session.api_key, deployment.headers)
         return cls(
             session.name,
-            Server(deployment.api, headers, deployment.ca_file, deployment.model),
+            BenchmarkTarget(deployment.api, headers, deployment.ca_file, deployment.model),
             host=session.host,
             open_local=open_local,
             direct=deployment.direct,
@@ -136,15 +186,15 @@ class Benchmarks:
         self._running = True
         self._stopping = False
         self._waits_for = ""
-        run = _Run(plan, steps, time.time(), self._vantage(plan))
+        run = _Findings(plan, steps, time.time(), self._vantage(plan))
         lock = None
         try:
-            lock = self._results.lock(self._server.url)
+            lock = self._results.lock(self._target.url)
             async with contextlib.AsyncExitStack() as stack:
                 yield Progress(0, len(steps), steps[0].concurrency, "preparing")
                 if self._host is not None:
-                    self._watch = await stack.enter_async_context(GpuWatch(self._host, self._wanted_gpus))
-                starting = asyncio.create_task(self._agreed(plan, list(prompts) if prompts is not None else None, consent, stack))
+                    self._watch = await stack.enter_async_context(GpuSampling(self._host, self._wanted_gpus))
+                starting = asyncio.create_task(self._start(plan, prompts, consent, stack))
                 self._starting = starting
                 began = time.monotonic()
                 try:
@@ -191,10 +241,10 @@ class Benchmarks:
                 self._results.keep(run.result())
 
     def _secrets(self, plan: Plan) -> tuple[str, ...]:
-        values = (*self._server.headers.values(), *plan.headers.values(), *secrets_of(self._server.url))
+        values = (*self._target.headers.values(), *plan.headers.values(), *secrets_of(self._target.url))
         return secrets_in({str(number): value for number, value in enumerate(values)})
 
-    async def _points(self, run: "_Run", generator: LoadSource) -> AsyncGenerator[Progress | Point]:
+    async def _points(self, run: "_Findings", generator: LoadGenerator) -> AsyncGenerator[Progress | Point]:
         plan = run.plan
         skip = False
         for number, step in enumerate(run.steps):
@@ -209,8 +259,8 @@ class Benchmarks:
                     run.notes.append("the server doesn't say its longest length: no prompt near it was tried")
                     continue
                 longest = max(1, generator.longest - LONGEST_OUTPUT - LONGEST_MARGIN - plan.shared_prefix_tokens)
-            drawn = Drawn(self._watch.newest if self._watch is not None else lambda: None, self._gpus)
-            measured: Measured | None = None
+            meter = PowerMeter(self._watch.newest if self._watch is not None else lambda: None, self._gpus)
+            measured: Measurement | None = None
             async with contextlib.aclosing(
                 generator.measure(
                     number,
@@ -224,14 +274,14 @@ class Benchmarks:
                 )
             ) as news:
                 async for item in news:
-                    if isinstance(item, Measured):
+                    if isinstance(item, Measurement):
                         measured = item
                         break
                     if item.get("stage") == MEASURED:
-                        drawn.end()
+                        meter.end()
                         continue
                     if item.get("stage") in ("measuring", "draining"):
-                        drawn.begin()
+                        meter.begin()
                     yield progress_of(item, number, len(run.steps), step)
             assert measured is not None
             if measured.figures is None:
@@ -240,7 +290,7 @@ class Benchmarks:
             if measured.stopped not in ("", "stopped") and not measured.figures["num_prompts"]:
                 run.stopped = REFUSED + measured.stopped
                 return
-            point = point_of(plan, generator.model, step, measured, drawn.figures(), self._secrets(plan))
+            point = point_of(plan, generator.model, step, measured, meter.figures(), self._secrets(plan))
             if step.label == LONGEST:
                 point.figures["max_num_batched_tokens"] = self._batched_tokens()
             if measured.stopped:
@@ -262,48 +312,45 @@ class Benchmarks:
     # -- where the load comes from -------------------------------------------------------------------------------------------------
 
     def _vantage(self, plan: Plan) -> Vantage:
-        """Where the load is to come from; a host that can't run the load generator has it come through the tunnel."""
+        """Return where the load is to come from; a host that can't run the load generator has it come through the tunnel."""
         return plan.vantage or (Vantage.DIRECT if self._direct else Vantage.HOST)
 
-    async def _agreed(
+    async def _start(
         self,
         plan: Plan,
-        prompts: list[dict[str, Any]] | None,
+        prompts: Sequence[dict[str, Any]] | None,
         consent: Callable[[int | None], Awaitable[None]] | None,
         stack: contextlib.AsyncExitStack,
-    ) -> LoadSource:
-        """The source of the load, ready to measure; see `run`."""
-        source = await self._start(plan, prompts, stack)
-        if consent is not None:
-            await consent(serving(series(source.server)))
-        return source
-
-    async def _start(self, plan: Plan, prompts: list[dict[str, Any]] | None, stack: contextlib.AsyncExitStack) -> LoadSource:
+    ) -> LoadGenerator:
+        """Start the load generator, entered into `stack`, and ask for consent; see `run`."""
         vantage = self._vantage(plan)
-        if vantage is Vantage.HOST and self._host is None:
-            raise ValueError("the vantage 'host' needs a host: name a TARGET instead of a URL")
-        if vantage is Vantage.HOST and self._host is not None:
+        host = self._host
+        if host is None and vantage is not Vantage.DIRECT:
+            raise ValueError(f"the vantage '{vantage}' needs a host: name a TARGET instead of a URL")
+        given = list(prompts) if prompts is not None else None
+
+        async def start(where: Host, vantage: Vantage, tunnel: str | None = None) -> LoadGenerator:
+            generator = await LoadGenerator.start(where, vantage, self._target, plan, given, self._version, self._tell, tunnel)
+            stack.push_async_callback(generator.close)
+            return generator
+
+        generator: LoadGenerator | None = None
+        if host is not None and vantage is Vantage.HOST:
             try:
-                return await self._enter(self._host, vantage, plan, prompts, stack)
+                generator = await start(host, vantage)
             except (ProbeFailed, NotPermitted):
                 if plan.vantage is not None:
                     raise
                 vantage = Vantage.TUNNEL
-        if vantage is Vantage.TUNNEL:
-            if self._host is None:
-                raise ValueError("the vantage 'tunnel' needs a host: name a TARGET instead of a URL")
-            from tui.services.bench_tunnel import open_tunnel
-
-            return await open_tunnel(self._host, self._server, plan, prompts, self._version, stack, self._tell)
-        local = await stack.enter_async_context(self._open_local())
-        await local.connect()
-        return await self._enter(local, Vantage.DIRECT, plan, prompts, stack)
-
-    async def _enter(
-        self, host: Host, vantage: Vantage, plan: Plan, prompts: list[dict[str, Any]] | None, stack: contextlib.AsyncExitStack
-    ) -> LoadSource:
-        generator = await Generator.start(host, vantage, self._server, plan, prompts, self._version, self._tell)
-        stack.push_async_callback(generator.close)
+        if generator is None:
+            local = await stack.enter_async_context(self._open_local())
+            await local.connect()
+            tunnel = None
+            if host is not None and vantage is Vantage.TUNNEL:
+                tunnel = (await stack.enter_async_context(Tunnel(host, self._target.url))).path
+            generator = await start(local, vantage, tunnel)
+        if consent is not None:
+            await consent(serving(series(generator.server)))
         return generator
 
 
@@ -312,7 +359,7 @@ def _of_engine(session: Session) -> GpuSample | None:
     return None if sample is None else msgspec.structs.replace(sample, gpus=engine_gpus(sample, session.deployment.engines[0].gpus))
 
 
-class _Run:
+class _Findings:
     """What one benchmark has found so far."""
 
     def __init__(self, plan: Plan, steps: tuple[Step, ...], at: float, vantage: Vantage) -> None:
@@ -327,7 +374,7 @@ class _Run:
         self._model = clean(plan.model or "")
         self._vantage = vantage
 
-    def begin(self, generator: LoadSource) -> None:
+    def begin(self, generator: LoadGenerator) -> None:
         self._model = generator.model
         self._vantage = generator.vantage
         self.notes += generator.notes
