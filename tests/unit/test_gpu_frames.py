@@ -1,8 +1,13 @@
 """Frames of the probe as typed values, also where they are out of order."""
 
-import pytest
+from typing import get_type_hints
 
+import pytest
+from msgspec import to_builtins
+
+from tui.core.gpu import Gpu, figures
 from tui.core.gpu_frames import gpus_from_frame, machine_from_frame
+from tui.core.smi_csv import gpus_from_smi
 
 
 def test_a_full_row() -> None:
@@ -125,3 +130,25 @@ def test_counters_that_went_back_and_other_disks_give_no_rate() -> None:
     assert (rebooted.cpu_percent, rebooted.network_rx_mb_s) == (None, None)
     moved = machine_from_frame(FIRST | {"mono": 11.0, "disk": "nfs4 a:/b", "disk_read_bytes": 10**12}, first, 2.0)
     assert moved.disk_read_mb_s is None
+
+
+def test_every_field_of_a_gpu_comes_out_of_a_frame_by_its_type() -> None:
+    """A figure needs a field in `Gpu` and a reader on the host, nothing in between."""
+    plain = {"float": 1.5, "int": 7, "bool": True, "str": "words"}
+    lists = {"mig": [{"name": "1g.12gb"}], "processes": [{"pid": 3}], "throttle": ["power cap"]}
+    row = {
+        name: lists.get(name) or next(value for kind, value in plain.items() if kind in str(hint))
+        for name, hint in get_type_hints(Gpu).items()
+    }
+    (gpu,) = gpus_from_frame({"gpus": [row]}, 0.0).gpus
+    assert {name for name, value in to_builtins(gpu).items() if value in (None, "", ())} == set()
+    assert all(getattr(gpu, name) == value for name, value in row.items() if not isinstance(value, list))
+
+
+@pytest.mark.parametrize("field", [name for name, figure in figures().items() if figure.smi])
+def test_every_column_of_nvidia_smi_fills_its_field(field: str) -> None:
+    hint = str(get_type_hints(Gpu)[field])
+    cell = "0x0000000000000004" if field == "throttle" else "P0" if "str" in hint else "7"
+    for column in figures()[field].smi:
+        (gpu,) = gpus_from_smi([f"index, {column}", f"0, {cell}"], 0.0).gpus
+        assert getattr(gpu, field) == {"0x0000000000000004": ("power cap",), "P0": "P0", "7": 7}[cell]

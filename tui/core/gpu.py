@@ -4,7 +4,7 @@ A value that the driver does not tell is None and drawn as a dash, never 0. Memo
 (NVML's nvmlMemory_v2: the driver's reserve is not counted as used).
 """
 
-from typing import Final
+from typing import Annotated, Final, get_type_hints
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,9 +14,28 @@ IN_USE_SHARE: Final = 0.02
 """A GPU with less of its memory in use than this holds no model."""
 
 
+class Figure(Struct, frozen=True):
+    """Tell, beside the type of a field of `Gpu`, how nvidia-smi prints it and how the list of all facts shows it.
+
+    A field needs nothing more to come out of a frame or of nvidia-smi's CSV, into the JSON document and into that list.
+    """
+
+    smi: tuple[str, ...] = ()
+    """nvidia-smi's names of the column (`nvidia-smi --help-query-gpu`); the first is the one that is asked for."""
+    title: str = ""
+    """The title of its own line among the facts; empty if another line tells it."""
+    unit: str = ""
+
+
+def _smi(*names: str) -> Figure:
+    return Figure(smi=names)
+
+
 class GpuProcess(Struct, frozen=True):
+    """Describe a process that holds memory on a GPU."""
+
     pid: int
-    name: str
+    name: str = ""
     memory_mib: float | None = None
     engine: bool | None = None
     """Whether it belongs to the watched engine; None where that can't be told."""
@@ -37,8 +56,10 @@ def _share(used: float | None, total: float | None) -> float | None:
 
 
 class MigInstance(Struct, frozen=True):
-    name: str
-    uuid: str
+    """Describe a part of a GPU that works as one of its own (NVIDIA's Multi-Instance GPU)."""
+
+    name: str = ""
+    uuid: str = ""
     memory_used_mib: float | None = None
     memory_total_mib: float | None = None
 
@@ -61,43 +82,43 @@ class Gpu(Struct, frozen=True):
     """One GPU at one moment. `error` says why values are missing (`GPU is lost`, …); None when all is well."""
 
     index: int
-    uuid: str = ""
-    name: str = ""
-    pci: str = ""
-    memory_used_mib: float | None = None
-    memory_total_mib: float | None = None
+    uuid: Annotated[str, _smi("uuid", "gpu_uuid")] = ""
+    name: Annotated[str, _smi("name", "gpu_name")] = ""
+    pci: Annotated[str, _smi("pci.bus_id", "gpu_bus_id")] = ""
+    memory_used_mib: Annotated[float | None, _smi("memory.used")] = None
+    memory_total_mib: Annotated[float | None, _smi("memory.total")] = None
     memory_still_s: float | None = None
     """How long memory has hardly changed (64 MiB), by the host's clock."""
-    utilisation: float | None = None
-    memory_utilisation: float | None = None
-    temperature_c: float | None = None
-    memory_temperature_c: float | None = None
-    power_w: float | None = None
-    power_limit_w: float | None = None
-    sm_clock_mhz: float | None = None
-    sm_clock_max_mhz: float | None = None
-    memory_clock_mhz: float | None = None
-    memory_clock_max_mhz: float | None = None
-    throttle: tuple[str, ...] = ()
-    performance_state: str | None = None
-    pcie_generation: int | None = None
-    pcie_generation_max: int | None = None
-    pcie_width: int | None = None
-    pcie_width_max: int | None = None
+    utilisation: Annotated[float | None, _smi("utilization.gpu")] = None
+    memory_utilisation: Annotated[float | None, _smi("utilization.memory")] = None
+    temperature_c: Annotated[float | None, _smi("temperature.gpu")] = None
+    memory_temperature_c: Annotated[float | None, _smi("temperature.memory")] = None
+    power_w: Annotated[float | None, _smi("power.draw", "power.draw.instant")] = None
+    power_limit_w: Annotated[float | None, _smi("power.limit", "enforced.power.limit")] = None
+    sm_clock_mhz: Annotated[float | None, _smi("clocks.current.sm", "clocks.sm")] = None
+    sm_clock_max_mhz: Annotated[float | None, _smi("clocks.max.sm")] = None
+    memory_clock_mhz: Annotated[float | None, _smi("clocks.current.memory", "clocks.mem")] = None
+    memory_clock_max_mhz: Annotated[float | None, _smi("clocks.max.memory", "clocks.max.mem")] = None
+    throttle: Annotated[tuple[str, ...], _smi("clocks_throttle_reasons.active", "clocks_event_reasons.active")] = ()
+    performance_state: Annotated[str | None, _smi("pstate")] = None
+    pcie_generation: Annotated[int | None, _smi("pcie.link.gen.current", "pcie.link.gen.gpucurrent")] = None
+    pcie_generation_max: Annotated[int | None, _smi("pcie.link.gen.max")] = None
+    pcie_width: Annotated[int | None, _smi("pcie.link.width.current")] = None
+    pcie_width_max: Annotated[int | None, _smi("pcie.link.width.max")] = None
     pcie_rx_mb_s: float | None = None
     pcie_tx_mb_s: float | None = None
     nvlinks_up: int | None = None
     nvlinks_total: int | None = None
     nvlink_errors: int | None = None
-    ecc_corrected: int | None = None
-    ecc_uncorrected: int | None = None
+    ecc_corrected: Annotated[int | None, _smi("ecc.errors.corrected.volatile.total")] = None
+    ecc_uncorrected: Annotated[int | None, _smi("ecc.errors.uncorrected.volatile.total")] = None
     remapped_rows: int | None = None
     row_remap_pending: bool | None = None
     row_remap_failed: bool | None = None
     retired_pages: int | None = None
     """What GPUs before Ampere have instead of remapped rows."""
     page_retirement_pending: bool | None = None
-    fan_percent: float | None = None
+    fan_percent: Annotated[float | None, _smi("fan.speed")] = None
     energy_j: float | None = None
     """Since the driver was loaded; read less often than the rest."""
     energy_at: float | None = None
@@ -116,6 +137,16 @@ class Gpu(Struct, frozen=True):
     def memory_share(self) -> float | None:
         """Used memory as a share of the total, 0 to 1."""
         return _share(self.memory_used_mib, self.memory_total_mib)
+
+
+def figures() -> dict[str, Figure]:
+    """Return the figures of `Gpu` by the names of their fields, in the fields' order."""
+    found = {}
+    for name, hint in get_type_hints(Gpu, include_extras=True).items():
+        for note in getattr(hint, "__metadata__", ()):
+            if isinstance(note, Figure):
+                found[name] = note
+    return found
 
 
 class Xid(Struct, frozen=True):

@@ -6,49 +6,24 @@ cleaned.
 
 import math
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from functools import cache
+from inspect import isclass
+from types import NoneType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from tui.core.gpu import Gpu, GpuProcess, GpuSample, MigInstance, Xid
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tui.core.gpu import Gpu, GpuSample, Xid
 from tui.core.gpu_health import meaning
 from tui.core.host_machine import MachineCounters, MachineSample
 from tui.core.text import clean
 
 TEXT_LIMIT = 200
 
-_FLOATS = (
-    "memory_used_mib",
-    "memory_total_mib",
-    "memory_still_s",
-    "utilisation",
-    "memory_utilisation",
-    "temperature_c",
-    "memory_temperature_c",
-    "power_w",
-    "power_limit_w",
-    "sm_clock_mhz",
-    "sm_clock_max_mhz",
-    "memory_clock_mhz",
-    "memory_clock_max_mhz",
-    "pcie_rx_mb_s",
-    "pcie_tx_mb_s",
-    "fan_percent",
-    "energy_j",
-    "energy_at",
-)
-_INTEGERS = (
-    "pcie_generation",
-    "pcie_generation_max",
-    "pcie_width",
-    "pcie_width_max",
-    "nvlinks_up",
-    "nvlinks_total",
-    "nvlink_errors",
-    "ecc_corrected",
-    "ecc_uncorrected",
-    "remapped_rows",
-    "retired_pages",
-)
+T = TypeVar("T", bound=Struct)
+
 _RANK = re.compile(r"(?:^|[_ ])((?:DP|PP|TP|EP|DCP|PCP)\d+)(?![A-Za-z0-9])")
 
 
@@ -69,79 +44,68 @@ def words(value: Any) -> str | None:
     return clean(value)[:TEXT_LIMIT] or None if isinstance(value, str) else None
 
 
-def _mappings(value: Any) -> Iterable[Mapping[str, Any]]:
-    return (one for one in value if isinstance(one, Mapping)) if isinstance(value, list) else ()
-
-
 def rank_of(name: str) -> str | None:
     """`TP0`, `PP1_TP3` … out of a process title such as `VLLM::Worker_PP1_TP3`; None where it names none."""
     return "_".join(_RANK.findall(name.partition("::")[2])) or None
 
 
-def _process(row: Mapping[str, Any]) -> GpuProcess | None:
-    pid = integer(row.get("pid"))
-    if pid is None:
+@cache
+def _types(kind: type[Struct]) -> dict[str, Any]:
+    """Return the type of each field that a frame can hold, without its annotations."""
+    hints = get_type_hints(kind)
+    return {name: hints[name] for name in kind.__struct_fields__}
+
+
+def _value(wanted: Any, found: Any) -> Any:
+    """Return `found` as the type that is wanted, or None if it is of another one."""
+    if get_origin(wanted) is tuple:
+        of = get_args(wanted)[0]
+        items = found if isinstance(found, list) else []
+        values = (decoded(of, item) if isclass(of) and issubclass(of, Struct) else _value(of, item) for item in items)
+        return tuple(value for value in values if value is not None)
+    plain = next(kind for kind in get_args(wanted) or (wanted,) if kind is not NoneType)
+    if plain is bool:
+        return found if isinstance(found, bool) else None
+    return words(found) if plain is str else integer(found) if plain is int else number(found)
+
+
+def decoded(kind: type[T], row: Any) -> T | None:
+    """Return the row of a frame as a `kind`, field by field by its types; None if it is no row, or lacks what a `kind` must have.
+
+    What has the wrong type is unknown, and gets the field's default.
+    """
+    if not isinstance(row, Mapping):
         return None
-    name = words(row.get("name")) or ""
-    engine = row.get("engine")
-    return GpuProcess(
-        pid=pid,
-        name=name,
-        memory_mib=number(row.get("memory_mib")),
-        engine=engine if isinstance(engine, bool) else None,
-        rank=rank_of(name),
-        container=words(row.get("container")),
-        user=words(row.get("user")),
-        parent=integer(row.get("parent")),
-    )
+    found = {name: value for name, wanted in _types(kind).items() if (value := _value(wanted, row.get(name))) is not None}
+    required = kind.__struct_fields__[: len(kind.__struct_fields__) - len(kind.__struct_defaults__)]
+    return kind(**found) if all(name in found for name in required) else None
 
 
-def _gpu(row: Mapping[str, Any], index: int) -> Gpu:
-    values: dict[str, Any] = {name: number(row.get(name)) for name in _FLOATS}
-    values.update({name: integer(row.get(name)) for name in _INTEGERS})
-    for name in ("row_remap_pending", "row_remap_failed", "page_retirement_pending"):
-        values[name] = row[name] if isinstance(row.get(name), bool) else None
-    throttle = row.get("throttle")
-    return Gpu(
-        index=index,
-        uuid=words(row.get("uuid")) or "",
-        name=words(row.get("name")) or "",
-        pci=words(row.get("pci")) or "",
-        throttle=tuple(one for one in map(words, throttle) if one) if isinstance(throttle, list) else (),
-        performance_state=words(row.get("performance_state")),
-        mig=tuple(
-            MigInstance(
-                name=words(one.get("name")) or "",
-                uuid=words(one.get("uuid")) or "",
-                memory_used_mib=number(one.get("memory_used_mib")),
-                memory_total_mib=number(one.get("memory_total_mib")),
-            )
-            for one in _mappings(row.get("mig"))
-        ),
-        processes=tuple(found for one in _mappings(row.get("processes")) if (found := _process(one))),
-        error=words(row.get("error")),
-        unread=words(row.get("unread")),
-        **values,
-    )
+def _gpu(row: Any) -> Gpu | None:
+    gpu = decoded(Gpu, row)
+    if gpu is None:
+        return None
+    return replace(gpu, processes=tuple(replace(process, rank=rank_of(process.name)) for process in gpu.processes))
+
+
+def _rows(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def gpus_from_frame(frame: Mapping[str, Any], received_at: float) -> GpuSample:
-    """The sample in a frame "gpus", which came at `received_at` by the client's monotonic clock. A late frame repeats older values:
-    the sample has the time at which they were new."""
+    """Return the sample in a frame "gpus", which came at `received_at` by the client's monotonic clock.
+
+    A late frame repeats older values: the sample has the time at which they were new.
+    """
     late = frame.get("late") is True
     age_s = number(frame.get("age_s")) if late else None
-    gpus = []
-    for row in _mappings(frame.get("gpus")):
-        index = integer(row.get("index"))
-        if index is not None:
-            gpus.append(_gpu(row, index))
     xids = []
-    for one in _mappings(frame.get("xids")):
-        code, at = integer(one.get("code")), number(one.get("at"))
+    for row in _rows(frame.get("xids")):
+        code, at = (integer(row.get("code")), number(row.get("at"))) if isinstance(row, Mapping) else (None, None)
         if code is not None and at is not None:
-            xids.append(Xid(gpu=integer(one.get("gpu")), code=code, at=at, meaning=meaning(code)))
+            xids.append(Xid(gpu=integer(row.get("gpu")), code=code, at=at, meaning=meaning(code)))
     return GpuSample(
-        gpus=tuple(sorted(gpus, key=lambda gpu: gpu.index)),
+        gpus=tuple(sorted((gpu for row in _rows(frame.get("gpus")) if (gpu := _gpu(row))), key=lambda gpu: gpu.index)),
         source=words(frame.get("source")) or "none",
         note=words(frame.get("note")),
         driver=words(frame.get("driver")),
@@ -157,16 +121,7 @@ def gpus_from_frame(frame: Mapping[str, Any], received_at: float) -> GpuSample:
 def machine_from_frame(frame: Mapping[str, Any], previous: MachineSample | None, received_at: float) -> MachineSample:
     """The sample in a frame "machine". Rates are over the host's monotonic time since `previous`; None without it, and where a
     counter went back (the host was rebooted, a process ended)."""
-    counters = MachineCounters(
-        mono=number(frame.get("mono")),
-        cpu_total=number(frame.get("cpu_total")),
-        cpu_idle=number(frame.get("cpu_idle")),
-        cpu_iowait=number(frame.get("cpu_iowait")),
-        disk_read_bytes=number(frame.get("disk_read_bytes")),
-        disk_busy_ms=number(frame.get("disk_busy_ms")),
-        network_rx_bytes=number(frame.get("network_rx_bytes")),
-        engine_read_bytes=number(frame.get("engine_read_bytes")),
-    )
+    counters = decoded(MachineCounters, frame) or MachineCounters()
     before = previous.counters if previous is not None else MachineCounters()
     seconds = _gain(before.mono, counters.mono)
     ticks = _gain(before.cpu_total, counters.cpu_total)
@@ -176,24 +131,14 @@ def machine_from_frame(frame: Mapping[str, Any], previous: MachineSample | None,
     used = ticks - idle - (waited or 0.0) if ticks is not None and idle is not None else None
     disk = words(frame.get("disk"))
     same_disk = previous is not None and previous.disk == disk
-    return MachineSample(
+    return replace(
+        decoded(MachineSample, frame) or MachineSample(),
         cpu_percent=_percent(_share(used, ticks)),
-        cores=integer(frame.get("cores")),
         iowait_percent=_percent(_share(waited, ticks)),
-        load_1m=number(frame.get("load_1m")),
-        ram_total_mib=number(frame.get("ram_total_mib")),
-        ram_available_mib=number(frame.get("ram_available_mib")),
-        page_cache_mib=number(frame.get("page_cache_mib")),
-        swap_used_mib=number(frame.get("swap_used_mib")),
-        shm_total_mib=number(frame.get("shm_total_mib")),
-        shm_free_mib=number(frame.get("shm_free_mib")),
         disk_read_mb_s=_rate(before.disk_read_bytes, counters.disk_read_bytes, seconds) if same_disk else None,
         disk_busy_percent=min(busy / 10.0, 100.0) if busy is not None and same_disk else None,
-        disk=disk,
         network_rx_mb_s=_rate(before.network_rx_bytes, counters.network_rx_bytes, seconds),
         engine_read_mb_s=_rate(before.engine_read_bytes, counters.engine_read_bytes, seconds),
-        engine_read_bytes=integer(frame.get("engine_read_bytes")),
-        wall=number(frame.get("wall")),
         received_at=received_at,
         counters=counters,
     )

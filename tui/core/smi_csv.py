@@ -7,43 +7,19 @@ know; without a header they are the ones that were asked for.
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, get_args, get_origin, get_type_hints
 
 from msgspec.structs import replace
 
-from tui.core.gpu import Gpu, GpuProcess, GpuSample
+from tui.core.gpu import Gpu, GpuProcess, GpuSample, figures
 from tui.core.gpu_frames import TEXT_LIMIT, rank_of
 from tui.core.gpu_health import THROTTLE_WORDS
 from tui.core.text import clean
 
-SMI_FIELDS: Final = (
-    "index",
-    "uuid",
-    "pci.bus_id",
-    "name",
-    "driver_version",
-    "memory.used",
-    "memory.total",
-    "utilization.gpu",
-    "utilization.memory",
-    "temperature.gpu",
-    "temperature.memory",
-    "power.draw",
-    "power.limit",
-    "clocks.current.sm",
-    "clocks.max.sm",
-    "clocks.current.memory",
-    "clocks.max.memory",
-    "clocks_throttle_reasons.active",
-    "pstate",
-    "pcie.link.gen.current",
-    "pcie.link.gen.max",
-    "pcie.link.width.current",
-    "pcie.link.width.max",
-    "ecc.errors.corrected.volatile.total",
-    "ecc.errors.uncorrected.volatile.total",
-    "fan.speed",
-)
+_TYPES: Final = get_type_hints(Gpu)
+_COLUMNS: Final = {column: name for name, figure in figures().items() for column in figure.smi}
+"""nvidia-smi's names of columns (newer drivers print some under other names), and the fields of `Gpu` that they fill."""
+SMI_FIELDS: Final = ("index", "driver_version", *(figure.smi[0] for figure in figures().values() if figure.smi))
 SMI_QUERY: Final = ("nvidia-smi", "--query-gpu=" + ",".join(SMI_FIELDS), "--format=csv")
 """One sample; every driver since 450 knows these columns (newer ones print some under other names)."""
 
@@ -67,47 +43,7 @@ def apps_stream(seconds: int) -> tuple[str, ...]:
     return ("sh", "-c", loop, "sh", *SMI_APPS)
 
 
-_FLOATS: Final = {
-    "memory.used": "memory_used_mib",
-    "memory.total": "memory_total_mib",
-    "utilization.gpu": "utilisation",
-    "utilization.memory": "memory_utilisation",
-    "temperature.gpu": "temperature_c",
-    "temperature.memory": "memory_temperature_c",
-    "power.draw": "power_w",
-    "power.draw.instant": "power_w",
-    "power.limit": "power_limit_w",
-    "enforced.power.limit": "power_limit_w",
-    "clocks.current.sm": "sm_clock_mhz",
-    "clocks.sm": "sm_clock_mhz",
-    "clocks.max.sm": "sm_clock_max_mhz",
-    "clocks.current.memory": "memory_clock_mhz",
-    "clocks.mem": "memory_clock_mhz",
-    "clocks.max.memory": "memory_clock_max_mhz",
-    "clocks.max.mem": "memory_clock_max_mhz",
-    "fan.speed": "fan_percent",
-}
-_INTEGERS: Final = {
-    "pcie.link.gen.current": "pcie_generation",
-    "pcie.link.gen.gpucurrent": "pcie_generation",
-    "pcie.link.gen.max": "pcie_generation_max",
-    "pcie.link.width.current": "pcie_width",
-    "pcie.link.width.max": "pcie_width_max",
-    "ecc.errors.corrected.volatile.total": "ecc_corrected",
-    "ecc.errors.uncorrected.volatile.total": "ecc_uncorrected",
-}
-_TEXTS: Final = {
-    "uuid": "uuid",
-    "gpu_uuid": "uuid",
-    "pci.bus_id": "pci",
-    "gpu_bus_id": "pci",
-    "name": "name",
-    "gpu_name": "name",
-    "pstate": "performance_state",
-}
-_OTHERS: Final = frozenset({"index", "timestamp", "driver_version", "count", "mig.mode.current"})
-_NAMES: Final = _FLOATS.keys() | _INTEGERS.keys() | _TEXTS.keys() | _OTHERS
-_REASONS: Final = ("clocks_throttle_reasons.active", "clocks_event_reasons.active")
+_NAMES: Final = _COLUMNS.keys() | {"index", "timestamp", "driver_version", "count", "mig.mode.current"}
 _UNIT: Final = re.compile(r"\s*\[[^\]]*\]$")
 _NUMBER: Final = re.compile(r"[-+]?\d+(?:[.,]\d+)?")
 _LOST_PCI: Final = re.compile(r"GPU\s?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])")
@@ -147,7 +83,7 @@ def _words_of(cell: str) -> str | None:
 def _header(line: str) -> tuple[str, ...] | None:
     """The columns, when the line is a header."""
     names = tuple(_UNIT.sub("", cell.strip()) for cell in line.split(", "))
-    known = sum(name in _NAMES or name in _REASONS for name in names)
+    known = sum(name in _NAMES for name in names)
     return names if known and known * 2 >= len(names) else None
 
 
@@ -163,15 +99,8 @@ def _row(line: str, fields: Sequence[str]) -> tuple[Gpu, str | None] | None:
     for name, cell in columns.items():
         if (complaint := complaint_of(cell)) is not None:
             complaints.append(complaint)
-        elif name in _FLOATS:
-            values[_FLOATS[name]] = value_of(cell)
-        elif name in _INTEGERS:
-            found = value_of(cell)
-            values[_INTEGERS[name]] = int(found) if found is not None else None
-        elif name in _TEXTS and (text := _words_of(cell)) is not None:
-            values[_TEXTS[name]] = text
-        elif name in _REASONS:
-            values["throttle"] = _throttle(cell)
+        elif (field := _COLUMNS.get(name)) is not None and (value := _cell(field, cell)) is not None:
+            values[field] = value
     if complaints and values.get("memory_used_mib") is None:
         values["error"] = complaints[0]
     elif complaints:
@@ -180,7 +109,19 @@ def _row(line: str, fields: Sequence[str]) -> tuple[Gpu, str | None] | None:
     return Gpu(index=int(index), **values), _words_of(columns.get("driver_version", ""))
 
 
+def _cell(field: str, cell: str) -> Any:
+    """Return what a cell says of that field of `Gpu`, by the field's type; None if it says nothing."""
+    wanted = _TYPES[field]
+    if get_origin(wanted) is tuple:
+        return _throttle(cell)
+    if str in (wanted, *get_args(wanted)):
+        return _words_of(cell)
+    found = value_of(cell)
+    return int(found) if found is not None and int in get_args(wanted) else found
+
+
 def _throttle(cell: str) -> tuple[str, ...]:
+    """Return the reasons why the clocks are low, in words, of a mask such as `0x0000000000000004`."""
     try:
         mask = int(cell.strip(), 16)
     except ValueError:

@@ -3,7 +3,7 @@
 from textual.content import Content
 
 from tui.core.deployment import DeploymentState
-from tui.core.gpu import Gpu, GpuSample, Headroom, MigInstance
+from tui.core.gpu import Gpu, GpuSample, Headroom, MigInstance, figures
 from tui.core.gpu_findings import hosts_of, roughly, short_of, tightest
 from tui.core.gpu_groups import engine_of
 from tui.core.gpu_health import headroom
@@ -34,6 +34,8 @@ from tui.widgets.draw import (
     whole,
 )
 from tui.widgets.gpu_rows import greyed, old_mark
+
+_OWN_LINES = tuple((field, figure) for field, figure in figures().items() if figure.title)
 
 
 def gpu_facts(gpu: Gpu, width: int, instances: bool = True, old: str = "") -> list[Content]:
@@ -77,6 +79,7 @@ def gpu_facts(gpu: Gpu, width: int, instances: bool = True, old: str = "") -> li
             "ECC",
             f"{whole(gpu.ecc_uncorrected)} uncorrected, {whole(gpu.ecc_corrected)} corrected, {_out_of_use(gpu)}",
         ),
+        *((figure.title, f"{three(getattr(gpu, field))} {figure.unit}".rstrip()) for field, figure in _OWN_LINES),
         ("name", gpu.name or DASH),
         ("UUID", gpu.uuid or DASH),
         ("PCI", gpu.pci or DASH),
