@@ -19,7 +19,7 @@ from textual.pilot import Pilot
 from tui.app import ControlRoom
 from tui.core.logs.load_state import Phase
 from tui.host.ssh import SshHost
-from tui.record.store import Record
+from tui.record.store import RunStore
 from tui.screens.login_dialogs import ScreenAsker
 from tui.services.deployment_watch import Session
 from tui.settings import BenchSettings, Engine, Settings, UiSettings
@@ -35,7 +35,9 @@ Room = Pilot[str | None]
 
 
 @asynccontextmanager
-async def room(record: Record, scenario: str, size: tuple[int, int], **changes: object) -> AsyncIterator[tuple[ControlRoom, Room]]:
+async def room(
+    record: RunStore, scenario: str, size: tuple[int, int], **changes: object
+) -> AsyncIterator[tuple[ControlRoom, Room]]:
     """The control room on a simulated host, as `readyroom demo` opens it, with a Pilot at its keys."""
     async with simulated_host(scenario, **changes) as sim:  # type: ignore[arg-type]
         engine = Engine(host=sim.target, log=f"file:{sim.log_path}")
@@ -73,7 +75,7 @@ def save(app: ControlRoom, name: str) -> None:
     print(f"{name}.svg")
 
 
-async def ready(record: Record) -> None:
+async def ready(record: RunStore) -> None:
     """Two questions, their thoughts folded, beside a smoke run."""
     async with room(record, "reasoning", MID) as (app, pilot):
         main = app.main
@@ -91,7 +93,7 @@ async def ready(record: Record) -> None:
         save(app, "ready-120x35")
 
 
-async def bench(record: Record) -> None:
+async def bench(record: RunStore) -> None:
     """A sweep while it runs, and its results."""
     async with room(record, "ready", MID) as (app, pilot):
         main = app.main
@@ -106,7 +108,7 @@ async def bench(record: Record) -> None:
         save(app, "bench-120x35")
 
 
-async def loading(record: Record) -> None:
+async def loading(record: RunStore) -> None:
     """A load at 22 %, on two sizes of terminal, compared with the one before it."""
     if not record.loads(NAME):
         async with room(record, "ready", MID) as (_, pilot):
@@ -123,7 +125,7 @@ def shards_reach(app: ControlRoom, count: int) -> bool:
     return load is not None and load.shards is not None and load.shards.done >= count
 
 
-async def failed(record: Record) -> None:
+async def failed(record: RunStore) -> None:
     """A load that failed in one worker."""
     async with room(record, "oom", MID, under_way_s=1080.0) as (app, pilot):
         main = app.main
@@ -135,7 +137,7 @@ async def failed(record: Record) -> None:
 
 
 async def main(only: str = "") -> None:
-    with tempfile.TemporaryDirectory() as folder, closing(Record(Path(folder) / "record.sqlite")) as record:
+    with tempfile.TemporaryDirectory() as folder, closing(RunStore(Path(folder) / "record.sqlite")) as record:
         # the first ones leave a load and a benchmark in the record, with which the later ones compare
         for make in (ready, bench, loading, failed):
             if only in make.__name__:

@@ -35,7 +35,7 @@ from tui.widgets.failure_view import title
 if TYPE_CHECKING:
     from textual.actions import ActionParseResult
 
-    from tui.record.store import Record
+    from tui.record.store import RunStore
     from tui.services.deployment_watch import Session
     from tui.services.opened import Fleet
 
@@ -65,7 +65,7 @@ class ControlRoom(ModelWork, RecordWork, FleetWork, inherit_bindings=False):
         settings: Settings | None = None,
         *,
         asker: ScreenAsker | None = None,
-        record: "Record | None" = None,
+        record: "RunStore | None" = None,
         fleet: "Fleet | None" = None,
         all_first: bool = False,
     ) -> None:

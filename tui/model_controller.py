@@ -31,7 +31,7 @@ from tui.widgets.draw import clock
 if TYPE_CHECKING:
     from tui.core.bench_result import Plan, Result
     from tui.core.conversation import Turn
-    from tui.record.store import Record
+    from tui.record.store import RunStore
     from tui.services.bench_run import Benchmarks
     from tui.services.deployment_watch import Session
 
@@ -46,7 +46,7 @@ class ModelWork(App[str | None], inherit_bindings=False):
     main: MainScreen
     session: "Session"
     settings: Settings
-    record: "Record | None"
+    record: "RunStore | None"
     _reply: "Worker[None] | None" = None
     _smoke: "Worker[None] | None" = None
     _benchmarks: "Benchmarks | None" = None
@@ -63,7 +63,7 @@ class ModelWork(App[str | None], inherit_bindings=False):
         """Say that something asked for could not be done, in the words of who refused."""
         self.notify(what, severity="warning", markup=False, timeout=8)
 
-    async def keep(self, what: str, save: "Callable[[Record], object]") -> None:
+    async def keep(self, what: str, save: "Callable[[RunStore], object]") -> None:
         """Has a run kept in the record, in a thread: it may wait for another process that writes. Says so where that fails."""
         if self.record is None:
             return
@@ -217,7 +217,7 @@ class ModelWork(App[str | None], inherit_bindings=False):
         return await self.push_screen_wait(ConfirmDialog(title, question, "benchmark anyway"))
 
     async def _measure(self, main: MainScreen, session: "Session", plan: "Plan") -> None:
-        from tui.core.bench_result import Point, Progress, Result
+        from tui.core.bench_result import BenchProgress, Point, Result
         from tui.host.base import HostError
         from tui.host.open import open_host
         from tui.services.bench_run import BenchmarkRefused, BenchmarkRunning, Benchmarks
@@ -229,7 +229,7 @@ class ModelWork(App[str | None], inherit_bindings=False):
             async with aclosing(self._benchmarks.run(plan)) as news:
                 async for item in news:
                     match item:
-                        case Progress():
+                        case BenchProgress():
                             main.progress = item
                         case Point():
                             main.points = (*main.points, item)
@@ -259,5 +259,5 @@ class ModelWork(App[str | None], inherit_bindings=False):
                     await self._measuring.wait()
 
 
-def _save_benchmark(deployment: str, result: "Result", record: "Record") -> None:
+def _save_benchmark(deployment: str, result: "Result", record: "RunStore") -> None:
     record.save_benchmark(deployment, result)

@@ -15,7 +15,7 @@ from tui.screens.main_screen import MainScreen
 
 if TYPE_CHECKING:
     from tui.core.bench_result import Result
-    from tui.record.store import Record, Run
+    from tui.record.store import Run, RunStore
     from tui.services.deployment_watch import Session
 
 
@@ -24,7 +24,7 @@ class RecordWork(App[str | None], inherit_bindings=False):
 
     main: MainScreen
     session: "Session"
-    record: "Record | None"
+    record: "RunStore | None"
 
     def complain(self, what: str) -> None:
         """Say that something asked for could not be done."""
@@ -51,7 +51,7 @@ class RecordWork(App[str | None], inherit_bindings=False):
         except RecordError as error:
             self.complain(str(error))
 
-    async def _found(self, record: "Record", id: str) -> "Run | None":
+    async def _found(self, record: "RunStore", id: str) -> "Run | None":
         run = await asyncio.to_thread(record.run, int(id)) if id.isdigit() else None
         if run is None:
             self.complain(f"There is no run {id} in the record.")

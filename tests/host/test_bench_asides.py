@@ -13,7 +13,7 @@ import pytest
 from tui.cli.bench_tables import LiveView, status
 from tui.core.bench_documents import SLICE, is_much, json_pieces, plain, recorded
 from tui.core.bench_plan import Step
-from tui.core.bench_result import Plan, Point, Progress, Result, Vantage
+from tui.core.bench_result import BenchProgress, Plan, Point, Result, Vantage
 from tui.probe.load import Telling
 from tui.probe.load_records import frames, pieces
 from tui.services.bench_generator import LoadGenerator, Measurement
@@ -131,7 +131,7 @@ async def test_records_that_take_long_are_told_of() -> None:
 
 @pytest.mark.parametrize("width", [40, 76, 120])
 def test_its_words(width: int) -> None:
-    progress = Progress(1, 3, 64, "summing up", elapsed_s=12.4, work=WORK)
+    progress = BenchProgress(1, 3, 64, "summing up", elapsed_s=12.4, work=WORK)
     assert status(progress) == "point 2/3 · 64 streams · summing up 5,000 requests · 12 s"
     line = progress_line(progress, width)
     assert line.cell_length == width
@@ -144,12 +144,12 @@ def test_without_a_terminal_it_is_told_after_a_while_and_then_now_and_again() ->
     said = io.StringIO()
     with redirect_stderr(said), LiveView(Plan(), live=False, quiet=False) as view:
         for at in (1.0, 2.1, 3.1, 11.0, 12.2):
-            view.progress(Progress(0, 1, 64, "summing up", elapsed_s=at, work=WORK))
-        view.progress(Progress(0, 1, 64, "measuring"))
-        view.progress(Progress(0, 1, 64, "summing up", elapsed_s=1.5, work=WORK))
+            view.progress(BenchProgress(0, 1, 64, "summing up", elapsed_s=at, work=WORK))
+        view.progress(BenchProgress(0, 1, 64, "measuring"))
+        view.progress(BenchProgress(0, 1, 64, "summing up", elapsed_s=1.5, work=WORK))
     assert [line.rpartition(" · ")[2] for line in said.getvalue().splitlines()] == ["2 s", "12 s"]
     with redirect_stderr(said := io.StringIO()), LiveView(Plan(), live=False, quiet=True) as view:
-        view.progress(Progress(0, 1, 64, "summing up", elapsed_s=9.0, work=WORK))
+        view.progress(BenchProgress(0, 1, 64, "summing up", elapsed_s=9.0, work=WORK))
     assert said.getvalue() == ""
 
 

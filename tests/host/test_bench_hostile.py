@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from scripted_server import SSE, Exchange, scripted
 
-from tui.core.bench_result import Plan, Progress, Vantage
+from tui.core.bench_result import BenchProgress, Plan, Vantage
 from tui.host.base import ProbeFailed
 from tui.host.local import LocalHost
 from tui.probe.load_records import PIECE_BYTES
@@ -144,7 +144,7 @@ async def test_leaving_a_point_through_the_connection_closes_its_requests(tmp_pa
             benchmarks = Benchmarks("box", BenchmarkTarget(server.url), host=host, open_local=LocalHost, state=tmp_path)
             async with aclosing(benchmarks.run(plan(Vantage.TUNNEL))) as news:
                 async for progress in news:
-                    if isinstance(progress, Progress) and progress.in_flight == 1:
+                    if isinstance(progress, BenchProgress) and progress.in_flight == 1:
                         (folder,) = os.listdir(short)
                         assert os.stat(os.path.join(short, folder)).st_mode & 0o777 == 0o700
                         break

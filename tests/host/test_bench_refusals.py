@@ -13,7 +13,7 @@ from scripted_server import Exchange, Scripted, scripted
 from test_bench_command import bench, good
 from test_load_connections import certificate, secured
 
-from tui.core.bench_result import Plan, Progress, Result, Vantage
+from tui.core.bench_result import BenchProgress, Plan, Result, Vantage
 from tui.host.local import LocalHost
 from tui.probe.load_http import target_of
 from tui.probe.load_net import resolve
@@ -194,7 +194,7 @@ async def test_a_server_without_room_is_asked_a_few_times_and_a_stop_ends_it(tmp
         works = set()
         began = time.monotonic()
         async for item in benchmarks.run(plan):
-            if isinstance(item, Progress) and item.work:
+            if isinstance(item, BenchProgress) and item.work:
                 works.add(item.work)
                 await benchmarks.stop()
         assert time.monotonic() - began < sum(AGAIN_S)

@@ -18,7 +18,7 @@ import pytest
 from scripted_server import SSE, Exchange, scripted
 from sshd import Sshd, alive, descendants, eventually, until
 
-from tui.core.bench_result import Plan, Point, Progress, Result, Vantage
+from tui.core.bench_result import BenchProgress, Plan, Point, Result, Vantage
 from tui.host.base import Host
 from tui.host.local import LocalHost
 from tui.host.ssh import SshHost
@@ -56,7 +56,7 @@ def kept_in(state: Path) -> list[dict[str, Any]]:
 async def test_points_progress_and_result(tmp_path: Path) -> None:
     with scripted(good) as server:
         news = [item async for item in made(server.url, tmp_path).run(SHORT)]
-    assert isinstance(news[0], Progress)
+    assert isinstance(news[0], BenchProgress)
     assert [item.concurrency for item in news if isinstance(item, Point)] == [1, 2]
     result = news[-1]
     assert isinstance(result, Result)
@@ -111,7 +111,7 @@ async def test_the_pace_that_is_told_meanwhile_is_the_one_of_the_end(tmp_path: P
         async with LocalHost() as host:
             await host.connect()
             async for item in made(server.url, tmp_path, host).run(plan):
-                if isinstance(item, Progress) and item.stage == "measuring":
+                if isinstance(item, BenchProgress) and item.stage == "measuring":
                     told.append(item.tokens_s)
                 elif isinstance(item, Point):
                     point = item
@@ -141,7 +141,7 @@ async def test_never_two_at_once(tmp_path: Path) -> None:
 
 async def until_in_flight(news: AsyncIterator[object], count: int, stage: str = "measuring") -> None:
     async for item in news:
-        if isinstance(item, Progress) and item.in_flight >= count and item.stage == stage:
+        if isinstance(item, BenchProgress) and item.in_flight >= count and item.stage == stage:
             return
 
 
@@ -209,7 +209,7 @@ async def test_leaving_ends_every_request_and_keeps_what_was_found(tmp_path: Pat
         plan = Plan(concurrency=(1, 2), requests=3, input_tokens=16, output_tokens=3)
         async with aclosing(benchmarks.run(plan)) as news:
             async for item in news:
-                if isinstance(item, Progress) and item.point == 1 and item.stage in ("measuring", "draining"):
+                if isinstance(item, BenchProgress) and item.point == 1 and item.stage in ("measuring", "draining"):
                     break
         await eventually(lambda: server.open <= 0, what="connections closed")
         assert not benchmarks.running
@@ -237,7 +237,7 @@ async def test_one_that_never_began_tells_where_its_load_was_to_come_from(
             await host.connect()
             benchmarks = made(server.url, tmp_path, host if on_host else None, **more)
             async for item in benchmarks.run(Plan(concurrency=(1,), requests=1, vantage=asked)):
-                if isinstance(item, Progress) and item.waiting_s:
+                if isinstance(item, BenchProgress) and item.waiting_s:
                     await benchmarks.stop()
     assert isinstance(item, Result)
     assert (item.vantage, item.points, item.stopped) == (told, (), "stopped by the user")

@@ -8,10 +8,9 @@ from pathlib import Path
 from sshd import eventually
 
 from tui.aio import ended
-from tui.core.bench_compare import drift
+from tui.core.bench_conclusions import drift, soak_words
 from tui.core.bench_plan import sweep
 from tui.core.bench_result import Plan
-from tui.core.bench_soak import soak_words
 from tui.host.local import LocalHost
 from tui.services.bench_run import Benchmarks, BenchmarkTarget, collect
 from tui.simulator.endpoint import SimulatedEndpoint

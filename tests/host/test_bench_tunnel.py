@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from scripted_server import Exchange, scripted
 
+from tui.core.bench_conclusions import soak_words
 from tui.core.bench_result import STOPPED_BY_USER, Plan, Result, Vantage
-from tui.core.bench_soak import soak_words
 from tui.host.base import ProbeFailed
 from tui.host.local import LocalHost
 from tui.host.shipped import ShippedProbe

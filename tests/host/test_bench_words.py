@@ -14,7 +14,7 @@ from test_bench_command import COMMAND, bench, environment, good
 from tui.cli.bench_options import PROMPTS_LIMIT
 from tui.cli.bench_tables import status
 from tui.core.bench_documents import against, notes_of
-from tui.core.bench_result import Plan, Point, Progress, Result, Vantage
+from tui.core.bench_result import BenchProgress, Plan, Point, Result, Vantage
 from tui.host.local import LocalHost
 from tui.services.bench_run import Benchmarks, BenchmarkTarget
 from tui.widgets.bench_pane import hero, progress_line, remarks
@@ -132,11 +132,11 @@ async def test_a_server_that_keeps_it_waiting_is_told_of(tmp_path: Path) -> None
         server.answer = late
         benchmarks = Benchmarks("box", BenchmarkTarget(server.url), host=None, open_local=LocalHost, state=tmp_path)
         async for item in benchmarks.run(Plan(concurrency=(1,), requests=1, input_tokens=16, output_tokens=3)):
-            if isinstance(item, Progress) and item.waiting_s is not None:
+            if isinstance(item, BenchProgress) and item.waiting_s is not None:
                 waited[item.stage] = item.waiting_s
                 if item.stage == "preparing" or item.waiting_s > 0.5:
                     go.set()
-            elif isinstance(item, Progress) and item.stage == "preparing":
+            elif isinstance(item, BenchProgress) and item.stage == "preparing":
                 continue
             elif isinstance(item, Result):
                 assert item.points[0].figures["completed"] == 1
@@ -151,7 +151,7 @@ async def test_one_that_waits_for_the_server_is_stopped_at_once(tmp_path: Path) 
         try:
             async with asyncio.timeout(20):
                 async for item in benchmarks.run(Plan(concurrency=(1,), requests=1, input_tokens=16, output_tokens=3)):
-                    if isinstance(item, Progress) and item.waiting_s is not None:
+                    if isinstance(item, BenchProgress) and item.waiting_s is not None:
                         await benchmarks.stop()
         finally:
             go.set()
@@ -161,11 +161,11 @@ async def test_one_that_waits_for_the_server_is_stopped_at_once(tmp_path: Path) 
 
 
 def test_the_words_of_waiting() -> None:
-    progress = Progress(0, 1, 4, "warm-up", 4, waiting_s=12.4)
+    progress = BenchProgress(0, 1, 4, "warm-up", 4, waiting_s=12.4)
     assert "waiting for the first reply, 12 s" in status(progress)
     assert "tok/s" not in status(progress)
     assert "waiting for the first reply, 0:12" in progress_line(progress, 100).plain
-    failed = Progress(0, 1, 4, "measuring", 4, failed=3, waiting_s=2.0)
+    failed = BenchProgress(0, 1, 4, "measuring", 4, failed=3, waiting_s=2.0)
     assert "3 failed, waiting for the first reply, 2 s" in status(failed)
 
 

@@ -21,7 +21,7 @@ from slow_link import SlowLink
 from sshd import Sshd, alive, descendants, eventually
 
 from tui.aio import opened
-from tui.core.bench_result import Plan, Progress
+from tui.core.bench_result import BenchProgress, Plan
 from tui.host.api import ApiClient
 from tui.host.base import NotPermitted
 from tui.host.local import ExecHost, LocalHost
@@ -339,7 +339,7 @@ async def test_a_benchmark_that_is_left(tmp_path: Path) -> None:
         with no_generator_left():
             async with contextlib.aclosing(benchmarks.run(Plan(concurrency=(2,), requests=4))) as news:
                 async for item in news:
-                    if isinstance(item, Progress) and item.in_flight == 2:
+                    if isinstance(item, BenchProgress) and item.in_flight == 2:
                         break
 
 

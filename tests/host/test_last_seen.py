@@ -21,7 +21,7 @@ from tui.core.logs.load_state import Phase
 from tui.core.server_end import LastServer
 from tui.host.base import Host, Unreachable
 from tui.host.open import open_host
-from tui.record.store import Record
+from tui.record.store import RunStore
 from tui.services.deployment_watch import Session
 from tui.services.last_seen import LastSeen
 from tui.services.server_search import Server
@@ -146,7 +146,7 @@ async def until(session: Session, predicate: Callable[[DeploymentState], object]
     raise AssertionError("the session ended")
 
 
-def session_on(sim: Simulation, host: Host, record: Record | None) -> Session:
+def session_on(sim: Simulation, host: Host, record: RunStore | None) -> Session:
     """Of the one port: other servers may run on this machine."""
     port = int(sim.api_url.rpartition(":")[2])
     return Session(sim.target, sim.target, Deployment(engines=(Engine(host=sim.target),)), Settings(), host, record, port=port)
@@ -156,7 +156,7 @@ def session_on(sim: Simulation, host: Host, record: Record | None) -> Session:
 async def test_over_ssh_until_a_new_one_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request_: str) -> None:
     async with simulated_host("fast", already_up=True, speed=100) as sim:
         monkeypatch.setenv("HOME", sim.user(tmp_path)["HOME"])
-        record = Record(tmp_path / "record.sqlite")
+        record = RunStore(tmp_path / "record.sqlite")
         async with session_on(sim, open_host(sim.target), record) as session:
             state = await until(session, lambda s: s.api.ready and s.load and s.load.ready and s.server_pid)
             assert state.log.of is None
@@ -192,7 +192,7 @@ async def test_a_link_that_is_lost_meanwhile(
     tmp_path: Path, source: str | None, status: str, says: str | None, without_python: bool, unused_tcp_port: int
 ) -> None:
     (tmp_path / "there.log").write_text(KV.read_text())
-    record = Record(tmp_path / "record.sqlite")
+    record = RunStore(tmp_path / "record.sqlite")
     last = LastServer(1, 1e9, source and source.format(folder=tmp_path), boot="an earlier one", port=unused_tcp_port)
     record.save_last_server("box", "local", unused_tcp_port, last)
     host = Cuttable()
@@ -220,7 +220,7 @@ async def test_a_link_that_is_lost_meanwhile(
 
 
 async def test_a_record_that_is_held_stops_nobody(tmp_path: Path, unused_tcp_port: int) -> None:
-    record = Record(tmp_path / "record.sqlite")
+    record = RunStore(tmp_path / "record.sqlite")
     with held(tmp_path / "record.sqlite"):
         deployment = Deployment(engines=(Engine(host="local"),))
         async with Session("box", "local", deployment, Settings(), Cuttable(), record, port=unused_tcp_port) as session:
@@ -244,7 +244,7 @@ async def test_a_record_that_is_held_stops_nobody(tmp_path: Path, unused_tcp_por
     ],
 )
 async def test_which_source_is_kept(tmp_path: Path, seen: list[Mapping[str, Any]], source: str | None) -> None:
-    record = Record(tmp_path / "record.sqlite")
+    record = RunStore(tmp_path / "record.sqlite")
     session = Session("box", "local", Deployment(engines=(Engine(host="local"),)), Settings(), Cuttable(), record)
     last = LastSeen(session)
     for one in seen:
@@ -257,7 +257,7 @@ async def test_which_source_is_kept(tmp_path: Path, seen: list[Mapping[str, Any]
 
 
 async def test_a_log_that_is_configured_is_not_remembered(tmp_path: Path) -> None:
-    record = Record(tmp_path / "record.sqlite")
+    record = RunStore(tmp_path / "record.sqlite")
     deployment = Deployment(engines=(Engine(host="local", log="file:/a.log"),))
     last = LastSeen(Session("box", "local", deployment, Settings(), Cuttable(), record))
     last.see(Server(7, "vllm", source="file:/a.log"))

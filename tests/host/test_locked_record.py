@@ -11,7 +11,7 @@ from pathlib import Path
 
 from scripted_server import Exchange, scripted
 
-from tui.record.store import Record
+from tui.record.store import RunStore
 
 NOT_KEPT = "readyroom: this run is not in the record: "
 
@@ -19,7 +19,7 @@ NOT_KEPT = "readyroom: this run is not in the record: "
 @contextmanager
 def held(path: Path) -> Iterator[None]:
     """The record, while another process writes to it."""
-    Record(path).runs()
+    RunStore(path).runs()
     with closing(sqlite3.connect(path)) as other:
         other.execute("BEGIN EXCLUSIVE")
         yield
@@ -56,4 +56,4 @@ def test_results_are_printed_and_the_exit_code_stays(tmp_path: Path) -> None:
         assert (listed.returncode, listed.stdout) == (1, "")
         again = readyroom(tmp_path, "bench", "--base-url", server.url, *short)
     assert again.stderr == ""
-    assert [run.kind for run in Record(record).runs()] == ["benchmark"]
+    assert [run.kind for run in RunStore(record).runs()] == ["benchmark"]

@@ -14,7 +14,7 @@ from tui.core.deployment import DeploymentState, Status, status_of
 from tui.core.logs.load_state import Phase
 from tui.host.base import CommandStream, Completed, Host, HostError, ProbeFailed, ProbeStream, Refused, Unreachable
 from tui.host.local import LocalHost
-from tui.record.store import Record
+from tui.record.store import RunStore
 from tui.services.deployment_watch import Session
 from tui.settings import Deployment, Engine, Settings
 
@@ -94,7 +94,7 @@ async def server() -> AsyncIterator[Replay]:
         yield replay
 
 
-def session_on(host: Host, log: Path | str, api: str, record: Record | None = None) -> Session:
+def session_on(host: Host, log: Path | str, api: str, record: RunStore | None = None) -> Session:
     source = log if isinstance(log, str) else f"file:{log}"
     deployment = Deployment(api=api, engines=(Engine(host="local", log=source),))
     return Session("kimi", "local", deployment, Settings(), host, record)
@@ -115,7 +115,7 @@ async def until(session: Session, predicate: Callable[[DeploymentState], object]
 
 async def test_from_an_empty_host_to_ready(tmp_path: Path, server: Replay) -> None:
     log = tmp_path / "vllm.log"
-    record = Record(tmp_path / "record.sqlite")
+    record = RunStore(tmp_path / "record.sqlite")
     port = server.port
     lines = (LOGS / "servers" / "26-kimi-k25-8xh200-ep8-ready.log").read_text().splitlines(keepends=True)
     async with session_on(Cuttable(), log, f"http://127.0.0.1:{port}", record) as session:

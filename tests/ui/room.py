@@ -11,7 +11,7 @@ from tui.app import ControlRoom
 from tui.core.api_status import ApiStatus
 from tui.core.deployment import DeploymentState
 from tui.host.base import Host
-from tui.record.store import Record
+from tui.record.store import RunStore
 from tui.screens.login_dialogs import ScreenAsker
 from tui.services.deployment_watch import Session
 from tui.settings import Deployment, Settings, UiSettings
@@ -63,7 +63,7 @@ def room(
     asker: ScreenAsker | None = None,
     *,
     session: SetSession | None = None,
-    record: Record | None = None,
+    record: RunStore | None = None,
 ) -> tuple[ControlRoom, SetSession]:
     """The app, and the session that a test moves."""
     session = session or SetSession(state)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from room import Room, room, screen, shows, until
 
 from tui.app import ControlRoom
-from tui.core.bench_result import Plan, Point, Progress
+from tui.core.bench_result import BenchProgress, Plan, Point
 from tui.core.conversation import Conversation, Turn
 from tui.core.deployment import DeploymentState, LogLine
 from tui.core.gpu_findings import GpuSeen
@@ -45,7 +45,7 @@ async def test_every_pane_and_dialog(name: str) -> None:
         app.main.points = tuple(
             Point(2**i, {"output_throughput": 80.0 + i, "completed": 3, "p99_ttft_ms": 3000.0}) for i in range(5)
         )
-        app.main.progress = Progress(5, 12, 32, "measuring", 32, 3, 0, 40, 90.0, 5.0, 9.0)
+        app.main.progress = BenchProgress(5, 12, 32, "measuring", 32, 3, 0, 40, 90.0, 5.0, 9.0)
         app.main.conversation = Conversation(turns=(Turn("say hello", "hello\n\n* a list\n\n| a | b |\n| - | - |\n| 1 | 2 |"),))
         for key in ("1", "2", "f3", "escape", "escape", "3", "4", "5", "home", "6", "1", "f8", "slash", "escape"):
             await pilot.press(key)

@@ -7,7 +7,7 @@ import pytest
 from pane_host import HOSTILE, PaneHost, text, until
 
 from tui.core.bench_documents import notes_of
-from tui.core.bench_result import REFUSED, Plan, Point, Progress, Result, Vantage
+from tui.core.bench_result import REFUSED, BenchProgress, Plan, Point, Result, Vantage
 from tui.core.smoke_prompts import Outcome, SmokeResult, SmokeRun
 from tui.core.text import clean
 from tui.messages import CompareRequested, ReportRequested, RunOpened
@@ -41,7 +41,7 @@ async def test_a_sweep_while_it_runs_and_after(size: tuple[int, int], theme: str
     pane = BenchPane()
     async with PaneHost(pane, theme).run_test(size=size) as pilot:
         pane.plan, pane.running, pane.points, pane.previous = PLAN, True, POINTS[:7], BEFORE
-        pane.progress = Progress(8, 9, 128, "measuring", 128, 312, 0, 512, 3598.0, 40.0, 70.0)
+        pane.progress = BenchProgress(8, 9, 128, "measuring", 128, 312, 0, 512, 3598.0, 40.0, 70.0)
         await until(pilot, lambda: "312 of 512 requests" in text(pilot.app))
         shown = text(pilot.app)
         for words in ("peak so far", "single stream", "TTFT p99 under 2 s", "+33 % ✓", "128 streams", "1:10 left", "1,744", "◐"):
@@ -311,6 +311,6 @@ async def test_a_rate_without_a_completed_request_is_not_known() -> None:
         assert rows[0].split() == ["peak", "single", "stream"]
         assert [row.split() for row in rows if row.startswith("tok/s ")][-1] == ["tok/s", "—"]
         pane.running, pane.result, pane.points = True, None, ()
-        pane.progress = Progress(0, 9, 1, "measuring", 1, 0, 0, 16, 0.0, 1.0, None, 1.0)
+        pane.progress = BenchProgress(0, 9, 1, "measuring", 1, 0, 0, 16, 0.0, 1.0, None, 1.0)
         await until(pilot, lambda: "0 of 16 requests" in text(pilot.app))
         assert "0 tok/s" not in text(pilot.app)

@@ -9,7 +9,7 @@ from room import room, screen, shows, until
 from textual.events import Key
 
 from tui.actions import BY_ID
-from tui.core.bench_result import Plan, Progress
+from tui.core.bench_result import BenchProgress, Plan
 from tui.core.deployment import DeploymentState
 from tui.core.smoke_prompts import Outcome, SmokeResult, SmokeRun
 from tui.messages import BenchmarkStopped, SmokeRequested
@@ -141,7 +141,7 @@ async def test_leaving_a_benchmark_asks_first() -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await shows(pilot, "READY")
         app.main.begin_benchmark(Plan(kind="sweep", concurrency=(1, 2, 4)))
-        app.main.progress = Progress(point=1, points=3, concurrency=2, stage="measuring")
+        app.main.progress = BenchProgress(point=1, points=3, concurrency=2, stage="measuring")
         await pilot.press("q")
         await until(pilot, lambda: isinstance(app.screen, ConfirmDialog))
         await shows(pilot, "point 2 of 3", "keeps what")

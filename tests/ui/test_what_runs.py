@@ -22,7 +22,7 @@ from tui.core.bench_result import Plan, Point, Result, Vantage
 from tui.core.deployment import DeploymentState
 from tui.core.logs.load_state import LoadState, Phase
 from tui.messages import CompareRequested, ReportRequested, RunOpened
-from tui.record.store import Record
+from tui.record.store import RunStore
 from tui.settings import BenchSettings, Deployment, Settings, UiSettings
 
 SMALL = Settings(
@@ -113,7 +113,7 @@ async def test_a_benchmark_asks_as_everything_else_does(headers: dict[str, str],
     with scripted(script) as server:
         session = SetSession(idle(), Deployment(api=server.url, direct=True, headers=headers))
         session.api_key = "key-of-the-command"
-        record = Record(tmp_path / "record.sqlite")
+        record = RunStore(tmp_path / "record.sqlite")
         app, _ = room(session.state, SMALL, session=session, record=record)
         async with app.run_test(size=(120, 35)) as pilot:
             await until(pilot, lambda: app.main.can(BY_ID["bench-single"]))
@@ -144,8 +144,8 @@ async def test_a_server_that_moved_is_asked_where_it_is() -> None:
 
 async def test_a_locked_record_is_said_and_ends_nothing(tmp_path: Path) -> None:
     path = tmp_path / "record.sqlite"
-    Record(path).save_benchmark("kimi-k2-w4", RESULT)
-    record = Record(path)
+    RunStore(path).save_benchmark("kimi-k2-w4", RESULT)
+    record = RunStore(path)
     with scripted(lambda exchange: exchange.reply()) as server, closing(sqlite3.connect(path)) as other:
         session = SetSession(idle(), Deployment(api=server.url, direct=True))
         app, _ = room(session.state, SMALL, session=session, record=record)
@@ -182,7 +182,7 @@ def check_reports(folder: Path) -> None:
 
 
 async def test_a_report_takes_no_other_files_place(tmp_path: Path) -> None:
-    record = Record(tmp_path / "record.sqlite")
+    record = RunStore(tmp_path / "record.sqlite")
     load = LoadState(model="\x1b[2Jkimi", phase=Phase.READY, ready=True, started_at=1000.0, ready_at=3160.0)
     record.save_load("kimi-k2-w4", load, at=3160.0)
     record.save_benchmark("kimi-k2-w4", with_fields(RESULT, model="kimi\u202e"))

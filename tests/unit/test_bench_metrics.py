@@ -15,7 +15,7 @@ from tui.core.bench_documents import csv_of, document
 from tui.core.bench_metrics import METRICS, Metric, Section, View, in_view
 from tui.core.bench_result import Plan, Point, Result, Vantage
 from tui.record.markdown import markdown
-from tui.record.store import Record
+from tui.record.store import RunStore
 from tui.widgets.bench_pane import hero
 from tui.widgets.runs_pane import Compared, compared_view
 from tui.widgets.sweep import sweep
@@ -63,7 +63,7 @@ def test_a_row_of_the_table_is_in_every_view(
     assert "server, 1 stream: noise 61.3 dB" in rest
     beside = rest.index("streams smell 95 %")
     assert rest[beside + 1].split() == ["1", "1.00–2.50"]
-    record = Record(tmp_path / "record.sqlite")
+    record = RunStore(tmp_path / "record.sqlite")
     ids = [record.save_benchmark("box", one) for one in (before, after)]
     runs = record.runs()
     assert "| noise dB |" in markdown(runs[0])

@@ -2,8 +2,8 @@
 
 import pytest
 
+from tui.core.bench_conclusions import knee_of, knee_words
 from tui.core.bench_documents import document
-from tui.core.bench_knee import knee_of, knee_words
 from tui.core.bench_result import Plan, Point, Result, Vantage
 
 

@@ -4,13 +4,14 @@ import json
 
 import pytest
 
+from tui.core.bench_conclusions import soak_words
 from tui.core.bench_documents import document, heading, notes_of, saved_name, what_was_sent
-from tui.core.bench_plan import Step, estimate, powers, schedule, single_stream, steps_of, sweep
+from tui.core.bench_plan import Step, estimate, powers, schedule, single_stream, slices, steps_of, sweep
 from tui.core.bench_prompts import parse_prompts
 from tui.core.bench_result import Plan, Point, Result, Vantage
 from tui.core.bench_server import foreign_running, sequences_of, series, server_figures, serving
-from tui.core.bench_soak import engine_gpus, slices, soak_words
 from tui.core.gpu import Gpu, GpuSample
+from tui.core.gpu_choice import engine_gpus
 from tui.services.bench_generator import Measurement
 from tui.services.bench_point import point_of
 from tui.wire.request_record import Record

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
+from tui.core.bench_conclusions import decays, rates_of, soak_verdict, soak_words, trend_of
 from tui.core.bench_documents import document
 from tui.core.bench_result import Plan, Point, Result, Vantage
-from tui.core.bench_soak import course_of, decays, rates_of, soak_verdict, soak_words
 from tui.widgets.bench_pane import remarks
 
 FLAT = [1000.0, 1004.0, 997.0, 1001.0, 1003.0, 998.0]
@@ -74,7 +74,7 @@ def test_only_a_soak_has_a_verdict() -> None:
 
 @pytest.mark.parametrize("rates", [[1000.0], [1000.0, 900.0], [1000.0, 900.0, 800.0, 700.0, 600.0]])
 def test_too_few_slices_have_no_course(rates: list[float]) -> None:
-    assert course_of(rates) is None
+    assert trend_of(rates) is None
     assert "at first" not in soak_words(soak(rates))
 
 
@@ -93,7 +93,7 @@ def test_waves_of_long_replies_are_no_course() -> None:
 def test_noise_alone_seldom_looks_like_a_decay(slices: int, most: int, spread: float) -> None:
     chance = random.Random(7)
     soaks = [[chance.gauss(1000.0, 1000.0 * spread) for _ in range(slices)] for _ in range(1000)]
-    alarms = sum(course.moved and course.share < 0 for rates in soaks if (course := course_of(rates)) is not None)
+    alarms = sum(course.moved and course.share < 0 for rates in soaks if (course := trend_of(rates)) is not None)
     assert alarms <= most
 
 

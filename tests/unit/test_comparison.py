@@ -8,9 +8,10 @@ import pytest
 from click.testing import CliRunner
 
 from tui.cli import runs as command
-from tui.core.bench_compare import compare, drift, drift_words, headlines, left_out
+from tui.core.bench_compare import compare, headlines, left_out
+from tui.core.bench_conclusions import drift, drift_words
 from tui.core.bench_result import STOPPED_BY_USER, Plan, Point, Result, Vantage
-from tui.record.store import Record
+from tui.record.store import RunStore
 from tui.widgets.runs_pane import Compared, compared_view
 
 
@@ -209,8 +210,8 @@ def test_what_is_not_compared_is_said(before: Result, after: Result, compared: l
     assert left_out(before, after).words == words
 
 
-def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *results: Result) -> Record:
-    record = Record(tmp_path / "record.sqlite")
+def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *results: Result) -> RunStore:
+    record = RunStore(tmp_path / "record.sqlite")
     for result in results:
         assert record.save_benchmark("kimi", result) is not None
     monkeypatch.setattr(command, "open_record", lambda: record)
@@ -255,7 +256,7 @@ def test_runs_that_were_cut_before_their_first_point_ended_are_not_compared(
 
 @pytest.mark.parametrize("width", [60, 90, 200])
 def test_the_pane_says_it_too(tmp_path: Path, width: int) -> None:
-    record = Record(tmp_path / "record.sqlite")
+    record = RunStore(tmp_path / "record.sqlite")
     before, after = run(at(32, **FIGURES), at(64, **FIGURES)), run(at(32, **FIGURES), at(64, cut=True), at(128))
     for result in (before, after):
         record.save_benchmark("kimi", result)

@@ -15,7 +15,7 @@ from tui.core.deployment import DeploymentState, LogTail
 from tui.core.logs.load_state import Failure, LoadState, Phase, SignsOfLife
 from tui.core.server_end import LastServer, how_it_ended
 from tui.core.wait_rules import Outcome, Rules, Waiting
-from tui.record.store import Record
+from tui.record.store import RunStore
 from tui.widgets.status_line import FAILED as FAILED_WORD
 from tui.widgets.status_line import word
 
@@ -60,16 +60,16 @@ def test_the_record_knows_the_one_last_watched(
     asked: tuple[str, str, int | None],
     found: int | None,
 ) -> None:
-    record = Record(tmp_path / "record.sqlite")
+    record = RunStore(tmp_path / "record.sqlite")
     for name, port, one in kept:
         record.save_last_server(name, "box", port, one)
     record.close()
-    last = Record(tmp_path / "record.sqlite").last_server(*asked)
+    last = RunStore(tmp_path / "record.sqlite").last_server(*asked)
     assert (last.pid if last is not None else None) == found
 
 
 def test_a_record_of_before_and_one_that_makes_no_sense(tmp_path: Path) -> None:
-    record = Record(tmp_path / "record.sqlite")
+    record = RunStore(tmp_path / "record.sqlite")
     assert record.runs() == ()
     assert record.last_server("box", "box", None) is None  # its table is made when it is first written
     record.save_last_server("box", "box", None, LAST)
@@ -79,7 +79,7 @@ def test_a_record_of_before_and_one_that_makes_no_sense(tmp_path: Path) -> None:
     with db:
         db.execute('UPDATE last_server SET document = \'{"pid": "x"}\'')
     db.close()
-    assert Record(tmp_path / "record.sqlite").last_server("box", "box", None) is None
+    assert RunStore(tmp_path / "record.sqlite").last_server("box", "box", None) is None
 
 
 # -- words -------------------------------------------------------------------------------------------------------------------------

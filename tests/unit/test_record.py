@@ -14,7 +14,7 @@ from tui.core.bench_result import Plan, Point, Result, Vantage
 from tui.core.logs.load_state import Failure, Loader, LoadState, PhaseSpan
 from tui.core.logs.load_state import Phase as P
 from tui.record.markdown import markdown, write_report
-from tui.record.store import Record, RecordError, benchmark_of
+from tui.record.store import RecordError, RunStore, benchmark_of
 
 LOAD = LoadState(
     engine="vllm",
@@ -42,7 +42,7 @@ def result(tokens_s: float, ttft: float, output_tokens: int = 512) -> Result:
 
 
 def test_a_load_is_kept_once_and_comes_back_as_history(tmp_path: Path) -> None:
-    record = Record(tmp_path / "state" / "record.sqlite")
+    record = RunStore(tmp_path / "state" / "record.sqlite")
     assert record.save_load("kimi", LOAD, at=3160.0) is not None
     assert record.save_load("kimi", LOAD, at=3170.0) is None  # the same start, read again
     (past,) = record.loads("kimi")
@@ -52,7 +52,7 @@ def test_a_load_is_kept_once_and_comes_back_as_history(tmp_path: Path) -> None:
 
 
 def test_a_failed_load_is_kept_but_is_no_history(tmp_path: Path) -> None:
-    record = Record(tmp_path / "record.sqlite")
+    record = RunStore(tmp_path / "record.sqlite")
     failed = LoadState(
         phase=P.FAILED, started_at=1.0, failure=Failure("cuda_oom", P.LOADING, "CUDA out of memory", advice="free it")
     )
@@ -62,11 +62,11 @@ def test_a_failed_load_is_kept_but_is_no_history(tmp_path: Path) -> None:
 
 
 def test_a_load_without_times_is_not_kept(tmp_path: Path) -> None:
-    assert Record(tmp_path / "r").save_load("kimi", LoadState(phase=P.LOADING)) is None
+    assert RunStore(tmp_path / "r").save_load("kimi", LoadState(phase=P.LOADING)) is None
 
 
 def test_benchmarks_come_back_as_they_were(tmp_path: Path) -> None:
-    record = Record(tmp_path / "record.sqlite")
+    record = RunStore(tmp_path / "record.sqlite")
     number = record.save_benchmark("kimi", result(81.4, 187.0))
     assert number is not None
     run = record.run(number)
@@ -79,7 +79,7 @@ def test_benchmarks_come_back_as_they_were(tmp_path: Path) -> None:
 
 
 def reported(tmp_path: Path, plan: Plan, *points: Point, stopped: str | None = None) -> str:
-    record = Record(tmp_path / "record.sqlite")
+    record = RunStore(tmp_path / "record.sqlite")
     number = record.save_benchmark(
         "kimi", replace(result(1.0, 1.0), plan=plan, points=points, stopped=stopped, deviations=("a *note*",))
     )
@@ -149,7 +149,7 @@ def test_a_report_of_a_sweep_names_its_knee(tmp_path: Path) -> None:
 
 
 def test_the_report_names_an_open_loop_by_its_rate(tmp_path: Path) -> None:
-    record = Record(tmp_path / "record.sqlite")
+    record = RunStore(tmp_path / "record.sqlite")
     figures = {"output_throughput": 40.0, "request_rate": 8.0, "burstiness": 1.0}
     open_loop = replace(result(1.0, 1.0), plan=Plan(kind="rate", request_rate=8.0), points=(Point(0, figures, {"errors": [""]}),))
     number = record.save_benchmark("kimi", open_loop)
@@ -165,7 +165,7 @@ def test_the_report_names_an_open_loop_by_its_rate(tmp_path: Path) -> None:
     ("plan", "words"), [(Plan(), "512 tokens in, 512 out"), (Plan(prompts_file="p.jsonl"), "Prompts of a file, 512 out")]
 )
 def test_the_report_says_what_the_prompts_were(tmp_path: Path, plan: Plan, words: str) -> None:
-    record = Record(tmp_path / "record.sqlite")
+    record = RunStore(tmp_path / "record.sqlite")
     number = record.save_benchmark("kimi", replace(result(1.0, 1.0), plan=plan))
     assert number is not None
     run = record.run(number)
@@ -175,7 +175,7 @@ def test_the_report_says_what_the_prompts_were(tmp_path: Path, plan: Plan, words
 
 def test_files_are_private(tmp_path: Path) -> None:
     path = tmp_path / "state" / "record.sqlite"
-    Record(path).runs()
+    RunStore(path).runs()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
@@ -183,7 +183,7 @@ def test_files_are_private(tmp_path: Path) -> None:
 def test_a_damaged_file_is_set_aside_never_deleted(tmp_path: Path) -> None:
     path = tmp_path / "record.sqlite"
     path.write_bytes(b"this is no database, but it may be somebody's" * 50)
-    record = Record(path)
+    record = RunStore(path)
     assert record.runs() == ()
     assert record.problem is not None
     assert "set aside" in record.problem
@@ -194,7 +194,7 @@ def test_a_damaged_file_is_set_aside_never_deleted(tmp_path: Path) -> None:
 def test_an_unwritable_directory_keeps_runs_in_memory_and_says_so(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
-    record = Record(blocked / "record.sqlite")
+    record = RunStore(blocked / "record.sqlite")
     assert record.save_benchmark("kimi", result(1.0, 1.0)) is not None
     assert len(record.runs()) == 1
     assert record.problem is not None
@@ -203,11 +203,11 @@ def test_an_unwritable_directory_keeps_runs_in_memory_and_says_so(tmp_path: Path
 
 def test_a_locked_file_is_an_error_with_its_name(tmp_path: Path) -> None:
     path = tmp_path / "record.sqlite"
-    Record(path).runs()
+    RunStore(path).runs()
     other = sqlite3.connect(path)
     other.execute("BEGIN EXCLUSIVE")
     with pytest.raises(RecordError, match=r"record\.sqlite is locked"):
-        Record(path).runs()
+        RunStore(path).runs()
     other.close()
 
 
@@ -217,11 +217,11 @@ def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     db.execute("PRAGMA user_version = 99")
     db.close()
     with pytest.raises(RecordError, match="newer readyroom"):
-        Record(path).runs()
+        RunStore(path).runs()
 
 
 def test_it_may_be_used_from_any_thread_and_keeps_a_start_once(tmp_path: Path) -> None:
-    record = Record(tmp_path / "record.sqlite")
+    record = RunStore(tmp_path / "record.sqlite")
     with ThreadPoolExecutor(8) as threads:
         kept = list(threads.map(lambda at: record.save_load("kimi", LOAD, at=at), map(float, range(40))))
         measured = list(
@@ -233,7 +233,7 @@ def test_it_may_be_used_from_any_thread_and_keeps_a_start_once(tmp_path: Path) -
 
 
 def test_a_report_is_private_harmless_and_takes_no_other_ones_place(tmp_path: Path) -> None:
-    record = Record(tmp_path / "record.sqlite")
+    record = RunStore(tmp_path / "record.sqlite")
     measured = replace(result(81.4, 187.0), model="kimi\x1b[2J\u202e")
     id = record.save_benchmark("kimi", measured)
     assert id is not None
@@ -359,6 +359,6 @@ def test_loads_have_names() -> None:
 )
 def test_a_benchmarks_headline(tmp_path: Path, plan: Plan, figures: dict[str, Any], stopped: str | None, title: str) -> None:
     done = Result("u", "m", Vantage.HOST, plan, (Point(1, figures),), stopped=stopped, started_at=1.0)
-    record = Record(tmp_path / "record.sqlite")
+    record = RunStore(tmp_path / "record.sqlite")
     record.save_benchmark("kimi", done)
     assert record.runs()[0].title == title

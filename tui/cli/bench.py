@@ -31,7 +31,7 @@ from tui.cli.login_prompts import confirm
 from tui.cli.signals import first_signal
 from tui.core.bench_documents import csv_of, document, is_much, recorded, too_few
 from tui.core.bench_plan import MOST_TOKENS, estimate, steps_of
-from tui.core.bench_result import REFUSED, STOPPED_BY_USER, Plan, Point, Progress, Result, Vantage
+from tui.core.bench_result import REFUSED, STOPPED_BY_USER, BenchProgress, Plan, Point, Result, Vantage
 from tui.core.presentation import counted
 from tui.core.presentation import words as duration
 from tui.core.text import clean
@@ -312,7 +312,7 @@ async def _show(
             async with aclosing(benchmarks.run(plan, prompts, None if consent is None else ready)) as news:
                 async for item in news:
                     match item:
-                        case Progress():
+                        case BenchProgress():
                             view.progress(item)
                         case Point():
                             view.point(item)

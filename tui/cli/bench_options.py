@@ -6,18 +6,15 @@ import ssl
 import stat
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from tui.core import plain_json
 from tui.core.bench_plan import MOST_SCHEDULED, MOST_STREAMS, MOST_TOKENS, powers, single_stream
+from tui.core.bench_prompts import Given, parse_prompts, read_json
 from tui.core.bench_result import Plan, Vantage
 from tui.settings import Settings
 from tui.wire.urls import unsendable
-
-if TYPE_CHECKING:
-    from tui.core.bench_prompts import Given
 
 
 class Numbers(click.ParamType[tuple[int, ...]]):
@@ -156,7 +153,7 @@ def _object(text: str | None) -> dict[str, Any]:
     if text is None:
         return {}
     try:
-        found = plain_json.read(text)
+        found = read_json(text)
     except ValueError as error:
         raise click.UsageError(f"--extra-body can't be sent as JSON: {error}") from None
     if not isinstance(found, dict):
@@ -233,12 +230,10 @@ PROMPTS_LIMIT = 64 << 20
 """Bytes of a file of prompts: they travel to the load generator, and stay in its memory."""
 
 
-def read_prompts(path: str | None, endpoint: str) -> "Given | None":
+def read_prompts(path: str | None, endpoint: str) -> Given | None:
     """The prompts of a file, or of standard input (`-`). Raises click.UsageError naming the file and the line."""
     if path is None:
         return None
-    from tui.core.bench_prompts import parse_prompts
-
     name = "standard input" if path == "-" else path
     try:
         return parse_prompts(_text(path), endpoint)

@@ -13,13 +13,11 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from tui.core.bench_compare import drift, drift_words
+from tui.core.bench_conclusions import conclusions
 from tui.core.bench_documents import notes_in, what_was_sent
-from tui.core.bench_knee import knee_words
 from tui.core.bench_metrics import DASH, Metric, Section, View, in_view, metric
 from tui.core.bench_remarks import failures, remark, streams, warnings, who
-from tui.core.bench_result import Plan, Point, Progress, Result, Vantage
-from tui.core.bench_soak import decays, soak_words
+from tui.core.bench_result import BenchProgress, Plan, Point, Result, Vantage
 from tui.core.presentation import words as duration
 from tui.core.text import clean
 
@@ -73,7 +71,7 @@ class LiveView:
             self._live = self._line()  # the one before would begin above the question
             self._live.start()
 
-    def progress(self, progress: Progress) -> None:
+    def progress(self, progress: BenchProgress) -> None:
         if self._aside:
             return
         if self._live is None:
@@ -83,7 +81,7 @@ class LiveView:
         parts: list[RenderableType] = [table(self._points, self._console.width), line] if self._points else [line]
         self._live.update(Group(*parts), refresh=True)
 
-    def _tell_rarely(self, progress: Progress) -> None:
+    def _tell_rarely(self, progress: BenchProgress) -> None:
         """Print the status now and then while there is nothing else to tell."""
         if not progress.work:
             self._work_told_at = WORK_FIRST_S
@@ -102,7 +100,7 @@ class LiveView:
             print(f"{who(point)}: {', '.join(words)}", file=sys.stderr)
 
 
-def status(progress: Progress) -> str:
+def status(progress: BenchProgress) -> str:
     """Return the live line."""
     words = [f"point {progress.point + 1}/{progress.points}"]
     if progress.concurrency:
@@ -122,7 +120,7 @@ def status(progress: Progress) -> str:
     return " · ".join(words)
 
 
-def waiting(progress: Progress) -> str:
+def waiting(progress: BenchProgress) -> str:
     """Return `waiting for the first reply, 12 s`."""
     failed = f"{progress.failed} failed, " if progress.failed else ""
     return f"{failed}waiting for the first reply, {duration(progress.waiting_s or 0.0)}"
@@ -257,26 +255,24 @@ def report(result: Result, saved: tuple[str, ...], *, definitions: bool = False,
             line(console, "medians with p99 beside them, in ms, E2EL in s · vLLM's terms (--definitions)", "dim")
         if (further := more(result, console.width, rates=not rates, definitions=definitions)) is not None:
             console.print(further)
-    plan = result.plan
-    line(console, f"{result.model or DASH} · {result.endpoint} · tokens: {what_was_sent(plan)[0]} · load from {result.vantage}")
+    line(
+        console,
+        f"{result.model or DASH} · {result.endpoint} · tokens: {what_was_sent(result.plan)[0]} · load from {result.vantage}",
+    )
     for point in result.points:
         _server_side(console, point)
     for words in failures(result):
         line(console, f"✗ {words}", "red")
     for words in warnings(result):
         line(console, f"▲ {words}", "yellow")
-    if (knee := knee_words(result)) is not None:
-        line(console, knee)
-    if (changed := drift(result)) is not None and (told := drift_words(result)) is not None:
-        line(console, told, "" if changed.better is None else "yellow")
-    if plan.kind == "soak":
-        line(console, ("▲ " if decays(result) else "") + soak_words(result), "yellow" if decays(result) else "")
+    for words, bad in conclusions(result):
+        line(console, f"▲ {words}" if bad else words, "yellow" if bad else "")
     if result.stopped and result.points:
         line(console, f"▲ partial: {result.stopped}", "yellow")
     elif result.stopped:
         line(console, f"✗ nothing was measured: {result.stopped}", "red")
     if definitions:
-        line(console, _meanings(plan), "dim")
+        line(console, _meanings(result.plan), "dim")
     for deviation in result.deviations if definitions else notes_in(result):
         line(console, f"· {deviation}", "dim")
     for path in (*saved, *((result.path,) if result.path else ())):

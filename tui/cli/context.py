@@ -19,7 +19,7 @@ from tui.settings import Deployment, Engine, Settings, SettingsError, load_setti
 
 if TYPE_CHECKING:
     from tui.host.base import Asker
-    from tui.record.store import Record
+    from tui.record.store import RunStore
     from tui.services.deployment_watch import Session
     from tui.services.other_hosts import OtherHost
 
@@ -149,11 +149,11 @@ def _sendable(key: str | None, where: str) -> str | None:
     return key
 
 
-def open_record() -> "Record":
+def open_record() -> "RunStore":
     """The record in the state directory; made when first used."""
-    from tui.record.store import Record
+    from tui.record.store import RunStore
 
-    return Record(state_directory() / "record.sqlite")
+    return RunStore(state_directory() / "record.sqlite")
 
 
 @contextmanager
@@ -167,7 +167,7 @@ def printing(kept: str | None) -> Iterator[None]:
         raise
 
 
-def keep(save: "Callable[[Record], int | None]") -> str | None:
+def keep(save: "Callable[[RunStore], int | None]") -> str | None:
     """Keeps a run, and says where it is. Where that fails stderr says why, and the exit code stays the run's own.
 
     Before its results are printed: whoever reads them may close the pipe.
@@ -207,7 +207,7 @@ def open_session(
     *,
     asker: "Asker | None" = None,
     accept_new: bool = False,
-    record: "Record | None" = None,
+    record: "RunStore | None" = None,
     port: int | None = None,
     resembles: str | None = None,
 ) -> "Session":

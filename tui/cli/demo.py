@@ -74,11 +74,11 @@ def _folder_of_its_own() -> Iterator[Path]:
 async def _demo(name: str, speed: float, settings: Settings) -> int:
     import asyncio
 
-    from tui.record.store import Record
+    from tui.record.store import RunStore
     from tui.simulator.simulation import SimulatorFailed, simulated_host
 
     importing = asyncio.create_task(asyncio.to_thread(_import_screen))
-    with _folder_of_its_own() as folder, closing(Record(folder / "record.sqlite")) as record:
+    with _folder_of_its_own() as folder, closing(RunStore(folder / "record.sqlite")) as record:
         try:
             async with simulated_host(name, speed=speed) as sim:
                 await importing

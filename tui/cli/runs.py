@@ -12,7 +12,7 @@ import click
 from tui.cli.context import open_record
 from tui.cli.exit_message import Exit, Fail
 from tui.core.text import clean
-from tui.record.store import Record, RecordError, Run, benchmark_of
+from tui.record.store import RecordError, Run, RunStore, benchmark_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -192,7 +192,7 @@ def report(run: int, output: Path | None) -> None:
         raise Fail(Exit.NEGATIVE, f"{output} can't be written: {error.strerror}") from None
 
 
-def _opened() -> Record:
+def _opened() -> RunStore:
     record = open_record()
     try:
         record.runs(limit=1)
@@ -203,7 +203,7 @@ def _opened() -> Record:
     return record
 
 
-def _benchmark_run(record: Record, which: str) -> Run:
+def _benchmark_run(record: RunStore, which: str) -> Run:
     if which.isdigit():
         found = record.run(int(which))
         if found is None:

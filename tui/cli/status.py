@@ -17,7 +17,7 @@ from tui.core.deployment import DeploymentState, Status, exit_code_of, silent_so
 from tui.core.gpu import GpuSample
 from tui.core.presentation import brief, name_of
 from tui.core.text import clean
-from tui.record.store import Record
+from tui.record.store import RunStore
 from tui.settings import Settings
 
 if TYPE_CHECKING:
@@ -312,7 +312,7 @@ async def status_of_all(settings: Settings, as_json: bool, accept_new: bool) -> 
     return next(code for code in GRAVEST_FIRST if code in codes)
 
 
-async def _state(settings: Settings, name: str, accept_new: bool, record: Record) -> DeploymentState:
+async def _state(settings: Settings, name: str, accept_new: bool, record: RunStore) -> DeploymentState:
     try:
         # in a thread: the command that prints an API key may take its time
         session = await asyncio.to_thread(open_session, settings, name, accept_new=accept_new, record=record)

@@ -78,30 +78,6 @@ def compare(before: Result, after: Result) -> tuple[ComparedPoint, ...]:
     )
 
 
-def drift(result: Result) -> Change | None:
-    """How throughput at the first load changed between the beginning and the end of a run; None without a repetition.
-
-    The steady one where both have it, as `headlines` has it.
-    """
-    whole = [point for point in result.points if not point.figures.get("cut")]
-    again = [point for point in whole[1:] if point.figures.get("repeat") == "again"]
-    if not again:
-        return None
-    steady, rate = (change_of(metric(key), whole[0], again[-1]) for key in (STEADY, "output_throughput"))
-    found = rate if steady.share is None else steady
-    return None if found.share is None else found
-
-
-def drift_words(result: Result) -> str | None:
-    """`1 stream at the end against the beginning: -4.7 %`, with a doubt about it; None without a repetition."""
-    found = drift(result)
-    if found is None or found.share is None:
-        return None
-    doubt = f" (may be chance: {found.doubt})" if found.doubt else ""
-    streams = counted(result.points[0].concurrency, "stream")
-    return f"{streams} at the end against the beginning: {found.share * 100:+.1f} %{doubt}"
-
-
 def headlines(points: Iterable[ComparedPoint]) -> list[Metric]:
     """Return the metrics that a comparison shows: the steady throughput first, if both runs have it, then what some point has."""
     changes = [change for point in points for change in point.changes]

@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
-from tui.core.bench_knee import knee_in
+from tui.core.bench_conclusions import knee_in, soak_verdict
 from tui.core.bench_metrics import Metric, View, in_view
 from tui.core.bench_plan import LONGEST, LONGEST_OUTPUT
 from tui.core.bench_result import Plan, Point, Result, Vantage
-from tui.core.bench_soak import soak_verdict
 from tui.core.presentation import counted
 from tui.core.text import clean
 
@@ -129,7 +128,7 @@ def document(result: Result, saved: tuple[str, ...] = ()) -> dict[str, Any]:
         "deviations": list(result.deviations),
         "plan": plan_document(result.plan),
         "points": [dict(point.figures) for point in result.points],
-        **conclusions(result),
+        **conclusion_fields(result),
         "saved": list(saved),
         "stopped": result.stopped,
         "started_at": None
@@ -138,7 +137,7 @@ def document(result: Result, saved: tuple[str, ...] = ()) -> dict[str, Any]:
     }
 
 
-def conclusions(result: Result) -> dict[str, Any]:
+def conclusion_fields(result: Result) -> dict[str, Any]:
     """What the points come to: streams at the knee of a sweep that has one, the verdict of a soak."""
     knee = knee_in(result)
     return {"knee": None if knee is None else knee.streams, "soak": soak_verdict(result)}

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tui.core.bench_result import Plan
-from tui.core.bench_soak import SLICE_S, slices
 
 WAVES = 4
 """At least so many requests a stream: fewer measure the ramp and the drain."""
@@ -15,6 +14,8 @@ THOROUGH_SECONDS = 60.0
 THOROUGH_REPEATS = 2
 LONGEST_FACTOR = 9.0
 """A point of a slow server ends after this many times its least time, even if its waves aren't complete."""
+SLICE_S = 120.0
+"""A soak is measured in slices, so that its memory stays bounded however long it lasts."""
 LONGEST = "longest prompt"
 LONGEST_REQUESTS = 4
 LONGEST_OUTPUT = 16
@@ -91,6 +92,12 @@ def _closed_step(plan: Plan, concurrency: int, label: str) -> Step:
         least = plan.min_seconds if plan.min_seconds is not None else (THOROUGH_SECONDS if plan.thorough else MIN_SECONDS)
         order.update(at_least=WAVES * concurrency, at_least_s=least, at_most_s=max(LONGEST_FACTOR * least, 60.0))
     return Step(concurrency, None, order, label)
+
+
+def slices(seconds: float) -> list[float]:
+    """Lengths of the slices that make up a soak."""
+    count = max(1, round(seconds / SLICE_S))
+    return [seconds / count] * count
 
 
 def _soak_steps(plan: Plan) -> tuple[Step, ...]:

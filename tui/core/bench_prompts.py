@@ -1,11 +1,47 @@
-"""Prompts of a user's file: JSON lines, or one JSON array, in the shapes that benchmark data sets come in."""
+"""Prompts of a user's file, and other JSON of the user's that is sent on."""
 
 import json
+import math
 from typing import Any, NamedTuple
 
 from tui.core.bench_plan import MOST_TOKENS
-from tui.core.plain_json import TOO_DEEP, unfit
 from tui.core.presentation import counted
+
+DEEPEST = 64
+"""Levels of a value that is sent on: whoever reads it recurses through them, here, on the host and in the server."""
+
+
+def read_json(text: str) -> Any:
+    """The value of a JSON text. Raises ValueError for what is none, for NaN and infinity, and for what is nested too deeply."""
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise ValueError(TOO_DEEP) from None
+    if (wrong := why_unsendable(value)) is not None:
+        raise ValueError(wrong)
+    return value
+
+
+TOO_DEEP = f"it is nested more than {DEEPEST} levels deep"
+
+
+def why_unsendable(value: Any) -> str | None:
+    """Why a value that was read can't be sent as JSON; None where it can."""
+    level = [value]
+    for _ in range(DEEPEST):
+        inner: list[Any] = []
+        for one in level:
+            if isinstance(one, dict):
+                inner.extend(one.values())
+            elif isinstance(one, list):
+                inner.extend(one)
+            elif isinstance(one, float) and not math.isfinite(one):
+                return "NaN and infinity are no JSON"
+        if not inner:
+            return None
+        level = inner
+    return TOO_DEEP
+
 
 SPEAKERS = {
     "human": "user",
@@ -68,7 +104,7 @@ def parse_prompts(text: str, endpoint: str) -> Given:
     found = []
     conversations = False
     for number, entry in entries:
-        if (wrong := unfit(entry)) is not None:
+        if (wrong := why_unsendable(entry)) is not None:
             raise ValueError(f"{word} {number}: {wrong}")
         try:
             prompt = _prompt(entry)

@@ -71,7 +71,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class BenchProgress:
     """The live state of the point being measured; counts so far, rates of the last second."""
 
     point: int

@@ -7,12 +7,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from tui.core.bench_compare import drift, drift_words
-from tui.core.bench_knee import knee_words
+from tui.core.bench_conclusions import conclusions
 from tui.core.bench_metrics import DASH, OPTIONAL, Metric, View, in_view
 from tui.core.bench_remarks import failures, load_name, remark, warnings
 from tui.core.bench_result import Point, Result
-from tui.core.bench_soak import decays, soak_words
 from tui.core.presentation import clock, name_of
 from tui.core.text import clean
 from tui.record.store import Run, benchmark_of
@@ -50,7 +48,8 @@ def benchmark_lines(result: Result) -> Iterator[str]:
     if result.stopped:
         yield f"**Incomplete:** {escaped(result.stopped)}."
     yield ""
-    told = [*_conclusions(result), *(f"✗ {words}" for words in failures(result)), *(f"▲ {words}" for words in warnings(result))]
+    told = [f"{'▲ ' if bad else ''}{words}" for words, bad in conclusions(result)]
+    told += [*(f"✗ {words}" for words in failures(result)), *(f"▲ {words}" for words in warnings(result))]
     yield from (f"- {escaped(one)}" for one in told)
     if told:
         yield ""
@@ -58,15 +57,6 @@ def benchmark_lines(result: Result) -> Iterator[str]:
         yield from _table(result)
     yield from (f"- {escaped(one)}" for one in result.deviations)
     yield ""
-
-
-def _conclusions(result: Result) -> Iterator[str]:
-    if result.plan.kind == "soak" and result.points:
-        yield f"{'▲ ' if decays(result) else ''}{soak_words(result)}"
-    if (knee := knee_words(result)) is not None:
-        yield knee
-    if (found := drift(result)) is not None and (told := drift_words(result)) is not None:
-        yield f"{'▲ ' if found.better is False else ''}{told}"
 
 
 def _table(result: Result) -> Iterator[str]:

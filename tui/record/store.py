@@ -72,7 +72,7 @@ class RecordError(Exception):
     """The record can't be read or written; the message says why."""
 
 
-class Record:
+class RunStore:
     """Opens lazily, so that making it costs nothing before the first paint.
 
     Calls take milliseconds, but up to LOCK_S where another process holds the file: a screen makes them in threads, whichever they

@@ -10,7 +10,7 @@ from tui.core.presentation import counted
 from tui.messages import BenchmarkRequested, BenchmarkStopped, GenerationStopped, ReportRequested, SmokeRequested, SmokeStopped
 
 if TYPE_CHECKING:
-    from tui.core.bench_result import Plan, Point, Progress, Result
+    from tui.core.bench_result import BenchProgress, Plan, Point, Result
     from tui.core.conversation import Conversation
     from tui.core.smoke_prompts import SmokeRun
     from tui.widgets.bench_pane import BenchPane
@@ -42,7 +42,7 @@ class JobScreen(Screen[None]):
     # benchmarks
     benching: var[bool] = var(False, init=False)
     plan: "var[Plan | None]" = var(None, init=False)
-    progress: "var[Progress | None]" = var(None, init=False)
+    progress: "var[BenchProgress | None]" = var(None, init=False)
     points: "var[tuple[Point, ...]]" = var((), init=False)
     result: "var[Result | None]" = var(None, init=False)
     previous: "var[Result | None]" = var(None, init=False)

@@ -14,10 +14,10 @@ from tui.aio import ended
 from tui.core.bench_documents import heading
 from tui.core.bench_plan import Step
 from tui.core.bench_remarks import client_words, late_words, never_sent
-from tui.core.bench_result import Plan, Point, Progress
+from tui.core.bench_result import BenchProgress, Plan, Point
 from tui.core.bench_server import foreign_running, sequences_of, server_figures
-from tui.core.bench_soak import engine_gpus
 from tui.core.gpu import GpuSample, mean_power_w
+from tui.core.gpu_choice import engine_gpus
 from tui.core.gpu_frames import gpus_from_frame
 from tui.core.presentation import counted
 from tui.core.text import clean, hide
@@ -182,7 +182,7 @@ def _open_ended(order: dict[str, Any], elapsed: float, done: int) -> float | Non
     return left if left > 0 else None
 
 
-def progress_of(frame: dict[str, Any], number: int, points: int, step: Step) -> Progress:
+def progress_of(frame: dict[str, Any], number: int, points: int, step: Step) -> BenchProgress:
     """What a progress frame of the load generator says of point `number` (from 0) of `points`."""
     order = step.order
     elapsed = float(frame.get("elapsed_s") or 0.0)
@@ -195,7 +195,7 @@ def progress_of(frame: dict[str, Any], number: int, points: int, step: Step) -> 
         left = max(0.0, elapsed / done * (planned - done))
     elif order.get("at_least_s"):
         left = _open_ended(order, elapsed, done)
-    return Progress(
+    return BenchProgress(
         point=number,
         points=points,
         concurrency=step.concurrency,

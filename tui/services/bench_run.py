@@ -20,13 +20,13 @@ import msgspec
 import platformdirs
 
 from tui.aio import ended
-from tui.core.bench_documents import against, base_deviations, conclusions, json_pieces, notes_of, plain, recorded
-from tui.core.bench_knee import knee_of
+from tui.core.bench_conclusions import knee_of
+from tui.core.bench_documents import against, base_deviations, conclusion_fields, json_pieces, notes_of, plain, recorded
 from tui.core.bench_plan import LONGEST, LONGEST_MARGIN, LONGEST_OUTPUT, Step, steps_of
-from tui.core.bench_result import REFUSED, STOPPED_BY_USER, Plan, Point, Progress, Result, Vantage
+from tui.core.bench_result import REFUSED, STOPPED_BY_USER, BenchProgress, Plan, Point, Result, Vantage
 from tui.core.bench_server import series, serving
-from tui.core.bench_soak import engine_gpus
 from tui.core.gpu import GpuSample
+from tui.core.gpu_choice import engine_gpus
 from tui.core.presentation import counted
 from tui.core.text import clean, hide, secrets_in
 from tui.host.base import Host, HostError, NotPermitted, ProbeFailed
@@ -82,7 +82,7 @@ class ResultFolder:
         name = "".join(c if c.isalnum() or c in "._-" else "_" for c in self._name)[:60] or "server"
         path = self._folder / f"{stamp}-{name}.json"
         kept = replace(result, path=str(path))
-        fields = {**plain(kept), **conclusions(kept), "schema": 1}
+        fields = {**plain(kept), **conclusion_fields(kept), "schema": 1}
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -171,12 +171,12 @@ class Benchmarks:
         plan: Plan,
         prompts: Sequence[dict[str, Any]] | None = None,
         consent: Callable[[int | None], Awaitable[None]] | None = None,
-    ) -> AsyncGenerator[Progress | Point | Result]:
-        """Measures: Progress several times a second, a Point after each one, the Result last.
+    ) -> AsyncGenerator[BenchProgress | Point | Result]:
+        """Measures: BenchProgress several times a second, a Point after each one, the Result last.
 
         `prompts` are given ones (`{"prompt"}` or `{"messages"}`, with `output_tokens` perhaps) instead of made ones. `consent` is
         called before anything is measured, with the requests that run or wait in the server as the source of the load sees it, None
-        where it doesn't say; Progress goes on meanwhile, `stop` cancels it, and what it raises ends the benchmark. A benchmark
+        where it doesn't say; BenchProgress goes on meanwhile, `stop` cancels it, and what it raises ends the benchmark. A benchmark
         that is stopped or whose link breaks still ends with a Result, which says why in `stopped`. Raises BenchmarkRunning;
         ValueError for a plan that makes no sense; BenchmarkRefused, HostError or OSError when it could not begin.
         """
@@ -191,7 +191,7 @@ class Benchmarks:
         try:
             lock = self._results.lock(self._target.url)
             async with contextlib.AsyncExitStack() as stack:
-                yield Progress(0, len(steps), steps[0].concurrency, "preparing")
+                yield BenchProgress(0, len(steps), steps[0].concurrency, "preparing")
                 if self._host is not None:
                     self._watch = await stack.enter_async_context(GpuSampling(self._host, self._wanted_gpus))
                 starting = asyncio.create_task(self._start(plan, prompts, consent, stack))
@@ -202,7 +202,7 @@ class Benchmarks:
                         starting.cancel()
                     while not (await asyncio.wait([starting], timeout=WAITING_S))[0]:
                         waited = time.monotonic() - began
-                        at = Progress(0, len(steps), steps[0].concurrency, "preparing", elapsed_s=waited, waiting_s=waited)
+                        at = BenchProgress(0, len(steps), steps[0].concurrency, "preparing", elapsed_s=waited, waiting_s=waited)
                         yield replace(at, work=self._waits_for)
                     self._generator = None if starting.cancelled() else starting.result()
                 except BenchmarkRefused as error:
@@ -228,7 +228,7 @@ class Benchmarks:
             while not (await asyncio.wait([keeping], timeout=WAITING_S))[0]:
                 work = f"writing the records of {counted(recorded(result), 'request')}"
                 took = time.monotonic() - began
-                yield Progress(len(steps) - 1, len(steps), steps[-1].concurrency, "keeping", elapsed_s=took, work=work)
+                yield BenchProgress(len(steps) - 1, len(steps), steps[-1].concurrency, "keeping", elapsed_s=took, work=work)
             yield keeping.result()
         finally:
             self._generator = None
@@ -244,7 +244,7 @@ class Benchmarks:
         values = (*self._target.headers.values(), *plan.headers.values(), *secrets_of(self._target.url))
         return secrets_in({str(number): value for number, value in enumerate(values)})
 
-    async def _points(self, run: "_Findings", generator: LoadGenerator) -> AsyncGenerator[Progress | Point]:
+    async def _points(self, run: "_Findings", generator: LoadGenerator) -> AsyncGenerator[BenchProgress | Point]:
         plan = run.plan
         skip = False
         for number, step in enumerate(run.steps):
@@ -399,7 +399,7 @@ class _Findings:
 
 async def collect(benchmarks: Benchmarks, plan: Plan, prompts: Sequence[dict[str, Any]] | None = None) -> Result:
     """Runs a benchmark to its end and returns the result only."""
-    last: Progress | Point | Result | None = None
+    last: BenchProgress | Point | Result | None = None
     async with contextlib.aclosing(benchmarks.run(plan, prompts)) as news:
         async for last in news:  # noqa: B007 the last one counts
             await asyncio.sleep(0)

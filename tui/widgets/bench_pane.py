@@ -7,12 +7,11 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
-from tui.core.bench_compare import change_of, drift
+from tui.core.bench_compare import change_of
+from tui.core.bench_conclusions import conclusions
 from tui.core.bench_documents import what_was_sent
-from tui.core.bench_knee import knee_words
 from tui.core.bench_metrics import ANSWER, LATENCIES, View, in_view, metric
-from tui.core.bench_result import Plan, Point, Progress, Result, Vantage
-from tui.core.bench_soak import decays, soak_words
+from tui.core.bench_result import BenchProgress, Plan, Point, Result, Vantage
 from tui.core.presentation import counted
 from tui.core.text import clean
 from tui.widgets.canvas import Canvas, drawn
@@ -85,7 +84,7 @@ def _single_foot(single: Point | None, previous: Result | None, room: int) -> Co
     return full if full.cell_length <= room else line(label("tok/s "), told, label(" on last"))
 
 
-def progress_line(progress: Progress, width: int) -> Content:
+def progress_line(progress: BenchProgress, width: int) -> Content:
     """`◐ 128 streams  312 of 512 requests  3,598 tok/s   ▊▊▊▌▏▏  1:10 left`."""
     left: list[Part] = [("◐ ", BP), (counted(progress.concurrency, "stream"), B)]
     if progress.work:
@@ -119,7 +118,7 @@ def progress_line(progress: Progress, width: int) -> Content:
     return spread(width, full if full.cell_length + end.cell_length + 2 <= width else line(*left), end)
 
 
-def _share(progress: Progress) -> float | None:
+def _share(progress: BenchProgress) -> float | None:
     if progress.stage in ("preparing", "warm-up"):
         return None
     if progress.left_s is not None and progress.elapsed_s + progress.left_s > 0:
@@ -171,10 +170,8 @@ def remarks(result: Result | None, points: Sequence[Point], problem: str | None)
         cut = [_name(point) for point in points if point.figures.get("cut")]
         told = f" (▲{', '.join(cut)} was cut: on no curve)" if cut else ""
         out.append(line(("▲ ", W), f"incomplete: {result.stopped}{told}"))
-    if result is not None and (moved := drift(result)) is not None and moved.better is not None:
-        sign = "+" if moved.better else "−"
-        share = abs(moved.share or 0.0) * 100
-        out.append(line(("▲ ", W), f"the server drifted: the first point again at the end {sign}{share:.0f} %"))
+    concluded = conclusions(result) if result is not None else []
+    out += [line(("▲ ", W), words) for words, bad in concluded if bad]
     for point in points:
         examples = point.figures.get("error_examples")
         if point.get("failed") and isinstance(examples, list) and examples and isinstance(examples[0], dict):
@@ -182,10 +179,7 @@ def remarks(result: Result | None, points: Sequence[Point], problem: str | None)
                 line(("✗ ", BE), (f"{_name(point)}: ", B), clean(str(examples[0].get("message") or examples[0].get("kind"))))
             )
     out += _warnings(points)
-    if result is not None and result.plan.kind == "soak" and result.points:
-        out.append(line(("▲ ", W) if decays(result) else label("· "), soak_words(result)))
-    if result is not None and (knee := knee_words(result)) is not None:
-        out.append(line(label("· "), knee))
+    out += [line(label("· "), words) for words, bad in concluded if not bad]
     return out
 
 
@@ -234,7 +228,7 @@ class BenchPane(Canvas, can_focus=True):
     ]
 
     points: drawn[tuple[Point, ...]] = drawn(())
-    progress: drawn[Progress | None] = drawn(None)
+    progress: drawn[BenchProgress | None] = drawn(None)
     plan: drawn[Plan | None] = drawn(None)
     result: drawn[Result | None] = drawn(None)
     running: drawn[bool] = drawn(False)

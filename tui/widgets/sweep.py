@@ -6,7 +6,7 @@ from math import log
 from textual.content import Content
 
 from tui.core.bench_metrics import OPTIONAL, Metric, View, in_view
-from tui.core.bench_result import Plan, Point, Progress
+from tui.core.bench_result import BenchProgress, Plan, Point
 from tui.widgets.draw import BE, BP, QUIET, RULE, B, P, Part, S, W, curve, fit, label, line, three
 
 TTFT_LIMIT_MS = 2000.0
@@ -37,7 +37,7 @@ def fitting(width: int) -> int:
 def sweep(
     points: Sequence[Point],
     plan: Plan | None,
-    progress: Progress | None,
+    progress: BenchProgress | None,
     running: bool,
     width: int,
     height: int,
@@ -79,7 +79,7 @@ def _head(concurrency: int, point: Point | None) -> str:
     return f"▲{name}" if _is_cut(point) else name
 
 
-def _head_style(concurrency: int, point: Point | None, running: bool, progress: Progress | None) -> str:
+def _head_style(concurrency: int, point: Point | None, running: bool, progress: BenchProgress | None) -> str:
     if _is_cut(point):
         return W
     return BP if running and point is None and _in_hand(progress, concurrency) else B
@@ -90,7 +90,7 @@ def _is_cut(point: Point | None) -> bool:
     return point is not None and bool(point.figures.get("cut"))
 
 
-def _in_hand(progress: Progress | None, concurrency: int) -> bool:
+def _in_hand(progress: BenchProgress | None, concurrency: int) -> bool:
     return progress is not None and progress.concurrency == concurrency
 
 
@@ -117,7 +117,7 @@ def _fits(metric: Metric, point: Point) -> bool:
     return metric.open_loop is None or metric.open_loop is (point.asked_rate is not None)
 
 
-def _row(metric: Metric, seen: Sequence[tuple[int, Point | None]], side: int, cell: int, progress: Progress | None) -> Content:
+def _row(metric: Metric, seen: Sequence[tuple[int, Point | None]], side: int, cell: int, progress: BenchProgress | None) -> Content:
     parts: list[Part] = [label(fit(metric.heading, side))]
     live = True
     for concurrency, point in seen:
