@@ -227,7 +227,7 @@ async def test_every_connection_of_a_way_is_closed(sshd: Sshd, part: str, slow: 
         proxy = await ProxyCommand.start("sleep 60")
         if part == "probe":
             route.proxies = [proxy]
-            host._probes.add(Bad(slow))  # type: ignore[arg-type]
+            host._standing.add(Bad(slow))  # type: ignore[arg-type]
         else:
             route.proxies = [proxy, Bad(slow)]  # type: ignore[list-item]  # the last is closed first
         await close(host, slow)
@@ -255,7 +255,7 @@ async def test_every_process_of_a_host_is_ended(kind: str, slow: bool) -> None:
     await host.connect()
     await host.start_probe("watch", {})
     assert set(descendants(os.getpid())) > before
-    host._probes.add(Bad(slow))  # type: ignore[arg-type]
+    host._standing.add(Bad(slow))  # type: ignore[arg-type]
     await close(host, slow)
     await eventually(lambda: set(descendants(os.getpid())) <= before, what="its processes' ends")
 

@@ -1,4 +1,4 @@
-"""A probe role that runs on a host: shipped over a shell, kept alive by heartbeats, read frame by frame."""
+"""Programs that run on a host on the leash: the probe, which is shipped over a shell, and foreign commands."""
 
 import asyncio
 from collections import deque
@@ -17,32 +17,84 @@ START_S = 20.0
 """Seconds from the shell to the probe's first frame; more is a host that doesn't answer."""
 FRAME_LIMIT = 64 << 20
 """Bytes of one frame; more is not one of ours."""
-_BEAT = frames.encode({"do": "beat"})
+END_S = 5.0
+"""Seconds that the leash has to end a command once stdin is closed, before its shell is ended: the command would outlive that."""
+PULLED = 137
+"""The leash's exit status if it killed the command."""
 
 
-class ShippedProbe:
-    """See `tui.host.base.ProbeStream`. One reader at a time."""
+class _Shipped:
+    """Keep a program alive on a host with heartbeats, keep the last of its stderr, and end it there. One reader at a time."""
+
+    heartbeat: bytes
+    grace_s = 1.0
+    """Seconds to end by itself once its stdin is closed."""
 
     def __init__(self, process: HostProcess, role: str, where: str) -> None:
         self.role = role
-        self.hello: dict[str, Any] = {}
+        """What it is called among those that run beside it."""
         self._process = process
         self._where = where
         self._errors = ErrorTail(process)
+        self._heart: asyncio.Task[None] | None = None
+        self._closed = False
+        self.on_close: Callable[[], None] = lambda: None
+
+    def _start_heart(self) -> None:
+        self._heart = asyncio.create_task(self._beat())
+
+    async def _beat(self) -> None:
+        try:
+            while True:
+                await self._process.write(self.heartbeat)
+                await asyncio.sleep(BEAT_S)
+        except HostError:
+            pass  # the reader hears of it, with the reason
+
+    async def _ending(self) -> str:
+        """Wait for the end; return how it ended and the last words on stderr, for "NAME on HOST …"."""
+        said = await self._errors.last_line()
+        status = await self._process.wait()
+        how = "was ended by a signal" if status in (None, PULLED) else f"ended with status {status}"
+        return f"{self._where} {how}" + (f": {said}" if said else "")
+
+    # Not a generator: a reader that leaves one early leaves it to be closed in a task of the loop's own, whenever that comes.
+    def __aiter__(self) -> Self:
+        return self
+
+    async def close(self) -> None:
+        """End the program on the host. May be called twice."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._heart is not None:
+            self._heart.cancel()
+        try:
+            await self._process.close(grace=self.grace_s)
+        finally:
+            self._errors.stop()
+            self.on_close()
+
+
+class ShippedProbe(_Shipped):
+    """Read the frames of a probe role; see `tui.host.base.ProbeStream`."""
+
+    heartbeat = frames.encode({"do": "beat"})
+
+    def __init__(self, process: HostProcess, role: str, where: str) -> None:
+        super().__init__(process, role, where)
+        self.hello: dict[str, Any] = {}
         self._pieces: list[bytes] = []
         """Of the frame that has begun; joined once, when it is whole."""
         self._size = 0
         self._ready: deque[dict[str, Any]] = deque()
-        self._heart: asyncio.Task[None] | None = None
         self._ended: dict[str, Any] | None = None
-        self._closed = False
-        self.on_close: Callable[[], None] = lambda: None
 
     @classmethod
     async def start(
         cls, open_shell: Callable[[], Awaitable[HostProcess]], role: str, arguments: Mapping[str, Any], where: str
     ) -> Self:
-        """Ships the probe through a fresh shell and waits for its first frame.
+        """Ship the probe through a fresh shell and wait for its first frame.
 
         Raises ProbeFailed (no python3, a host that forbids commands, a probe that ends at once) or Unreachable.
         """
@@ -72,24 +124,16 @@ class ShippedProbe:
         await self._process.write(probe_script(mark))
         self._pieces = [await after_mark(self._process, mark, self._where)]
         await self._process.write(opening(arguments))
-        self._heart = asyncio.create_task(self._beat())
+        self._start_heart()
         while not self._ready:
             await self._read()
         self.hello = self._ready[0]
 
-    async def _beat(self) -> None:
-        try:
-            while True:
-                await asyncio.sleep(frames.BEAT_S)
-                await self._process.write(_BEAT)
-        except HostError:
-            pass  # the reader hears of it, with the reason
-
     async def _read(self) -> None:
-        """Waits for bytes and adds the frames in them. Raises ProbeFailed at an end that the probe did not announce."""
+        """Wait for bytes and add the frames in them. Raises ProbeFailed at an end that the probe did not announce."""
         data = await self._process.read()
         if not data:
-            raise await self._end()
+            raise ProbeFailed(f"the probe's role {self.role} on {await self._ending()}")
         *lines, rest = data.split(b"\n")
         if lines:
             lines[0] = b"".join([*self._pieces, lines[0]])
@@ -103,16 +147,6 @@ class ShippedProbe:
                 self._ready.append(frames.decode(line))
             except ValueError:
                 continue  # a library that prints to stdout; no frame of ours
-
-    async def _end(self) -> ProbeFailed:
-        status = await self._process.wait()
-        said = await self._errors.last_line()
-        how = "was ended by a signal" if status is None else f"ended with status {status}"
-        return ProbeFailed(f"the probe's role {self.role} on {self._where} {how}" + (f": {said}" if said else ""))
-
-    # Not a generator: a reader that leaves one early leaves it to be closed in a task of the loop's own, whenever that comes.
-    def __aiter__(self) -> Self:
-        return self
 
     async def __anext__(self) -> dict[str, Any]:
         if self._closed:
@@ -133,54 +167,30 @@ class ShippedProbe:
         return frame
 
     async def send(self, message: Mapping[str, Any]) -> None:
-        """Sends a request of the role. Raises Unreachable when the connection is lost, ProbeFailed when the probe was closed."""
+        """Send a request of the role. Raises Unreachable when the connection is lost, ProbeFailed when the probe was closed."""
         if self._closed:
             raise ProbeFailed(f"the probe's role {self.role} on {self._where} has been closed")
         await self._process.write(frames.encode(dict(message)))
 
-    async def close(self) -> None:
-        """Ends the probe on the host. May be called twice."""
-        if self._closed:
-            return
-        self._closed = True
-        if self._heart is not None:
-            self._heart.cancel()
-        try:
-            await self._process.close()
-        finally:
-            self._errors.stop()
-            self.on_close()
-
 
 def problem(frame: Mapping[str, Any]) -> str:
-    """The words of an `error` frame, cleaned, in one line."""
+    """Return the words of an `error` frame, cleaned, in one line."""
     return clean(f"{frame.get('what', '')}: {frame.get('why', '')}").strip(": ")
 
 
-"""Seconds until the shell answers; more is a host that doesn't."""
-END_S = 5.0
-"""Seconds that the leash has to end the command once stdin is closed, before its shell is ended: the command would outlive that."""
-PULLED = 137
-"""The leash's status where it killed the command."""
+class LeashedCommand(_Shipped):
+    """Read the output of a foreign command; see `tui.host.base.CommandStream`."""
 
-
-class LeashedCommand:
-    """See `tui.host.base.CommandStream`. One reader at a time."""
+    heartbeat = SHELL_BEAT
+    grace_s = END_S
 
     def __init__(self, process: HostProcess, argv: Sequence[str], where: str) -> None:
-        self.role = clean(argv[0])
-        """What it is called among the probes that run beside it."""
-        self._process = process
-        self._where = where
-        self._errors = ErrorTail(process)
+        super().__init__(process, clean(argv[0]), where)
         self._first = b""
-        self._heart: asyncio.Task[None] | None = None
-        self._closed = False
-        self.on_close: Callable[[], None] = lambda: None
 
     @classmethod
     async def start(cls, open_shell: Callable[[], Awaitable[HostProcess]], argv: Sequence[str], where: str) -> Self:
-        """Starts the command through a fresh shell. Raises NotPermitted or Unreachable."""
+        """Start the command through a fresh shell. Raises NotPermitted or Unreachable."""
         try:
             opening = shell_opening(argv)
         except ValueError as error:
@@ -201,20 +211,8 @@ class LeashedCommand:
         except BaseException:
             await command.close()
             raise
-        command._heart = asyncio.create_task(command._beat())
+        command._start_heart()
         return command
-
-    async def _beat(self) -> None:
-        try:
-            while True:
-                await self._process.write(SHELL_BEAT)
-                await asyncio.sleep(BEAT_S)
-        except HostError:
-            pass  # the reader hears of it, with the reason
-
-    # Not a generator: a reader that leaves one early leaves it to be closed in a task of the loop's own, whenever that comes.
-    def __aiter__(self) -> Self:
-        return self
 
     async def __anext__(self) -> bytes:
         if self._first:
@@ -225,20 +223,4 @@ class LeashedCommand:
         return data
 
     async def how_it_ended(self) -> str:
-        said = await self._errors.last_line()
-        status = await self._process.wait()
-        how = "was ended by a signal" if status in (None, PULLED) else f"ended with status {status}"
-        return f"{self.role} on {self._where} {how}" + (f": {said}" if said else "")
-
-    async def close(self) -> None:
-        """Ends the command on the host. May be called twice."""
-        if self._closed:
-            return
-        self._closed = True
-        if self._heart is not None:
-            self._heart.cancel()
-        try:
-            await self._process.close(grace=END_S)
-        finally:
-            self._errors.stop()
-            self.on_close()
+        return f"{self.role} on {await self._ending()}"

@@ -5,29 +5,26 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
 import asyncssh
 from anyio.abc import ByteStream
-from msgspec.structs import replace
 
 from tui.aio import opened
-from tui.core.connection import ConnectionState, Link
 from tui.host import ssh_errors
-from tui.host.base import Asker, Completed, HostError, NotPermitted, PortClosed, ProbeFailed, Refused, Unreachable
-from tui.host.relay_streams import RelayClient
-from tui.host.shell import SHELL, run_command
-from tui.host.shipped import LeashedCommand, ShippedProbe
+from tui.host.adapter import HostAdapter
+from tui.host.base import Asker, HostError, NotPermitted, PortClosed, ProbeFailed, Refused, Unreachable
+from tui.host.shell import SHELL
 from tui.host.ssh_channels import ChannelStream, SshProcess
 from tui.host.ssh_config import Login
 from tui.host.ssh_dial import Dialer, Route
 from tui.host.target import SshTarget, parse_ssh
 
 if TYPE_CHECKING:
-    import httpx
+    pass
 
 ROUND_TRIP_S = 5.0
 """Seconds between measurements of the round trip, once there are ROUND_TRIPS of them."""
@@ -43,12 +40,14 @@ BROKEN = (asyncssh.Error, OSError, AssertionError)
 logging.getLogger("asyncssh").addHandler(logging.NullHandler())
 
 
-class SshHost:
-    """See `tui.host.base.Host`.
+class SshHost(HostAdapter):
+    """A host over one asyncssh connection.
 
     The person is asked at the first login, and again after a refusal (which nobody repeats unasked). When a connection for which a
     person was asked is lost, `connect` tries keys and the agent only, and raises Refused where those are not enough.
     """
+
+    standing_limit = STANDING_LIMIT
 
     def __init__(
         self,
@@ -60,29 +59,15 @@ class SshHost:
         config_files: Sequence[Path] | None = None,
     ) -> None:
         ssh_target = parse_ssh(target) if isinstance(target, str) else target
-        self.name = name or str(ssh_target)
+        super().__init__(name or str(ssh_target))
         self._asker = asker
         self._dialer = Dialer(ssh_target, accept_new=accept_new, config_files=config_files)
         self._dialer.on_change = self._set
-        self._state = ConnectionState(host=self.name)
         self._route: Route | None = None
-        self._lost: asyncio.Future[HostError] | None = None
         self._pulse: asyncio.Task[None] | None = None
-        self._probes: set[ShippedProbe | LeashedCommand] = set()
         self._executed = False
         self._first_exec = asyncio.Lock()
-        self._relay = RelayClient(lambda: self.start_probe("relay", {}), self.name)
         self._forbidden: dict[tuple[str, int, str | None], NotPermitted] = {}
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.close()
-
-    @property
-    def connection(self) -> ConnectionState:
-        return self._state
 
     @property
     def banner(self) -> str:
@@ -91,55 +76,36 @@ class SshHost:
 
     # -- connecting --------------------------------------------------------------------------------------------------------------
 
-    async def connect(self) -> None:
-        await self._drop()
-        self._set(Link.CONNECTING, attempt=self._state.attempt + 1)
+    async def _open(self) -> str | None:
         unattended = self._dialer.asked
         try:
-            await self._connect(None if unattended else self._asker, unattended)
-        except HostError as error:
-            await self._drop()
-            refused = isinstance(error, Refused)
-            if refused:
-                self._dialer.asked = False  # nobody tries again before the person says so, and then they may be asked
-            self._set(Link.REFUSED if refused else Link.UNREACHABLE, cause=error.cause, advice=error.advice or None)
+            route = self._route = await self._dialer.dial(None if unattended else self._asker, unattended=unattended)
+        except Refused:
+            self._dialer.asked = False  # nobody tries again before the person says so, and then they may be asked
             raise
-        except BaseException:
-            await self._drop()
-            self._set(Link.IDLE)
-            raise
-        self._set(Link.ONLINE, attempt=0, advice=self._dialer.note)
-
-    async def _connect(self, asker: Asker | None, unattended: bool) -> None:
-        route = self._route = await self._dialer.dial(asker, unattended=unattended)
         assert route.client is not None
         self._executed = False
         self._forbidden = {}
-        self._lost = asyncio.get_running_loop().create_future()
         route.client.lost.add_done_callback(lambda ended: self._on_lost(route, ended))
         self._pulse = asyncio.create_task(self._measure(route.connections[-1]))
+        return self._dialer.note
+
+    def _detach(self, closing: AsyncExitStack) -> None:
+        route, self._route = self._route, None
+        if self._pulse is not None:
+            self._pulse.cancel()
+            self._pulse = None
+        if route is not None:
+            closing.push_async_callback(route.close)
 
     # -- connected ---------------------------------------------------------------------------------------------------------------
 
-    def _set(self, link: Link, *, cause: str | None = None, advice: str | None = None, attempt: int | None = None) -> None:
-        self._state = ConnectionState(
-            link=link,
-            host=self.name,
-            since=time.monotonic(),
-            cause=cause,
-            advice=advice,
-            attempt=self._state.attempt if attempt is None else attempt,
-        )
-
     def _on_lost(self, route: Route, ended: "asyncio.Future[Exception | None]") -> None:
-        if route is not self._route or self._lost is None or self._lost.done():
-            return
-        error = ssh_errors.lost(ended.result(), route.login)
-        self._set(Link.LOST, cause=error.cause, advice=error.advice or None)
-        self._lost.set_result(error)
+        if route is self._route:
+            self._lose(ssh_errors.lost(ended.result(), route.login))
 
     async def _measure(self, connection: asyncssh.SSHClientConnection) -> None:
-        """Keeps the round trip up to date, with a request that sshd answers at once, as OpenSSH's own keepalive.
+        """Keep the round trip up to date, with a request that sshd answers at once, as OpenSSH's own keepalive.
 
         The smallest of the last few counts: the others waited for this process or for bytes before them.
         """
@@ -148,28 +114,19 @@ class SshHost:
             started = time.monotonic()
             await connection._make_global_request(b"keepalive@openssh.com")
             trips.append((time.monotonic() - started) * 1000)
-            if self._state.link is Link.ONLINE:
-                self._state = replace(self._state, round_trip_ms=min(trips))
+            self._set_round_trip(min(trips))
             await asyncio.sleep(ROUND_TRIP_S if len(trips) == ROUND_TRIPS else FIRST_TRIPS_S)
 
-    async def wait_lost(self) -> HostError:
-        if self._lost is None:
-            return Unreachable(f"{self.name} isn't connected")
-        return await asyncio.shield(self._lost)
-
     def _reason(self, error: Exception | None) -> HostError | None:
-        """Why a read or write failed; None where a clean end is just that."""
-        if self._lost is not None and self._lost.done():
-            return self._lost.result()
-        if error is None or self._route is None:
-            return None
+        """Return why a read or write failed; None if a clean end is just that."""
+        if self._loss is not None or error is None or self._route is None:
+            return self._loss
         return ssh_errors.lost(error, self._route.login)
 
     def _live(self) -> tuple[asyncssh.SSHClientConnection, Login]:
-        if self._route is None or not self._route.connections or self._lost is None or self._lost.done():
-            raise (
-                self._lost.result() if self._lost is not None and self._lost.done() else Unreachable(f"{self.name} isn't connected")
-            )
+        """Return the connection and its login. Raises Unreachable if there is none."""
+        if self._route is None or not self._route.connections or self._lost is None or self._loss is not None:
+            raise self._loss or Unreachable(f"{self.name} isn't connected")
         return self._route.connections[-1], self._route.login
 
     async def _shell(self) -> SshProcess:
@@ -184,46 +141,12 @@ class SshHost:
         self._executed = True
         return SshProcess(process, self._reason)
 
-    async def run(self, argv: Sequence[str], *, input: bytes = b"", timeout: float = 10.0) -> Completed:
-        return await run_command(await self._shell(), argv, input=input, timeout=timeout, where=self.name)
-
-    def _crowded(self) -> tuple[str, str] | None:
-        """Cause and advice where no more may stand."""
-        if len(self._probes) < STANDING_LIMIT:
-            return None
-        roles = ", ".join(sorted(probe.role for probe in self._probes))
-        return f"{self.name} runs {STANDING_LIMIT} probes already ({roles})", "close one: sshd allows 10 sessions at most"
-
-    async def start_probe(self, role: str, arguments: Mapping[str, Any]) -> ShippedProbe:
-        if (crowded := self._crowded()) is not None:
-            raise ProbeFailed(*crowded)
-        try:
-            probe = await ShippedProbe.start(self._shell, role, arguments, self.name)
-        except NotPermitted as error:
-            raise ProbeFailed(error.cause, error.advice) from error
-        self._probes.add(probe)
-        probe.on_close = lambda: self._probes.discard(probe)
-        return probe
-
-    async def stream(self, argv: Sequence[str]) -> LeashedCommand:
-        if (crowded := self._crowded()) is not None:
-            raise NotPermitted(*crowded)
-        command = await LeashedCommand.start(self._shell, argv, self.name)
-        self._probes.add(command)
-        command.on_close = lambda: self._probes.discard(command)
-        return command
-
     # -- HTTP --------------------------------------------------------------------------------------------------------------------
 
-    def transport(self, *, verify: Any = True, uds: str | None = None) -> "httpx.AsyncBaseTransport":
-        from tui.host.http_transport import HostTransport
-
-        return HostTransport(self.open_stream, verify=verify, uds=uds)
-
     async def open_stream(self, host: str, port: int, path: str | None = None) -> ByteStream:
-        """A byte stream to a port of the host, or of a machine that it reaches, or to a Unix socket.
+        """Open a byte stream to a port of the host, or of a machine that it reaches, or to a Unix socket.
 
-        Through the probe's relay where sshd forbids forwarding. Raises PortClosed, NotPermitted or Unreachable.
+        Goes through the probe's relay if sshd forbids forwarding. Raises PortClosed, NotPermitted or Unreachable.
         """
         to = (host, port, path)
         if to in self._forbidden:
@@ -257,7 +180,7 @@ class SshHost:
             raise NotPermitted(f"{reason.cause}; and the relay did not start: {error.cause}", reason.advice) from error
 
     async def _ensure_executed(self) -> None:
-        """Runs something before the first forward.
+        """Run something before the first forward.
 
         Until a session has run a command, sshd leaves Nagle's algorithm on, and each small reply waits for an acknowledgement.
         """
@@ -266,26 +189,3 @@ class SshHost:
                 self._executed = True
                 with contextlib.suppress(HostError, TimeoutError):
                     await self.run(["true"])
-
-    # -- ending ------------------------------------------------------------------------------------------------------------------
-
-    async def _drop(self) -> None:
-        """Closes what belongs to the present connection."""
-        route, self._route = self._route, None
-        if self._pulse is not None:
-            self._pulse.cancel()
-            self._pulse = None
-        async with AsyncExitStack() as closing:  # the last comes first; one that fails leaves none of the others open
-            if route is not None:
-                closing.push_async_callback(route.close)
-            closing.callback(self._relay.reset)
-            for probe in self._probes:
-                closing.push_async_callback(probe.close)
-
-    async def close(self) -> None:
-        try:
-            await self._drop()
-        finally:
-            if self._lost is not None and not self._lost.done():
-                self._lost.set_result(Unreachable(f"{self.name} was disconnected"))
-            self._set(Link.IDLE, attempt=0)
