@@ -15,17 +15,22 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-SLOW = ("tests/real/test_end_to_end", "tests/tmux/", "tests/real/", "test_static")
+FIRST = ("tests/real/test_end_to_end", "tests/tmux/", "tests/real/", "test_static")
 """The files that take longest, in the order in which they begin: no two real vLLMs at once, and none of them alone at the end."""
+SLOW = ("tests/host/", "tests/real/", "tests/tmux/")
+"""Folders whose tests start real processes; a slow test elsewhere is marked where it stands."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: next((rank for rank, part in enumerate(SLOW) if part in item.nodeid), len(SLOW)))
+    for item in items:
+        if item.nodeid.startswith(SLOW):
+            item.add_marker(pytest.mark.slow)
+    items.sort(key=lambda item: next((rank for rank, part in enumerate(FIRST) if part in item.nodeid), len(FIRST)))
 
 
 @pytest.fixture
 def make_sshd(tmp_path: Path) -> Iterator[MakeSshd]:
-    """Starts real OpenSSH servers with the given lines of sshd_config; they end with the test."""
+    """Start real OpenSSH servers with the given lines of sshd_config; they end with the test."""
     need(SSHD, "OpenSSH's server (sshd) isn't installed")
     servers: list[Sshd] = []
 
@@ -41,5 +46,5 @@ def make_sshd(tmp_path: Path) -> Iterator[MakeSshd]:
 
 @pytest.fixture
 def sshd(make_sshd: MakeSshd) -> Sshd:
-    """One real OpenSSH server with default options."""
+    """Start one real OpenSSH server with default options."""
     return make_sshd()

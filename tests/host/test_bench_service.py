@@ -341,7 +341,6 @@ asyncio.run(main())
 
 
 @pytest.mark.sshd
-@pytest.mark.timing
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_no_worker_is_left_behind(sshd: Sshd, tmp_path: Path, how: signal.Signals) -> None:
     """After `kill -9` of the client, and with its link frozen: the load generator is gone within 10 s, with its workers."""

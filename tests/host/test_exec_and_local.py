@@ -144,7 +144,6 @@ async def test_a_host_without_python_is_named_and_still_runs_commands(tmp_path: 
         assert "by the probe only" in unreached.value.__cause__.cause
 
 
-@pytest.mark.timing
 async def test_a_frozen_prefix_is_noticed() -> None:
     async with ExecHost(["env"]) as host:
         await host.connect()

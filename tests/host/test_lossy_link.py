@@ -17,7 +17,7 @@ from tui.host.ssh import SshHost
 from tui.services.deployment_watch import Session
 from tui.settings import Deployment, Engine, Settings
 
-pytestmark = [pytest.mark.sshd, pytest.mark.timing, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.sshd, pytest.mark.timeout(240)]
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from tui.simulator.simulated_host import SimulatedHost, Specification
 from tui.simulator.simulation import SimulatorFailed, simulated_host
 from tui.simulator.vllm_serve import ServerSupervisor
 
-pytestmark = [pytest.mark.timing, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.timeout(120)]
 
 
 async def a_command(connection: asyncssh.SSHClientConnection) -> None:

@@ -373,7 +373,6 @@ async def _frames_until_lost(probe: object):  # type: ignore[no-untyped-def]
         yield error
 
 
-@pytest.mark.timing
 async def test_a_frozen_link_is_noticed(sshd: Sshd) -> None:
     async with host_of(sshd) as host:
         await host.connect()

@@ -11,7 +11,7 @@ from needs import need
 from terminal import TMUX, Terminal
 
 COMMAND = str(Path(sys.executable).with_name("readyroom"))
-pytestmark = [pytest.mark.tmux, pytest.mark.timing, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.tmux, pytest.mark.timeout(240)]
 
 
 def ours(marker: str) -> list[str]:

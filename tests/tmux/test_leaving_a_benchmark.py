@@ -18,7 +18,7 @@ from test_demo import ours
 
 ROOM = str(Path(sys.executable).with_name("readyroom"))
 GONE_S = 5.0
-pytestmark = [pytest.mark.tmux, pytest.mark.timing, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.tmux, pytest.mark.timeout(180)]
 
 
 class Streaming:

@@ -16,7 +16,7 @@ from terminal import TMUX, Terminal
 
 COMMAND = str(Path(sys.executable).with_name("readyroom"))
 SIGNALS = [signal.SIGTERM, signal.SIGHUP, signal.SIGINT]
-pytestmark = [pytest.mark.timing, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.timeout(180)]
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from terminal import TMUX, Terminal
 from test_signals import of_the_screen
 
 COMMAND = str(Path(sys.executable).with_name("readyroom"))
-pytestmark = [pytest.mark.timing, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.timeout(180)]
 
 
 @pytest.fixture

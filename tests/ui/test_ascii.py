@@ -18,6 +18,8 @@ from tui.screens.load_report import LoadReport
 from tui.screens.palette import Palette
 from tui.settings import Settings, UiSettings
 
+pytestmark = pytest.mark.slow
+
 LONG = "INFO 07-30 10:00:00 [x.py:1] " + "a long line " * 30
 
 

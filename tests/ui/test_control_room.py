@@ -21,6 +21,8 @@ from tui.widgets.gpu_panel import GpuPanel
 from tui.widgets.log_pane import LogPane
 from tui.widgets.log_view import LogView
 
+pytestmark = pytest.mark.slow
+
 SIZES = [(80, 24), (120, 35), (200, 60)]
 HOSTILE = "[/x] [bold]b[/] \x1b]0;title\x07\x1b[31mred\u202eright\x9b2J 你好 🙂🏽 " + "w" * 220
 CHIPS = {

@@ -11,7 +11,7 @@ from shutil import which
 import pytest
 from needs import need
 
-pytestmark = pytest.mark.tmux
+pytestmark = [pytest.mark.slow, pytest.mark.tmux]
 
 
 class Terminal:

@@ -20,6 +20,8 @@ from tui.widgets.canvas import Moment
 from tui.widgets.gpu_panel import GpuPanel
 from tui.widgets.gpu_strip import strip
 
+pytestmark = pytest.mark.slow
+
 PANE, WIDE_PANE, SMALL_TAB, TAB, LARGE_TAB = (44, 15), (60, 23), (78, 20), (116, 31), (196, 56)
 """The panel's own size at 120×35 and 200×60, and as a tab at 80×24, 120×35, 200×60."""
 PLACES = [(PANE, False), (WIDE_PANE, False), (SMALL_TAB, True), (TAB, True), (LARGE_TAB, True)]

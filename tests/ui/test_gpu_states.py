@@ -17,6 +17,8 @@ from tui.simulator import installed
 from tui.simulator.scenarios import SCENARIOS, Scenario
 from tui.simulator.simulation import Simulation, simulated_host
 
+pytestmark = pytest.mark.slow
+
 SMALL, LARGE = (80, 24), (120, 35)
 
 

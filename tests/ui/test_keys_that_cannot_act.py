@@ -19,6 +19,8 @@ from tui.screens.palette import Palette
 from tui.settings import Settings, UiSettings
 from tui.widgets.chat_pane import Prompt
 
+pytestmark = pytest.mark.slow
+
 
 def scene(name: str) -> DeploymentState:
     return scenes.SCENES[name](time.monotonic())

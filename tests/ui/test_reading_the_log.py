@@ -11,6 +11,8 @@ from tui.app import ControlRoom
 from tui.core.deployment import DeploymentState, LogLine, LogTail
 from tui.widgets.log_view import LogView
 
+pytestmark = pytest.mark.slow
+
 
 def state(lines: int = 300) -> DeploymentState:
     tail = LogTail(source="/var/log/vllm/kimi.log").extended([LogLine(f"entry {n} of it", "INFO", n) for n in range(1, lines + 1)])

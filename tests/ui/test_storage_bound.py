@@ -13,6 +13,8 @@ from tui.settings import Settings, UiSettings
 from tui.simulator.scenarios import SCENARIOS
 from tui.simulator.simulation import simulated_host
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("name", ["midway", "cached"])
 async def test_the_pane_says_whether_the_storage_is_the_bound(name: str) -> None:

@@ -25,6 +25,8 @@ from tui.messages import CompareRequested, ReportRequested, RunOpened
 from tui.record.store import RunStore
 from tui.settings import BenchSettings, Deployment, Settings, UiSettings
 
+pytestmark = pytest.mark.slow
+
 SMALL = Settings(
     ui=UiSettings(theme="dark"), bench=BenchSettings(input_tokens=8, output_tokens=3, single_requests=2, min_seconds=0.1)
 )
