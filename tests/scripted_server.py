@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from tui.probe.load_prompts import TRIAL, TRIAL_IDS
+from tui.probe.load_preflight import TRIAL, TRIAL_IDS
 
 SSE = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"
 

@@ -32,8 +32,8 @@ from tui.host.local import LocalHost
 from tui.host.ssh import SshHost
 from tui.probe.load_http import target_of
 from tui.probe.load_net import resolve
-from tui.probe.load_prompts import _unknown
-from tui.probe.load_workers import Share, carry
+from tui.probe.load_prompts import uncounted_lengths
+from tui.probe.load_workers import LoadShare, run_share
 from tui.services.bench_run import Benchmarks, BenchmarkTarget, collect
 from tui.wire.request_record import COMPLETED
 from tui.wire.summary import percentile, summary
@@ -89,10 +89,10 @@ def measure(url: str, concurrency: int, tokens: int, requests: int, workers: int
     """Runs the load generator as the probe does."""
     plan = {"url": url, "endpoint": "completions", "model": "scheduled", "input_tokens": 64, "output_tokens": tokens, "seed": "f"}
     order = {"concurrency": concurrency, "requests": requests, "keep_text": True}
-    share = Share(
-        plan, _unknown().known, {"max_tokens": "$asked", "stream": True}, order, 0, 1, 0, None, resolve(target_of(url))[0]
+    share = LoadShare(
+        plan, uncounted_lengths().known, {"max_tokens": "$asked", "stream": True}, order, 0, 1, 0, None, resolve(target_of(url))[0]
     )
-    return carry(share, workers, spawn, stopping=lambda: False, tick=lambda progress: None)
+    return run_share(share, workers, spawn, stopping=lambda: False, tick=lambda progress: None)
 
 
 async def measure_tunnel(url: str, concurrency: int, tokens: int, requests: int) -> tuple[dict[str, Any], dict[str, list[float]]]:

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tui.probe.load_http import Response
-from tui.probe.load_stream import Stream, scan
+from tui.probe.load_stream import ReplyStream, scan
 from tui.wire.event_stream import EventDecoder, token_of
-from tui.wire.request_record import Record
+from tui.wire.request_record import RequestRecord
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 PAYLOAD = (
@@ -35,7 +35,7 @@ def cost(step: Callable[[], Any]) -> float:
 
 
 def main() -> None:
-    stream = Stream(None, Record(0, 1), b"", "chat", False)
+    stream = ReplyStream(None, RequestRecord(0, 1), b"", "chat", False)
     stream.feed(HEAD, 1.0)
     response = Response()
     response.feed(HEAD)

@@ -21,8 +21,8 @@ from fidelity import spawn
 
 from tui.probe.load_http import target_of
 from tui.probe.load_net import resolve
-from tui.probe.load_prompts import _unknown
-from tui.probe.load_workers import Share, carry
+from tui.probe.load_prompts import uncounted_lengths
+from tui.probe.load_workers import LoadShare, run_share
 from tui.wire.summary import summary
 
 INPUT = 128
@@ -61,8 +61,8 @@ def readyroom(url: str, model: str, concurrency: int, requests: int, tokens: int
     plan["seed"] = str(time.time_ns())
     fields = {"max_tokens": "$asked", "stream": True, "stream_options": {"include_usage": True}, "ignore_eos": True}
     order = {"concurrency": concurrency, "requests": requests}
-    share = Share(plan, _unknown().known, fields, order, 0, 1, 0, None, resolve(target_of(url))[0])
-    outcome, busy = carry(share, 1, spawn, stopping=lambda: False, tick=lambda progress: None)
+    share = LoadShare(plan, uncounted_lengths().known, fields, order, 0, 1, 0, None, resolve(target_of(url))[0])
+    outcome, busy = run_share(share, 1, spawn, stopping=lambda: False, tick=lambda progress: None)
     figures = summary(outcome.records, outcome.begin, outcome.end, concurrency=concurrency)
     if figures["failed"]:
         raise RuntimeError(str(figures["error_examples"]))

@@ -14,12 +14,11 @@ from tui.cli.bench_tables import LiveView, status
 from tui.core.bench_documents import SLICE, is_much, json_pieces, plain, recorded
 from tui.core.bench_plan import Step
 from tui.core.bench_result import BenchProgress, Plan, Point, Result, Vantage
-from tui.probe.load import Telling
-from tui.probe.load_records import frames, pieces
+from tui.probe.load import Heartbeat, frames, pieces
 from tui.services.bench_generator import LoadGenerator, Measurement
 from tui.services.bench_point import progress_of
 from tui.widgets.bench_pane import progress_line
-from tui.wire.request_record import COMPLETED, Record
+from tui.wire.request_record import COMPLETED, RequestRecord
 from tui.wire.summary import ARRAYS
 
 WORK = "summing up 5,000 requests"
@@ -42,7 +41,7 @@ class Sink:
 
 def test_long_work_is_told_each_second_and_no_more_at_its_end() -> None:
     sink = Sink()
-    with Telling(sink, 3, "summing up", WORK) as telling:  # type: ignore[arg-type]
+    with Heartbeat(sink, 3, "summing up", WORK) as telling:  # type: ignore[arg-type]
         assert sink.came.wait(20)
         telling.end()
         count = len(sink.sent)
@@ -78,7 +77,7 @@ def test_how_long_a_point_takes_that_has_no_set_end(elapsed: float, done: int, l
 
 def test_short_work_is_not_told() -> None:
     sink = Sink()
-    with Telling(sink, 3, "summing up", WORK):  # type: ignore[arg-type]
+    with Heartbeat(sink, 3, "summing up", WORK):  # type: ignore[arg-type]
         pass
     assert sink.sent == []
 
@@ -86,7 +85,7 @@ def test_short_work_is_not_told() -> None:
 class SlowProbe:
     """A load generator that has measured, and whose records come when it is let."""
 
-    def __init__(self, records: list[Record]) -> None:
+    def __init__(self, records: list[RequestRecord]) -> None:
         self.go = asyncio.Event()
         self.records = records
 
@@ -107,7 +106,7 @@ class SlowProbe:
 async def test_records_that_take_long_are_told_of() -> None:
     records = []
     for index in range(3):
-        record = Record(index, 2)
+        record = RequestRecord(index, 2)
         record.start, record.state, record.n_out = 1.0, COMPLETED, 2
         record.chunks.extend([2.0, 3.5])
         records.append(record)

@@ -17,7 +17,7 @@ from scripted_server import SSE, Exchange, scripted
 from tui.core.bench_result import BenchProgress, Plan, Vantage
 from tui.host.base import ProbeFailed
 from tui.host.local import LocalHost
-from tui.probe.load_records import PIECE_BYTES
+from tui.probe.load import PIECE_BYTES
 from tui.services.bench_generator import RECORDS_LIMIT, _arrays
 from tui.services.bench_run import BenchmarkRefused, Benchmarks, BenchmarkTarget, collect
 

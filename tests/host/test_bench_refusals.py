@@ -17,9 +17,9 @@ from tui.core.bench_result import BenchProgress, Plan, Result, Vantage
 from tui.host.local import LocalHost
 from tui.probe.load_http import target_of
 from tui.probe.load_net import resolve
-from tui.probe.load_preflight import AGAIN_S, fit
-from tui.probe.load_prompts import Refused
-from tui.probe.load_server import Caller
+from tui.probe.load_preflight import AGAIN_S, check_lengths
+from tui.probe.load_prompts import PlanRefused
+from tui.probe.load_server import ApiCaller
 from tui.services.bench_run import BenchmarkRefused, Benchmarks, BenchmarkTarget, collect
 
 __all__ = ["certificate"]
@@ -60,12 +60,12 @@ def test_what_fits_into_a_server(listed: list[dict[str, Any]], plan: dict[str, A
     with scripted(good) as server:
         server.answer = models(*listed)
         target = target_of(server.url)
-        with Caller(target, resolve(target), None, {}, "0") as client:
+        with ApiCaller(target, resolve(target), None, {}, "0") as client:
             if said and "list" not in said:
-                with pytest.raises(Refused, match=said):
-                    fit(client, asked)
+                with pytest.raises(PlanRefused, match=said):
+                    check_lengths(client, asked)
             else:
-                assert fit(client, asked) == (longest, [said] if said else [])
+                assert check_lengths(client, asked) == (longest, [said] if said else [])
 
 
 def test_nothing_is_sent_where_nothing_fits(tmp_path: Path) -> None:

@@ -8,12 +8,12 @@ from scripted_server import Exchange, scripted, until
 
 from tui.probe.load_http import target_of
 from tui.probe.load_net import resolve
-from tui.probe.load_server import Caller, metrics_lines
+from tui.probe.load_server import ApiCaller, metrics_lines
 
 
-def caller(url: str) -> Caller:
+def caller(url: str) -> ApiCaller:
     target = target_of(url)
-    return Caller(target, resolve(target), None, {}, "0")
+    return ApiCaller(target, resolve(target), None, {}, "0")
 
 
 @pytest.mark.parametrize("kept", [False, True], ids=["a new connection", "a kept connection"])

@@ -9,7 +9,7 @@ import pytest
 from loads import load
 from scripted_server import SSE, Exchange, scripted
 
-from tui.probe.load_schedule import STEP_S, Outcome, WallClock
+from tui.probe.load_schedule import STEP_S, LoadOutcome, WallClock
 from tui.wire.request_record import COMPLETED, FAILED, INCOMPLETE
 from tui.wire.summary import summary
 
@@ -30,7 +30,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Settable:
     return Settable(monkeypatch)
 
 
-def run(tmp_path: Path, script: Callable[[Exchange], object], order: dict[str, Any]) -> tuple[Outcome, float]:
+def run(tmp_path: Path, script: Callable[[Exchange], object], order: dict[str, Any]) -> tuple[LoadOutcome, float]:
     """What the loop recorded, and how long it ran by a clock that wasn't set."""
     with scripted(script, unix=str(tmp_path / "api.sock")) as server:
         began = time.monotonic()

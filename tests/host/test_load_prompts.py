@@ -10,9 +10,9 @@ from scripted_server import SSE, Exchange, Scripted, scripted
 
 from tui.probe.load_http import target_of
 from tui.probe.load_net import resolve
-from tui.probe.load_preflight import fitted
-from tui.probe.load_prompts import Lengths, Prompts, Refused, settle_fields, settle_lengths
-from tui.probe.load_server import Caller
+from tui.probe.load_preflight import fit_longest, settle_fields
+from tui.probe.load_prompts import PlanRefused, Prompts, TokenLengths, settle_lengths
+from tui.probe.load_server import ApiCaller
 
 TEMPLATE = 7
 """Tokens that this server's chat template adds."""
@@ -52,9 +52,9 @@ def plan(url: str, **more: Any) -> dict[str, Any]:
     return {"url": url, "endpoint": "chat", "model": "m", "input_tokens": 300, "output_tokens": 9, "seed": "s", **more}
 
 
-def caller(url: str) -> Caller:
+def caller(url: str) -> ApiCaller:
     target = target_of(url)
-    return Caller(target, resolve(target), None, {}, "0")
+    return ApiCaller(target, resolve(target), None, {}, "0")
 
 
 def bodies(fields: dict[str, Any], numbers: range) -> list[dict[str, Any]]:
@@ -63,7 +63,7 @@ def bodies(fields: dict[str, Any], numbers: range) -> list[dict[str, Any]]:
         server.answer = with_tokenizer(server)
         asked = plan(server.url, **fields)
         with caller(server.url) as client:
-            taken, notes, _ = settle_fields(client, asked)
+            taken, notes = settle_fields(client, asked)
             lengths, more = settle_lengths(client, asked, taken)
         assert notes == []
         assert more == []
@@ -155,8 +155,8 @@ def test_without_a_tokenizer_no_prompt_passes_the_longest_length(
         for seed in range(12):
             asked = plan(server.url, endpoint=endpoint, seed=str(seed), shared_prefix=prefix)
             lengths, _ = settle_lengths(client, asked, {})
-            known, aim = fitted(client, asked, {}, lengths.known, wanted)
-            prompts = Prompts(dict(asked, input_tokens=aim), Lengths(known), {})
+            known, aim = fit_longest(client, asked, {}, lengths.known, wanted)
+            prompts = Prompts(dict(asked, input_tokens=aim), TokenLengths(known), {})
             off += [counter(json.loads(prompts.body(number)[0])) - 4016 for number in range(4)]
     assert max(off) <= 64  # the margin that a plan leaves
     assert min(off) >= -0.06 * 4016
@@ -175,7 +175,7 @@ def test_where_nothing_is_counted_half_of_the_longest_length_is_tried(status: st
         server.answer = lambda exchange: exchange.plain(status, reply)
         asked = plan(server.url)
         lengths, _ = settle_lengths(client, asked, {})
-        assert fitted(client, asked, {}, lengths.known, 4000) == (lengths.known, aim)
+        assert fit_longest(client, asked, {}, lengths.known, 4000) == (lengths.known, aim)
 
 
 def test_a_template_that_tokenize_does_not_tell_is_seen_at_the_longest_length() -> None:
@@ -192,8 +192,8 @@ def test_a_template_that_tokenize_does_not_tell_is_seen_at_the_longest_length() 
         asked = plan(server.url)
         lengths, notes = settle_lengths(client, asked, {})
         assert "longer by the chat template" in notes[0]
-        known, aim = fitted(client, asked, {}, lengths.known, 4000)
-        prompts = Prompts(dict(asked, input_tokens=aim), Lengths(known), {})
+        known, aim = fit_longest(client, asked, {}, lengths.known, 4000)
+        prompts = Prompts(dict(asked, input_tokens=aim), TokenLengths(known), {})
         counts = [count(json.loads(prompts.body(number)[0])) for number in range(4)]
     assert 3980 <= max(counts) <= 4000
 
@@ -222,10 +222,9 @@ def test_fields_that_a_server_rejects_are_left_out_and_said(fields_refused: tupl
     with scripted(lambda exchange: exchange.reply()) as server:
         server.answer = refusing(*fields_refused)
         with caller(server.url) as client:
-            fields, notes, prompt_tokens = settle_fields(client, plan(server.url))
+            fields, notes = settle_fields(client, plan(server.url))
     assert set(fields) == kept
     assert words in notes[0]
-    assert prompt_tokens == 4
 
 
 SAID = b'{"error":{"message":"Unrecognized request argument supplied: stream_options"}}'
@@ -269,7 +268,7 @@ def test_stream_options_that_a_server_rejects_are_left_out_and_said(
 
     with scripted(lambda exchange: exchange.reply()) as server, caller(server.url) as client:
         server.answer = single
-        fields, said, _ = settle_fields(client, plan(server.url))
+        fields, said = settle_fields(client, plan(server.url))
     assert set(fields) == kept
     assert len(said) == len(notes)
     assert all(words in note for words, note in zip(notes, said, strict=True))
@@ -281,6 +280,6 @@ def test_a_server_that_takes_nothing_says_why() -> None:
 
     with scripted(lambda exchange: exchange.reply()) as server:
         server.answer = single
-        with caller(server.url) as client, pytest.raises(Refused, match="does not exist") as caught:
+        with caller(server.url) as client, pytest.raises(PlanRefused, match="does not exist") as caught:
             settle_fields(client, plan(server.url))
     assert caught.value.kind == "http_404"

@@ -18,14 +18,14 @@ ROLE = """if True:
     url, told, fails = sys.argv[1:]
     from tui.probe import leash
     leash._Guard.SCRIPT = 'cat > "' + told + '"'
-    from tui.probe.load_prompts import _unknown
+    from tui.probe.load_prompts import uncounted_lengths
     from tui.probe.load_http import target_of
     from tui.probe.load_net import resolve
-    from tui.probe.load_workers import Share, carry
+    from tui.probe.load_workers import LoadShare, run_share
     plan = {"url": url, "endpoint": "chat", "model": "m", "input_tokens": 8, "output_tokens": 3, "seed": "1"}
     order = {"concurrency": 3, "requests": 6}
     address = resolve(target_of(url))[0]
-    share = Share(plan, _unknown().known, {"max_tokens": "$asked", "stream": True}, order, 0, 1, 0, None, address)
+    share = LoadShare(plan, uncounted_lengths().known, {"max_tokens": "$asked", "stream": True}, order, 0, 1, 0, None, address)
     link = leash.Link()
     pids = []
     def spawn(argv, **options):
@@ -38,7 +38,7 @@ ROLE = """if True:
         return child
     done, error = 0, ""
     try:
-        outcome, busy = carry(share, 3, spawn, stopping=lambda: False, tick=lambda progress: None, reaped=link.reaped)
+        outcome, busy = run_share(share, 3, spawn, stopping=lambda: False, tick=lambda progress: None, reaped=link.reaped)
         done = sum(record.state == "completed" for record in outcome.records)
     except (OSError, RuntimeError) as failure:
         error = str(failure)

@@ -9,7 +9,7 @@ import pytest
 from tui.core.bench_documents import csv_columns, csv_of, heading
 from tui.core.bench_result import Plan, Point, Result, Vantage
 from tui.core.bench_server import server_figures
-from tui.wire.request_record import COMPLETED, Record
+from tui.wire.request_record import COMPLETED, RequestRecord
 from tui.wire.summary import summary
 
 FIRST = ["date", "endpoint_type", "backend", "label", "model_id", "tokenizer_id", "num_prompts", "request_rate", "burstiness"]
@@ -57,7 +57,7 @@ def test_cells(figures: dict[str, Any], cells: dict[str, str]) -> None:
 
 def test_every_figure_that_is_a_number_has_its_column() -> None:
     """Of the longest point there is: an open loop with reasoning, of a server that speculates."""
-    record = Record(0, 3)
+    record = RequestRecord(0, 3)
     record.start, record.due, record.answer, record.state = 10.0, 9.9, 10.6, COMPLETED
     record.chunks.extend([10.5, 10.6, 10.7])
     record.end, record.reasoning = 10.7, 1

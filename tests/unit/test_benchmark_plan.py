@@ -14,7 +14,7 @@ from tui.core.gpu import Gpu, GpuSample
 from tui.core.gpu_choice import engine_gpus
 from tui.services.bench_generator import Measurement
 from tui.services.bench_point import point_of
-from tui.wire.request_record import Record
+from tui.wire.request_record import RequestRecord
 from tui.wire.summary import summary
 
 
@@ -354,7 +354,7 @@ def test_a_soak_says_how_long_its_longest_prompts_were(seen: dict[str, object], 
 
 def test_tokens_a_joule_are_those_of_the_time_in_which_the_joules_were_drawn() -> None:
     """One stream: 10 tokens/s for 5 s, then a pause of 5 s, at 20 W throughout; cut by the end of its duration."""
-    record = Record(0, 100)
+    record = RequestRecord(0, 100)
     record.start = 1000.0
     record.chunks.extend(1000.0 + k / 10 for k in range(1, 51))
     record.end = 1010.0

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from tui.probe.load_client import client_figures, gap_of
-from tui.probe.load_schedule import Health, Outcome
-from tui.wire.request_record import COMPLETED, FAILED, Record
+from tui.probe.load_schedule import ClientHealth, LoadOutcome
+from tui.wire.request_record import COMPLETED, FAILED, RequestRecord
 from tui.wire.summary import summary
 
 
-def replies(count: int, ttft: float, gaps: Sequence[float]) -> list[Record]:
+def replies(count: int, ttft: float, gaps: Sequence[float]) -> list[RequestRecord]:
     """Replies of a closed loop, one after the other; times in ms."""
     made = []
     for index in range(count):
-        record = Record(index, len(gaps) + 1)
+        record = RequestRecord(index, len(gaps) + 1)
         record.start = at = 1e9 + index
         record.chunks = array("d", [at := at + ms / 1000.0 for ms in (ttft, *gaps)])
         record.end = record.chunks[-1]
@@ -26,10 +26,12 @@ def replies(count: int, ttft: float, gaps: Sequence[float]) -> list[Record]:
     return made
 
 
-def judged(records: list[Record], lags: Sequence[float], together: int = 0, rest: float = 0.0, busy: float = 0.1) -> dict[str, Any]:
+def judged(
+    records: list[RequestRecord], lags: Sequence[float], together: int = 0, rest: float = 0.0, busy: float = 0.1
+) -> dict[str, Any]:
     """Lags and the rest in ms; so many chunks were read together with a later one."""
-    health = Health(array("f", [ms / 1000.0 for ms in lags]), 0.1, 1.0, len(lags), True, 0.0, 0, together, rest / 1000.0)
-    outcome = Outcome(records, 1e9, 1e9 + len(records), None, "", health)
+    health = ClientHealth(array("f", [ms / 1000.0 for ms in lags]), 0.1, 1.0, len(lags), True, 0.0, 0, together, rest / 1000.0)
+    outcome = LoadOutcome(records, 1e9, 1e9 + len(records), None, "", health)
     return client_figures(outcome, [busy], summary(records, 1e9, 1e9 + len(records), concurrency=8))
 
 
@@ -65,19 +67,21 @@ LONG = replies(10, 10.0, [4.0] * 199)
         pytest.param(replies(100, 900.0, [60.0] * 99), [25.0] * 800, 0, 0.0, False, id="20 ms, less than half a gap"),
     ],
 )
-def test_a_client_that_reads_late(records: list[Record], lags: list[float], together: int, rest: float, limited: bool) -> None:
+def test_a_client_that_reads_late(
+    records: list[RequestRecord], lags: list[float], together: int, rest: float, limited: bool
+) -> None:
     assert judged(records, lags, together, rest)["client_limited"] is limited
 
 
 def test_a_busy_process_and_one_that_ran_out_of_files_limit_a_point() -> None:
     assert judged(STEADY, PROMPT, busy=0.9)["client_limited"] is True
-    failed = Record(100, 8)
+    failed = RequestRecord(100, 8)
     failed.state, failed.kind, failed.start, failed.end = FAILED, "open_files", 1e9, 1e9
     assert judged([*STEADY, failed], PROMPT)["client_limited"] is True
 
 
 def test_a_point_without_a_reply_says_nothing_of_its_lag() -> None:
-    failed = Record(0, 8)
+    failed = RequestRecord(0, 8)
     failed.state, failed.kind, failed.start, failed.end = FAILED, "refused", 1e9, 1e9
     figures = judged([failed], [])
     assert figures["client_limited"] is False
@@ -94,6 +98,6 @@ def test_a_point_without_a_reply_says_nothing_of_its_lag() -> None:
         ([], None),
     ],
 )
-def test_the_time_between_two_chunks(records: list[Record], gap: float | None) -> None:
+def test_the_time_between_two_chunks(records: list[RequestRecord], gap: float | None) -> None:
     found = gap_of(records)
     assert found is None if gap is None else found == pytest.approx(gap / 1000.0, rel=1e-4)

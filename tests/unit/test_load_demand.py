@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from tui.probe.load import demand_of, processes_of
-from tui.probe.load_records import LEAST_S, Tally, a_chunk_of
-from tui.probe.load_stream import Stream
-from tui.wire.request_record import COMPLETED, Record
+from tui.probe.load_schedule import LEAST_S, Tally, a_chunk_of
+from tui.probe.load_stream import ReplyStream
+from tui.probe.load_workers import demand_of, processes_of
+from tui.wire.request_record import COMPLETED, RequestRecord
 
 
 def warm_up(
     streams: int, gap: float, chunks: int = 32, n_out: int | None = None, *, ttft: float | None = None, together: int = 1
-) -> list[Record]:
+) -> list[RequestRecord]:
     """Replies with so many seconds to their first token (else a gap); `together` chunks each have the last one's stamp."""
     records = []
     for index in range(streams):
-        record = Record(index, chunks)
+        record = RequestRecord(index, chunks)
         record.start = 1e9
         first = 1e9 + (gap if ttft is None else ttft)
         record.chunks = array("d", (first + min(i // together * together + together - 1, chunks - 1) * gap for i in range(chunks)))
@@ -28,13 +28,13 @@ def warm_up(
     return records
 
 
-def sent(chunks: int, **fields: Any) -> Stream:
+def sent(chunks: int, **fields: Any) -> ReplyStream:
     """A request of which so many chunks have come."""
-    record = Record(0, 400)
+    record = RequestRecord(0, 400)
     record.chunks = array("d", [1000.0] * chunks)
     for name, value in fields.items():
         setattr(record, name, value)
-    return Stream(None, record, b"", "chat", False)
+    return ReplyStream(None, record, b"", "chat", False)
 
 
 def at_rate(rate: float, seconds: float = 10.0) -> list[float]:
@@ -65,7 +65,7 @@ A_LONG = 256 * 15e-6 + 200e-6
         ({"concurrency": 64}, [], 256, 0.0),
     ],
 )
-def test_the_cores_that_a_load_needs(order: dict[str, Any], records: Sequence[Record], output: int, cores: float) -> None:
+def test_the_cores_that_a_load_needs(order: dict[str, Any], records: Sequence[RequestRecord], output: int, cores: float) -> None:
     assert demand_of(order, list(records), output) == pytest.approx(cores, rel=1e-4)
 
 
@@ -85,10 +85,10 @@ def test_the_processes_that_carry_it(demand: float, most: int, processes: int) -
 
 
 def ended(tally: Tally, start: float, end: float, chunks: int) -> None:
-    record = Record(0, chunks)
+    record = RequestRecord(0, chunks)
     record.start, record.end = start, end
     record.chunks = array("d", [end] * chunks)
-    tally.completed(Stream(None, record, b"", "chat", False))
+    tally.completed(ReplyStream(None, record, b"", "chat", False))
 
 
 @pytest.mark.parametrize(
@@ -113,9 +113,9 @@ def test_the_rest_of_a_turn_keeps_its_bound(lasted: float | None, chunks: int, w
         ended(tally, 1002.0 - lasted, 1002.0, chunks)
         tally.progress(1002.0, ())
     else:
-        record = Record(0, chunks)
+        record = RequestRecord(0, chunks)
         record.chunks = array("d", [1002.0] * chunks)
-        tally.progress(1002.0, (Stream(None, record, b"", "chat", False),))
+        tally.progress(1002.0, (ReplyStream(None, record, b"", "chat", False),))
     moment = tally.moment(64, 2.0)
     assert moment == 0.0 or moment >= LEAST_S
     assert moment == pytest.approx(wanted, abs=1e-5)
@@ -173,9 +173,9 @@ def test_tokens_read_together_shorten_the_rest() -> None:
 
 def test_before_a_request_has_ended_the_rest_grows_with_the_run() -> None:
     """Those in flight will have lasted at least so long."""
-    record = Record(0, 100)
+    record = RequestRecord(0, 100)
     record.chunks = array("d", [1000.5] * 20)
     tally = Tally()
     tally.progress(1000.0, ())
-    tally.progress(1000.5, (Stream(None, record, b"", "chat", False),))
+    tally.progress(1000.5, (ReplyStream(None, record, b"", "chat", False),))
     assert [tally.moment(64, elapsed) for elapsed in (0.1, 0.5, 1.0, 60.0)] == [0.0, 0.0005, 0.001, 0.002]

@@ -6,14 +6,14 @@ import zlib
 
 import pytest
 
-from tui.probe.load_records import PIECE_BYTES, frames, pieces
+from tui.probe.load import PIECE_BYTES, frames, pieces
 from tui.services.bench_generator import _arrays
-from tui.wire.request_record import COMPLETED, Record
+from tui.wire.request_record import COMPLETED, RequestRecord
 from tui.wire.summary import detail
 
 
-def record(index: int, tokens: int, text: str = "") -> Record:
-    made = Record(index, tokens)
+def record(index: int, tokens: int, text: str = "") -> RequestRecord:
+    made = RequestRecord(index, tokens)
     made.start = 1.7e9 + index
     # gaps that differ in their last bits have the longest decimal forms
     made.chunks.extend(made.start + 0.2 + k * 0.0200001907 for k in range(tokens))
@@ -31,7 +31,7 @@ def record(index: int, tokens: int, text: str = "") -> Record:
         ([], 0),
     ],
 )
-def test_pieces_are_cut_by_bytes_and_make_the_whole(records: list[Record], least: int) -> None:
+def test_pieces_are_cut_by_bytes_and_make_the_whole(records: list[RequestRecord], least: int) -> None:
     cut = pieces(records)
     assert len(cut) >= least
     whole: dict[str, list[object]] = {}

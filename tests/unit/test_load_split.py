@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from tui.probe.load_net import Address
-from tui.probe.load_workers import Share, split
+from tui.probe.load_workers import LoadShare, split
 
 ADDRESS = Address(2, ("127.0.0.1", 1))
 
 
 def shares(order: dict[str, Any], count: int) -> list[dict[str, Any]]:
-    whole = Share({}, {}, {}, order, 0, 1, 0, None, ADDRESS)
+    whole = LoadShare({}, {}, {}, order, 0, 1, 0, None, ADDRESS)
     parts = split(whole, count)
     assert [(part.first, part.step) for part in parts] == [(i, len(parts)) for i in range(len(parts))]
     return [part.order for part in parts]

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tui.wire.request_record import COMPLETED, FAILED, INCOMPLETE, Record
+from tui.wire.request_record import COMPLETED, FAILED, INCOMPLETE, RequestRecord
 from tui.wire.summary import PLAIN_ARRAYS, _warnings, detail, percentile, quantile_interval, spread, steady_window, summary
 
 DATA = Path(__file__).parent.parent / "data" / "bench"
 
 
-def record(index: int, start: float, chunks: list[float], n_out: int | None = None, **fields: Any) -> Record:
-    made = Record(index, fields.pop("asked", n_out or len(chunks)))
+def record(index: int, start: float, chunks: list[float], n_out: int | None = None, **fields: Any) -> RequestRecord:
+    made = RequestRecord(index, fields.pop("asked", n_out or len(chunks)))
     made.start = start
     made.chunks = array("d", chunks)
     made.end = chunks[-1] if chunks else start
@@ -100,7 +100,7 @@ def test_less_than_a_request_is_no_steady_state() -> None:
     assert figures["steady_window_s"] is None
 
 
-def waves(stream: int, start: float, lasts: float, count: int, tokens: int = 10) -> list[Record]:
+def waves(stream: int, start: float, lasts: float, count: int, tokens: int = 10) -> list[RequestRecord]:
     """Requests of one stream, one after the other, with a millisecond in between; their tokens come evenly."""
     made = []
     for k in range(count):
@@ -109,7 +109,7 @@ def waves(stream: int, start: float, lasts: float, count: int, tokens: int = 10)
     return made
 
 
-def failed_first(stream: int, start: float, fails_at: float, lasts: float, count: int) -> list[Record]:
+def failed_first(stream: int, start: float, fails_at: float, lasts: float, count: int) -> list[RequestRecord]:
     """A stream whose first request fails before any token."""
     refused = record(100 * stream + 99, start, [], state=FAILED, kind="http_503", end=fails_at)
     return [refused, *waves(stream, fails_at + 0.001, lasts, count)]
@@ -135,7 +135,7 @@ STREAMS = [
     ("streams", "concurrency", "stop", "window"), [row[1:] for row in STREAMS], ids=[row[0] for row in STREAMS]
 )
 def test_steady_is_when_all_streams_were_busy(
-    streams: list[list[Record]], concurrency: int, stop: float, window: tuple[float, float] | None
+    streams: list[list[RequestRecord]], concurrency: int, stop: float, window: tuple[float, float] | None
 ) -> None:
     records = sorted((one for stream in streams for one in stream), key=lambda one: one.index)
     found = steady_window(records, concurrency, stop)
@@ -150,7 +150,7 @@ def test_steady_is_when_all_streams_were_busy(
     ],
     ids=["staggered", "of two processes"],
 )
-def test_steady_throughput_is_that_of_all_streams(streams: list[list[Record]], rate: float) -> None:
+def test_steady_throughput_is_that_of_all_streams(streams: list[list[RequestRecord]], rate: float) -> None:
     records = [one for stream in streams for one in stream]
     figures = summary(records, 100.0, max(one.end for one in records), concurrency=4)
     assert figures["output_throughput"] < 0.85 * rate

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tui.probe.load_stream import SIZES, UPPER_SIZES, Failure, Stream
-from tui.wire.request_record import COMPLETED, Record
+from tui.probe.load_stream import SIZES, UPPER_SIZES, ReplyStream, RequestFailure
+from tui.wire.request_record import COMPLETED, RequestRecord
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 END = b"0\r\n\r\n"
@@ -23,8 +23,8 @@ def event(text: str, finish: str | None = None, ascii_only: bool = True, **more:
     return b"data: " + json.dumps(obj, separators=(",", ":"), ensure_ascii=ascii_only).encode() + b"\n\n"
 
 
-def read(pieces: list[bytes]) -> Stream:
-    stream = Stream(None, Record(0, 8), b"", "chat", True)
+def read(pieces: list[bytes]) -> ReplyStream:
+    stream = ReplyStream(None, RequestRecord(0, 8), b"", "chat", True)
     for i, piece in enumerate(pieces):
         if stream.feed(piece, float(i)):
             stream.judge()
@@ -91,7 +91,7 @@ def test_both_ways_of_writing_sizes_are_quick(form: bytes, sizes: list[bytes]) -
 @pytest.mark.parametrize("size", [b"4", b"-5", b"x", b""])
 def test_a_wrong_size_is_no_token(size: bytes) -> None:
     stream = read([HEAD, framed(event("a")), framed(event(" b"))])
-    with pytest.raises(Failure) as caught:
+    with pytest.raises(RequestFailure) as caught:
         stream.feed(size + b"\r\n" + event(" c") + b"\r\n", 9.0)
     assert caught.value.kind == "bad_http"
     assert len(stream.record.chunks) == 2

@@ -1,49 +1,53 @@
-"""Role "load": carries the points of a benchmark, one after the other, and sends back their figures.
+"""Role "load": carry out the points of a benchmark, one after the other, and send back their figures.
 
-Arguments: `url`, `model` (or None), `endpoint` ("chat" or "completions"), `headers`, `verify`, `ca` (PEM text), `extra_body`,
-`input_tokens`, `output_tokens`, `shared_prefix`, `style` ("text" or "tokens"), `prompts` (given ones, or None), `seed`, `version`,
-`ignore_eos`, `max_workers`, `tunnel` (the socket that reaches the server at `url`, or None: see `tui.services.bench_tunnel`).
+Arguments: `url`, `tunnel` (a socket that leads to the server at `url`, or None: see `tui.services.bench_tunnel`), `model` (or
+None), `endpoint` ("chat" or "completions"), `headers`, `verify`, `ca` (PEM text), `extra_body`, `input_tokens`, `output_tokens`,
+`shared_prefix`, `style` ("text" or "tokens"), `prompts` (given ones, or None), `seed`, `version`, `ignore_eos`, `max_workers`.
 
-    probe -> client   {"f": "ready", "model", "address", "notes", "exact_lengths", "server"}    or  {"f": "refused", "kind", "why"}
-                      {"f": "work", "work"}                               before that: what is waited for, empty when it is over
-    client -> probe   {"do": "point", "id", "order": {...}, "warmup": bool, "limits": {...}, "arrays": [names], "workers": N or 0,
-                       "input_tokens": N or None, "output_tokens": N or None}      instead of the plan's;
-                                                                           no prompt passes such `input_tokens` (see load_longest)
-    probe -> client   {"f": "progress", "id", "stage", ...}               4 a second at most
-                      {"f": "progress", "id", "stage", "work", "elapsed_s"}    what is done before and after the measuring
-                      {"f": "progress", "id", "stage": "measured"}    once, when the last request has ended
-                      {"f": "point", "id", "figures", "client", "before", "after", "peaks", "stopped", "pieces"}
-                      {"f": "records", "id", "z": base64 of zlib of JSON}  then `pieces` of them: per-request arrays, if asked for
-    client -> probe   {"do": "stop"}                                      closes every request; the point comes with what there is
+    probe -> client   {"f": "work", "work"}                      what is waited for; empty once it is over
+                      {"f": "ready", "model", "max_model_len", "notes", "exact_lengths", "server"}
+                      {"f": "refused", "kind", "why"}            instead: nothing follows
+    client -> probe   {"do": "point", "id", "order", "warmup", "limits", "arrays": [names], "workers": N or 0,
+                       "input_tokens", "output_tokens"}          these two instead of the plan's, if not None; no prompt is longer
+                                                                 than such `input_tokens` (see `load_preflight.fit_longest`)
+    probe -> client   {"f": "progress", "id", "stage", …}        4 a second at most
+                      {"f": "progress", "id", "stage", "work", "elapsed_s"}    before and after the measuring
+                      {"f": "progress", "id", "stage": "measured"}             once: the last request has ended
+                      {"f": "point", "id", "figures", "client", "before", "after", "peaks", "stopped", "begin", "pieces"}
+                      {"f": "records", "id", "z": base64 of zlib of JSON}      `pieces` times: per-request arrays
+    client -> probe   {"do": "stop"}                             close every request; the point comes with what there is
                       {"do": "quit"}
 
 It judges nothing: figures are summaries of arrivals, `before` and `after` are lines of the server's own /metrics. Python 3.8.
 """
 
+import base64
+import json
 import os
 import socket
 import threading
 import time
+import zlib
 from types import TracebackType
-from typing import Any, Dict, List, Optional, Sequence, Tuple, Type
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Type
 
 from tui.probe.leash import Link
 from tui.probe.load_client import MachineUse, client_figures
 from tui.probe.load_http import target_of
 from tui.probe.load_net import Address, keep_stamping, kind_of, resolve, tls_context, words_of
-from tui.probe.load_preflight import Patient, fit, fitted
-from tui.probe.load_prompts import Refused, asked_input, settle_fields, settle_lengths, settle_model
-from tui.probe.load_records import a_chunk_of, frames, pieces
-from tui.probe.load_server import LEAVING_S, METRICS_S, Caller, Gauges, metrics_lines
-from tui.probe.load_workers import Share, carry
-from tui.wire.request_record import Record
-from tui.wire.summary import percentile, summary
+from tui.probe.load_preflight import RetryingCaller, check_lengths, fit_longest, settle_fields, settle_model
+from tui.probe.load_prompts import PlanRefused, asked_input, settle_lengths
+from tui.probe.load_schedule import a_chunk_of
+from tui.probe.load_server import LEAVING_S, METRICS_S, ApiCaller, GaugeWatch, metrics_lines
+from tui.probe.load_workers import LoadShare, demand_of, processes_of, run_share
+from tui.wire.request_record import RequestRecord
+from tui.wire.summary import ARRAYS, detail, summary
 
 EVERY_S = 1.0
 """What takes less is not told of."""
 
 
-class Telling:
+class Heartbeat:
     """Sends a progress frame each second, from a thread that sleeps in between, until its end."""
 
     def __init__(self, link: Link, number: Any, stage: str, work: str) -> None:
@@ -51,9 +55,9 @@ class Telling:
         self._link = link
         self._frame = {"f": "progress", "id": number, "stage": stage, "work": work}
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._tell, name="telling", daemon=True)
+        self._thread = threading.Thread(target=self._tell, name="heartbeat", daemon=True)
 
-    def __enter__(self) -> "Telling":
+    def __enter__(self) -> "Heartbeat":
         self._thread.start()
         return self
 
@@ -74,61 +78,10 @@ class Telling:
                 self._link.send(frame)
 
 
-EVENT_S = 15e-6
-"""CPU seconds of a token event, the kernel's share included: 8 to 12 microseconds on an idle server, 20 on a slow one."""
-
-REQUEST_S = 200e-6
-"""CPU seconds of a request beyond its tokens: its body, its sending, its record. 150 to 250 microseconds."""
-
-ONE_CARRIES = 0.6
-"""A process that needs less of its core carries a load alone."""
-
-HALF = 0.5
-"""How busy each of several processes should be at most."""
-
-QUICK = 10.0
-"""Of the warm-up's replies those at this percentile count: all of its prompts come at once, and slow most replies down."""
-
-
-def lasts_of(replies: Sequence[Record], chunks: float) -> float:
-    """Seconds that a reply of so many chunks takes, by the quick ones of these.
-
-    Mean gaps of a reply each: where chunks are read together, by a client that was late or since the server sends them in batches,
-    most single gaps are 0.
-    """
-    first = percentile(sorted(r.chunks[0] - r.start for r in replies), QUICK)
-    gaps: List[float] = sorted((r.chunks[-1] - r.chunks[0]) / (len(r.chunks) - 1) for r in replies if len(r.chunks) > 1)
-    gap = percentile(gaps, QUICK) if gaps else 0.0
-    return first + gap * max(0.0, chunks - 1.0)
-
-
-def demand_of(order: Dict[str, Any], records: Sequence[Record], output: int) -> float:
-    """Cores that an order of replies of `output` tokens needs, from the records of its warm-up: as many requests a second as its
-    streams can make, or as its schedule wants where that is less. 0 where nothing tells."""
-    replies = [r for r in records if r.chunks]
-    tokens = sum(r.n_out or len(r.chunks) for r in replies)
-    chunks = output * (sum(len(r.chunks) for r in replies) / tokens if tokens else 1.0)
-    schedule = order.get("schedule") or ()
-    rates = [len(schedule) / schedule[-1]] if schedule and schedule[-1] > 0.0 else []
-    if replies:
-        streams = order.get("concurrency") or order.get("gate") or len(schedule)
-        rates.append(streams / max(lasts_of(replies, chunks), 1e-4))
-    return min(rates) * (chunks * EVENT_S + REQUEST_S) if rates else 0.0
-
-
-def processes_of(demand: float, most: int) -> int:
-    """How many processes carry a load that needs so many cores."""
-    return 1 if demand < ONE_CARRIES else min(most, 1 + int(demand / HALF))
-
-
 WARM_UP_TOKENS = 32
 
 
-class Stop(Exception):
-    """The client asked to stop."""
-
-
-class _Desk:
+class _ClientRequests:
     """The requests of the client while a point runs."""
 
     def __init__(self, link: Link) -> None:
@@ -157,18 +110,18 @@ def play(arguments: Dict[str, Any], link: Link) -> None:
     stamping = keep_stamping()
     try:
         address, caller = _reach(plan)
-        patient = Patient(
+        patient = RetryingCaller(
             caller,
             wait=lambda seconds: link.request(seconds) is None,
             tell=lambda words: link.send({"f": "work", "work": words}),
         )
         settle_model(patient, plan)
-        longest, notes = fit(patient, plan)
-        fields, more, _ = settle_fields(patient, plan)
+        longest, notes = check_lengths(patient, plan)
+        fields, more = settle_fields(patient, plan)
         notes += more
         lengths, more = settle_lengths(caller, plan, fields)
         notes += more
-    except Refused as refused:
+    except PlanRefused as refused:
         link.send({"f": "refused", "kind": refused.kind, "why": str(refused)})
         return
     except (OSError, ValueError) as error:
@@ -188,8 +141,8 @@ def play(arguments: Dict[str, Any], link: Link) -> None:
             "cpus": _cpus(),
         }
     )
-    share = Share(plan, lengths.known, fields, {}, 0, 1, 0, None, address)
-    desk = _Desk(link)
+    share = LoadShare(plan, lengths.known, fields, {}, 0, 1, 0, None, address)
+    desk = _ClientRequests(link)
     number = 0
     while not desk.quit:
         request = link.request(None)
@@ -205,7 +158,7 @@ def play(arguments: Dict[str, Any], link: Link) -> None:
         stamping.close()
 
 
-def _reach(plan: Dict[str, Any]) -> Tuple[Address, Caller]:
+def _reach(plan: Dict[str, Any]) -> Tuple[Address, ApiCaller]:
     """The first address that answers, and a caller for single requests. Raises OSError or ValueError."""
     target = target_of(plan["url"])
     tunnel = plan.get("tunnel")
@@ -213,7 +166,7 @@ def _reach(plan: Dict[str, Any]) -> Tuple[Address, Caller]:
     context = tls_context(plan.get("verify", True), plan.get("ca")) if target.tls else None
     headers = dict(plan.get("headers") or {})
     headers["Content-Type"] = "application/json"
-    return address, Caller(target, [address], context, headers, plan.get("version", ""))
+    return address, ApiCaller(target, [address], context, headers, plan.get("version", ""))
 
 
 def _first_that_answers(addresses: Sequence[Address]) -> Address:
@@ -243,7 +196,7 @@ def _requests(count: int) -> str:
 class _Point:
     """One point: warm-up, the measured run, its figures."""
 
-    def __init__(self, share: Share, request: Dict[str, Any], link: Link, desk: _Desk, caller: Caller) -> None:
+    def __init__(self, share: LoadShare, request: Dict[str, Any], link: Link, desk: _ClientRequests, caller: ApiCaller) -> None:
         output = request.get("output_tokens")
         self._share = share._replace(plan=dict(share.plan, output_tokens=output)) if output else share
         self._request = request
@@ -261,7 +214,7 @@ class _Point:
         if request.get("input_tokens"):
             share = self._share
             with self._caller.stoppable(self._link.wake_fd, self._desk.look):
-                lengths, wanted = fitted(self._caller, share.plan, share.fields, share.lengths, int(request["input_tokens"]))
+                lengths, wanted = fit_longest(self._caller, share.plan, share.fields, share.lengths, int(request["input_tokens"]))
             self._share = share._replace(plan=dict(share.plan, input_tokens=wanted), lengths=lengths)
         if request.get("warmup", True):
             streams = int(order.get("concurrency") or min(order.get("gate") or 16, 16))
@@ -282,7 +235,7 @@ class _Point:
         if self._desk.look():
             self._send_nothing(before)
             return number
-        gauges = Gauges(self._share.plan, self._share.address)
+        gauges = GaugeWatch(self._share.plan, self._share.address)
         use = MachineUse(self._share.address)
         gauges.start()
         outcome, busy = self._carry(order, workers, number, None, "measuring")
@@ -292,7 +245,7 @@ class _Point:
         _, after = metrics_lines(self._caller, LEAVING_S if self._desk.look() else METRICS_S)
         number = max([number] + [number + r.index + 1 for r in outcome.records]) + 64
         begun = time.process_time()
-        with Telling(self._link, self._id, "summing up", "summing up %s" % _requests(len(outcome.records))):
+        with Heartbeat(self._link, self._id, "summing up", "summing up %s" % _requests(len(outcome.records))):
             figures = summary(
                 outcome.records,
                 outcome.begin,
@@ -340,9 +293,9 @@ class _Point:
                 progress = dict(progress, stage=stage)
             self._link.send(dict(progress, f="progress", id=self._id))
 
-        with Telling(self._link, self._id, "preparing", work) as telling:
+        with Heartbeat(self._link, self._id, "preparing", work) as telling:
             link = self._link
-            outcome, busy = carry(
+            outcome, busy = run_share(
                 share, workers, link.spawn, stopping=self._desk.look, tick=tick, wake_fd=link.wake_fd, reaped=link.reaped
             )
         self._desk.a_chunk = a_chunk_of(outcome.records) or self._desk.a_chunk
@@ -366,3 +319,49 @@ class _Point:
                 "stopped": "stopped",
             }
         )
+
+
+PIECE_BYTES = 4 << 20
+"""Of JSON in one piece, by the estimate below; a request with more of its own is a piece alone."""
+
+GAP_BYTES = 24
+"""Of JSON that the gap before a chunk is at most: a double of 17 digits with its exponent, and a comma."""
+
+CHARACTER_BYTES = 12
+"""Of JSON that a character is at most: one beyond the 16-bit plane is two escapes."""
+
+REST_BYTES = 256
+"""Of JSON for a request's other values."""
+
+
+def pieces(records: Sequence[RequestRecord], names: Sequence[str] = ARRAYS) -> List[List[RequestRecord]]:
+    """The records in order, in pieces of which those arrays have PIECE_BYTES at most."""
+    cut: List[List[RequestRecord]] = []
+    room = 0
+    for record in sorted(records, key=lambda r: r.index):
+        size = REST_BYTES
+        if "itls" in names:
+            size += GAP_BYTES * len(record.chunks)
+        if "errors" in names:
+            size += CHARACTER_BYTES * (len(record.text) + len(record.error))
+        if size > room or not cut:
+            cut.append([])
+            room = PIECE_BYTES
+        cut[-1].append(record)
+        room -= size
+    return cut
+
+
+def frames(
+    cut: Sequence[Sequence[RequestRecord]],
+    number: Any,
+    keep_text: bool,
+    names: Sequence[str] = ARRAYS,
+    asked_input: Optional[int] = None,
+) -> Iterator[Dict[str, Any]]:
+    """The frames of those pieces for the point `number`, made one at a time; `names` and `asked_input` are those of `detail`."""
+    for records in cut:
+        arrays = detail(records, names, texts=keep_text, asked_input=asked_input)
+        # the lowest level: a fifth of the CPU of the usual one, for 14 % more bytes
+        packed = zlib.compress(json.dumps(arrays).encode("ascii"), 1)
+        yield {"f": "records", "id": number, "z": base64.b64encode(packed).decode("ascii")}

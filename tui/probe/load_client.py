@@ -7,8 +7,8 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from tui.probe.load_connections import most_files
 from tui.probe.load_net import OWN_LIMITS, Address
-from tui.probe.load_schedule import Outcome
-from tui.wire.request_record import Record
+from tui.probe.load_schedule import LoadOutcome
+from tui.wire.request_record import RequestRecord
 from tui.wire.summary import percentile
 
 BUSY = 0.85
@@ -33,7 +33,7 @@ PROMPT_S = 0.001
 """No lag at the 99th percentile below this marks a point: any process waits so long for a core now and then."""
 
 
-def gap_of(records: Sequence[Record]) -> Optional[float]:
+def gap_of(records: Sequence[RequestRecord]) -> Optional[float]:
     """The mean time between two chunks of a reply, in seconds: what is read together doesn't change it as it does the median.
 
     Replies that came all at once tell none; None where there are no others.
@@ -43,7 +43,7 @@ def gap_of(records: Sequence[Record]) -> Optional[float]:
     return math.fsum(r.chunks[-1] - r.chunks[0] for r in spans) / gaps if gaps else None
 
 
-def falsified(late: float, together: int, records: Sequence[Record], e2el: Optional[float]) -> bool:
+def falsified(late: float, together: int, records: Sequence[RequestRecord], e2el: Optional[float]) -> bool:
     """Whether a client that reads `late` (the 99th percentile, beyond what it rests by design) has made figures untrue.
 
     `together` chunks have the stamp of a later one; `e2el` is the median of a request's whole time. All times in seconds.
@@ -56,7 +56,7 @@ def falsified(late: float, together: int, records: Sequence[Record], e2el: Optio
     return gap is not None and late > OF_A_GAP * gap and together > TOGETHER * sum(len(r.chunks) for r in records)
 
 
-def client_figures(outcome: Outcome, busy: List[float], figures: Dict[str, Any]) -> Dict[str, Any]:
+def client_figures(outcome: LoadOutcome, busy: List[float], figures: Dict[str, Any]) -> Dict[str, Any]:
     """The `client_…` figures of a point; `busy` is how much of its core each process used."""
     health = outcome.health
     lags = sorted(health.lags)

@@ -10,8 +10,8 @@ from collections import OrderedDict
 from typing import Callable, Dict, List, NamedTuple, Optional, Tuple, Union
 
 from tui.probe.load_net import ANCILLARY, PIECE, TIMESPEC, Connection, kind_of, where_of, words_of
-from tui.probe.load_schedule import Endpoint, Order
-from tui.probe.load_stream import Stream
+from tui.probe.load_schedule import LoadEndpoint, LoadOrder
+from tui.probe.load_stream import ReplyStream
 
 IDLE_LIMIT_S = 3.0
 """A connection that was idle for longer is not used again: servers close theirs after 5 s (uvicorn) and more."""
@@ -30,31 +30,31 @@ IN = select.EPOLLIN if hasattr(select, "EPOLLIN") else 1
 OUT = select.EPOLLOUT if hasattr(select, "EPOLLOUT") else 4
 
 
-class Opening(NamedTuple):
+class PendingConnection(NamedTuple):
     """A connection on its way: for a slot of a closed loop, for a request that waits for it, or spare."""
 
     connection: Connection
     slot: int
-    stream: Optional[Stream]
+    stream: Optional[ReplyStream]
     until: float
     """By the monotonic clock."""
 
 
-Failed = Callable[[int, Optional[Stream], str, str], None]
+Failed = Callable[[int, Optional[ReplyStream], str, str], None]
 """Told of a connection that could not be opened: its slot, the request that waited for it, the kind of failure, and words."""
 
 
-class Pool:
+class ConnectionPool:
     """Registers every connection with the loop's epoll; the loop tells it what happens on them. Its times are of the monotonic
     clock."""
 
-    def __init__(self, poll: "select.epoll", to: Endpoint, timeout_s: float, failed: Failed) -> None:
+    def __init__(self, poll: "select.epoll", to: LoadEndpoint, timeout_s: float, failed: Failed) -> None:
         self._poll = poll
         self._to = to
         self._timeout_s = timeout_s
         self._failed = failed
-        self._opening: Dict[int, Opening] = {}
-        self.turned_away: Dict[int, Opening] = {}
+        self._opening: Dict[int, PendingConnection] = {}
+        self.turned_away: Dict[int, PendingConnection] = {}
         """Those of them that the server's full queue did not take: `ask_again` in a while."""
         self._idle: "OrderedDict[int, Connection]" = OrderedDict()
         """By their file descriptors, the one that waits longest first."""
@@ -67,11 +67,11 @@ class Pool:
         return fd in self._opening
 
     @property
-    def waiting(self) -> List[Stream]:
+    def waiting(self) -> List[ReplyStream]:
         """Requests whose connection is being opened."""
         return [opening.stream for opening in self._opening.values() if opening.stream is not None]
 
-    def connect(self, slot: int, stream: Optional[Stream] = None) -> None:
+    def connect(self, slot: int, stream: Optional[ReplyStream] = None) -> None:
         """Begins to open a connection."""
         last: Optional[OSError] = None
         for address in self._to.addresses:
@@ -80,7 +80,7 @@ class Pool:
             except OSError as error:
                 last = error
                 continue
-            opening = Opening(connection, slot, stream, connection.begun + self._timeout_s)
+            opening = PendingConnection(connection, slot, stream, connection.begun + self._timeout_s)
             self._opening[connection.fd] = opening
             if connection.asked:
                 self._poll.register(connection.fd, IN | OUT)
@@ -92,9 +92,9 @@ class Pool:
         why = last or OSError("no address")
         self._failed(slot, stream, kind_of(why, True), self.words(why))
 
-    def connect_all(self, stopping: Callable[[], bool]) -> List[Opening]:
+    def connect_all(self, stopping: Callable[[], bool]) -> List[PendingConnection]:
         """Waits until all of them are open or failed; the open ones, which are still to be kept or used."""
-        opened: Dict[int, Opening] = {}
+        opened: Dict[int, PendingConnection] = {}
         while self._opening and not stopping():
             for fd, _ in self._poll.poll(ASK_AGAIN_S if self.turned_away else WAIT_S, 256):
                 if fd in self._opening:
@@ -121,7 +121,7 @@ class Pool:
             except OSError as error:
                 self._give_up(opening, kind_of(error, True), self.words(error))
 
-    def advance(self, fd: int) -> Optional[Opening]:
+    def advance(self, fd: int) -> Optional[PendingConnection]:
         """Goes on with one that is ready for it; it is returned when it is open."""
         opening = self._opening[fd]
         connection = opening.connection
@@ -145,11 +145,11 @@ class Pool:
         """What an error of one of its connections means."""
         return words_of(error, where_of(self._to.addresses[0]) if self._to.addresses else "the server")
 
-    def _give_up(self, opening: Opening, kind: str, words: str) -> None:
+    def _give_up(self, opening: PendingConnection, kind: str, words: str) -> None:
         self._abandon(opening)
         self._failed(opening.slot, opening.stream, kind, words)
 
-    def _abandon(self, opening: Opening) -> None:
+    def _abandon(self, opening: PendingConnection) -> None:
         self._opening.pop(opening.connection.fd, None)
         self.turned_away.pop(opening.connection.fd, None)
         self.drop(opening.connection)
@@ -197,10 +197,10 @@ class Pool:
             self.drop(self._idle.popitem(last=False)[1])
 
 
-Arrival = Tuple[Stream, bytes, float]
+Arrival = Tuple[ReplyStream, bytes, float]
 """The request, the bytes, and when they arrived: seconds of the wall clock."""
 
-Incident = Tuple[Stream, Union[float, OSError, None]]
+Incident = Tuple[ReplyStream, Union[float, OSError, None]]
 """What else happened to the connection of a request: its error, when the server ended it, or neither: it can be written to."""
 
 
@@ -208,7 +208,7 @@ class Arrivals:
     """All of a turn is read before any of it is understood: a system call leaves the processor's caches to the kernel, and Python
     runs at half its speed behind each one."""
 
-    def __init__(self, streams: Dict[int, Stream]) -> None:
+    def __init__(self, streams: Dict[int, ReplyStream]) -> None:
         """`streams`: the requests in flight by file descriptor, as its owner keeps it."""
         self._streams = streams
         self.lags = array("f")
@@ -278,7 +278,7 @@ def most_files() -> Optional[int]:
     return None if hard == resource.RLIM_INFINITY else hard
 
 
-def short_of(order: Order, spare: int) -> str:
+def short_of(order: LoadOrder, spare: int) -> str:
     """Raises this process's limit of open files as far as an order needs it; why that isn't enough, in words, or nothing.
 
     The soft limit is often 1,024, for the sake of programs that use `select`, and each process may raise it up to the hard one. How

@@ -1,30 +1,40 @@
-"""The load generator: one epoll loop that keeps requests in flight and records when their tokens arrive.
+"""Run the load: one epoll loop that keeps requests in flight and records when their tokens arrive.
 
-Nothing else runs in its process (the leash's threads sleep). It costs about ten microseconds a token event; `Health` says how late
-it read and how busy it was, so that a figure which the client itself limited can be told from one that the server did. Python 3.8.
+Nothing else runs in its process (the leash's threads sleep). It costs about ten microseconds a token event. `ClientHealth` says how
+late it read and how busy it was, so that a figure that the client limited can be told from one that the server did. Python 3.8.
 """
 
 import select
 import time
 from typing import Any, Callable, Dict, Optional, Union
 
-from tui.probe.load_connections import ASK_AGAIN_S, IN, OUT, SPARE, Arrivals, Pool, short_of
+from tui.probe.load_connections import ASK_AGAIN_S, IN, OUT, SPARE, Arrivals, ConnectionPool, short_of
 from tui.probe.load_net import Connection, has_kernel_stamps, kind_of
-from tui.probe.load_records import MANY, Tally
-from tui.probe.load_schedule import Agenda, Bodies, Body, Endpoint, Health, Order, Outcome, WallClock
-from tui.probe.load_stream import LINGER_S, Failure, Stream
+from tui.probe.load_schedule import (
+    MANY,
+    Agenda,
+    ClientHealth,
+    LoadEndpoint,
+    LoadOrder,
+    LoadOutcome,
+    MakeBody,
+    RequestQueue,
+    Tally,
+    WallClock,
+)
+from tui.probe.load_stream import LINGER_S, ReplyStream, RequestFailure
 
 TICK_S = 0.25
 
 
-class Load:
+class LoadLoop:
     """One run of the loop: `run` returns when the order is carried out or `stopping` said so."""
 
     def __init__(
         self,
-        endpoint: Endpoint,
-        order: Order,
-        body: Body,
+        endpoint: LoadEndpoint,
+        order: LoadOrder,
+        body: MakeBody,
         *,
         first: int = 0,
         step: int = 1,
@@ -35,13 +45,13 @@ class Load:
     ) -> None:
         self._to = endpoint
         self._order = order
-        self._bodies = Bodies(endpoint.head, body, order, first, step)
+        self._bodies = RequestQueue(endpoint.head, body, order, first, step)
         self._stopping = stopping
         self._tick = tick
         self._go = go
         self._poll = select.epoll()
-        self._pool = Pool(self._poll, endpoint, order.connect_timeout_s, self._opening_failed)
-        self._streams: Dict[int, Stream] = {}
+        self._pool = ConnectionPool(self._poll, endpoint, order.connect_timeout_s, self._opening_failed)
+        self._streams: Dict[int, ReplyStream] = {}
         """Requests in flight, by the file descriptor of their connection."""
         self._agenda = Agenda(order, self._in_flight)
         self._tally = Tally(order.a_chunk)
@@ -54,7 +64,7 @@ class Load:
 
     # -- the run -------------------------------------------------------------------------------------------------------------------
 
-    def run(self) -> Outcome:
+    def run(self) -> LoadOutcome:
         """Carries the order out. Raises nothing for what the server does: that is in the records."""
         order = self._order
         streams = order.concurrency or 0
@@ -99,16 +109,20 @@ class Load:
         records = sorted(self._tally.records, key=lambda r: r.index)
         cpu = time.process_time() - cpu
         lags, unstamped = self._arrivals.lags, self._arrivals.unstamped
-        health = Health(lags, cpu, lasted, len(lags), self._kernel, clock.stepped, unstamped, self._tally.together, self._rest)
+        health = ClientHealth(
+            lags, cpu, lasted, len(lags), self._kernel, clock.stepped, unstamped, self._tally.together, self._rest
+        )
         ended = self._agenda.dispatch_end
         # both of the clock as it is at the end: what lies between them is how long it was, also where the clock was set meanwhile
-        return Outcome(records, wall + clock.stepped, end, None if ended is None else ended + clock.ahead, self._stopped, health)
+        return LoadOutcome(
+            records, wall + clock.stepped, end, None if ended is None else ended + clock.ahead, self._stopped, health
+        )
 
-    def _refused(self, why: str) -> Outcome:
+    def _refused(self, why: str) -> LoadOutcome:
         """An order that this machine can't carry out: nothing was sent."""
         now = time.time()
         self._close()
-        return Outcome([], now, now, now, why, Health(self._arrivals.lags, 0.0, 0.0, 0, False, 0.0))
+        return LoadOutcome([], now, now, now, why, ClientHealth(self._arrivals.lags, 0.0, 0.0, 0, False, 0.0))
 
     def _turn(self, begin: float) -> None:
         """The loop itself. Its times are of the monotonic clock: ticks, the end and what is due stay where they are when the wall
@@ -163,7 +177,7 @@ class Load:
                     if stream.feed(data, stamp):
                         stream.judge()
                         self._finish(stream, stamp)
-                except Failure as failure:
+                except RequestFailure as failure:
                     self._fail(stream, failure.kind, str(failure))
             for incident in incidents:
                 self._meet(*incident)
@@ -174,7 +188,7 @@ class Load:
                 if now - woke < moment:  # else there is more to do than turns can gather
                     time.sleep(max(0.0, min(moment, until - now)))
 
-    def _meet(self, stream: Stream, what: Union[float, OSError, None]) -> None:
+    def _meet(self, stream: ReplyStream, what: Union[float, OSError, None]) -> None:
         """Deals with what happened to a request's connection, if nothing that arrived with it has ended the request."""
         if stream.connection is None or self._streams.get(stream.connection.fd) is not stream:
             return
@@ -185,11 +199,11 @@ class Load:
 
     # -- starting requests ---------------------------------------------------------------------------------------------------------
 
-    def _next(self, connection: Optional[Connection] = None, due: Optional[float] = None) -> Stream:
+    def _next(self, connection: Optional[Connection] = None, due: Optional[float] = None) -> ReplyStream:
         """The next request, to be sent on that connection."""
         self._agenda.sent += 1
         record, request = self._bodies.take(None if due is None else due + self._clock.ahead)
-        return Stream(connection, record, request, self._to.endpoint, self._order.keep_text)
+        return ReplyStream(connection, record, request, self._to.endpoint, self._order.keep_text)
 
     def _in_flight(self) -> int:
         return len(self._streams) + len(self._pool.waiting)
@@ -214,7 +228,7 @@ class Load:
         else:
             self._send(stream)
 
-    def _send(self, stream: Stream) -> None:
+    def _send(self, stream: ReplyStream) -> None:
         connection = stream.connection
         assert connection is not None
         record = stream.record
@@ -232,7 +246,7 @@ class Load:
         except OSError as error:
             self._unsent(stream, connection, error)
 
-    def _flush(self, stream: Stream) -> None:
+    def _flush(self, stream: ReplyStream) -> None:
         connection = stream.connection
         assert connection is not None
         try:
@@ -245,7 +259,7 @@ class Load:
 
     # -- connections ---------------------------------------------------------------------------------------------------------------
 
-    def _opening_failed(self, slot: int, stream: Optional[Stream], kind: str, message: str) -> None:
+    def _opening_failed(self, slot: int, stream: Optional[ReplyStream], kind: str, message: str) -> None:
         if stream is None and slot != SPARE:
             stream = self._next()
         if stream is not None:
@@ -275,7 +289,7 @@ class Load:
 
     # -- ends of requests ----------------------------------------------------------------------------------------------------------
 
-    def _finish(self, stream: Stream, stamp: float) -> None:
+    def _finish(self, stream: ReplyStream, stamp: float) -> None:
         connection = stream.connection
         assert connection is not None
         record = stream.record
@@ -293,7 +307,7 @@ class Load:
             if self._agenda.wants_another(time.monotonic()):
                 self._dispatch(None)
 
-    def _ended(self, stream: Stream, what: Union[float, OSError]) -> None:
+    def _ended(self, stream: ReplyStream, what: Union[float, OSError]) -> None:
         """The server closed the connection at that time, or it broke."""
         if self._try_again(stream):
             return
@@ -304,28 +318,28 @@ class Load:
             else:
                 stream.eof(what)
             self._over(stream, what)
-        except Failure as failure:
+        except RequestFailure as failure:
             self._fail(stream, failure.kind, str(failure))
 
-    def _unsent(self, stream: Stream, connection: Connection, error: OSError) -> None:
+    def _unsent(self, stream: ReplyStream, connection: Connection, error: OSError) -> None:
         """Sending failed. What the server said before it closed counts: a proxy refuses a large prompt without reading it."""
         try:
             stamp = stream.hear_out(connection)
             if stamp is not None:
                 self._over(stream, stamp)
                 return
-        except Failure as failure:
+        except RequestFailure as failure:
             self._fail(stream, failure.kind, str(failure))
             return
         self._ended(stream, error)
 
-    def _over(self, stream: Stream, stamp: float) -> None:
+    def _over(self, stream: ReplyStream, stamp: float) -> None:
         """A reply that ended with its connection. Raises Failure where it was none."""
         stream.response.keep = False
         stream.judge()
         self._finish(stream, stamp)
 
-    def _try_again(self, stream: Stream) -> bool:
+    def _try_again(self, stream: ReplyStream) -> bool:
         """Sends a request again, once, whose reused connection closed before any byte came: the server had closed it while idle."""
         connection = stream.connection
         if connection is None or not stream.may_go_again(time.monotonic()):
@@ -336,13 +350,13 @@ class Load:
         self._pool.connect(0, stream)
         return True
 
-    def _fail(self, stream: Stream, kind: str, message: str) -> None:
+    def _fail(self, stream: ReplyStream, kind: str, message: str) -> None:
         if stream.connection is not None:
             self._streams.pop(stream.connection.fd, None)
             self._pool.drop(stream.connection)
         self._count_failure(stream, kind, message)
 
-    def _count_failure(self, stream: Stream, kind: str, message: str, slot: int = 0) -> None:
+    def _count_failure(self, stream: ReplyStream, kind: str, message: str, slot: int = 0) -> None:
         now = time.time()
         record = stream.record
         stream.fail(kind, message)

@@ -8,12 +8,9 @@ number, so that no two share more than the chat template. Python 3.8.
 
 import json
 import random
-import re
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from tui.probe.load_server import Caller, json_of
-from tui.wire.event_stream import error_of
-from tui.wire.urls import askable
+from tui.probe.load_server import ApiCaller
 
 SENTENCES = (
     "The ferry left the harbour a little after six, when the fog had already lifted from the far shore.",
@@ -73,24 +70,13 @@ PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
 TAG_WORDS = 8
 ROOM_FOR_SENTENCES = 48
 """Prompts of fewer tokens are single words only."""
-LISTED = 6
-"""Models that a refusal names: a server with adapters has thousands."""
-LISTED_CHARACTERS = 64
-"""Of each name; the longest that is taken is one of 4 KiB."""
 
-QUOTED_OF, QUOTED = 2000, 160
-"""So many bytes of a reply without words of an error are looked at, and so many characters of them told."""
-
-TRIAL = "Say a word."
-TRIAL_IDS = [1, 2, 3, 4]
-REJECTIONS = (400, 422)
-"""Status codes with which a server rejects a field of a request."""
 
 BLIND_IDS = range(1000, 8000)
 """Token ids for a server that doesn't say which ones it has: every vocabulary in use holds these."""
 
 
-class Refused(Exception):
+class PlanRefused(Exception):
     """The server takes no request of this benchmark; `kind` as in the counts of failures."""
 
     def __init__(self, kind: str, why: str) -> None:
@@ -98,7 +84,7 @@ class Refused(Exception):
         self.kind = kind
 
 
-class Lengths:
+class TokenLengths:
     """What is known about the server's tokenizer; it travels to workers as JSON."""
 
     def __init__(self, known: Dict[str, Any]) -> None:
@@ -120,7 +106,7 @@ def asked_input(plan: Dict[str, Any]) -> Optional[int]:
 class Prompts:
     """The bodies of a run: `body(n)` is the n-th request's, the same for the same seed."""
 
-    def __init__(self, plan: Dict[str, Any], lengths: Lengths, fields: Dict[str, Any]) -> None:
+    def __init__(self, plan: Dict[str, Any], lengths: TokenLengths, fields: Dict[str, Any]) -> None:
         self._plan = plan
         self._lengths = lengths
         self._chat = plan["endpoint"] == "chat"
@@ -206,137 +192,31 @@ class Prompts:
         return " ".join(parts)
 
 
-def names_in(names: List[str]) -> str:
-    """The names of models, as many as a line takes."""
-    listed = ", ".join(name[:LISTED_CHARACTERS] for name in names[:LISTED])
-    return listed + (" and %d more" % (len(names) - LISTED) if len(names) > LISTED else "")
-
-
-# -- what the server takes, and how it counts --------------------------------------------------------------------------------------
-
-
-def settle_model(caller: Caller, plan: Dict[str, Any]) -> None:
-    """Sets `plan["model"]` where it isn't. Raises Refused when the server has several and none was named."""
-    if plan.get("model"):
-        return
-    status, reply = caller.ask_json("GET", "/v1/models")
-    entries, refused = askable(reply.get("data") if isinstance(reply, dict) else None)
-    names = [entry["id"] for entry in entries]
-    if status != 200:
-        asked = "GET %s answers %d" % (caller.full("/v1/models"), status)
-        hint = {401: "", 403: "", 404: ": is this the server's base URL?"}.get(
-            status, ": is the server ready? Else name a model with --model"
-        )
-        raise Refused("http_%d" % status, asked + hint)
-    if not names:
-        raise Refused("http_%d" % status, "%s: name one with --model" % (refused or "GET /v1/models lists no model"))
-    roots = {str(entry.get("root")) for entry in entries}
-    if len(names) > 1 and len(roots) > 1:
-        raise Refused("model", "the server has several models, name one with --model: %s" % names_in(names))
-    plan["model"] = names[0]
-
-
-def settle_fields(caller: Caller, plan: Dict[str, Any]) -> Tuple[Dict[str, Any], List[str], Optional[int]]:
-    """The fields that this server takes beside the prompt, notes on those it doesn't, and prompt tokens of a short prompt.
-
-    A first request of four tokens tries them, and a second one, streamed, what only a stream has; a field that the server rejects
-    is left out. Raises Refused when none of the forms works.
-    """
-    # not both: ignore_eos alone holds a reply to its length, and min_tokens makes vLLM mask logits at every step, which is not free
-    usage = {"stream_options": {"include_usage": True}}
-    forms: List[Tuple[Dict[str, Any], str]] = [
-        ({"max_tokens": "$asked", "stream": True, **usage, "ignore_eos": True}, ""),
-        ({"max_tokens": "$asked", "stream": True, **usage, "min_tokens": "$asked"}, "ignore_eos is not taken, min_tokens is"),
-        ({"max_tokens": "$asked", "stream": True, **usage}, "ignore_eos is not taken: replies may end before the asked length"),
-        (
-            {"max_completion_tokens": "$asked", "stream": True, **usage},
-            "neither ignore_eos nor max_tokens is taken: replies may end before the asked length",
-        ),
-    ]
-    if not plan.get("ignore_eos", True):
-        forms = [({"max_tokens": "$asked", "stream": True, **usage}, ""), forms[3]]
-    blank = _unknown()
-    refused: Optional[Refused] = None
-    for fields, note in forms:
-        prompts = Prompts(plan, blank, dict(fields, stream=False))
-        body = prompts.fields_for(TRIAL if plan.get("style") != "tokens" else TRIAL_IDS, 4)
-        body.pop("stream_options", None)
-        body["stream"] = False
-        try:
-            status, data = caller.ask("POST", PATHS[plan["endpoint"]], body)
-        except (OSError, ValueError) as error:
-            raise Refused("connect", str(error)) from None
-        reply = json_of(data)
-        if status == 200 and error_of(reply) is None:
-            spent = reply.get("usage") if isinstance(reply, dict) else None
-            count = spent.get("prompt_tokens") if isinstance(spent, dict) else None
-            fields, refusal = _streamed(caller, plan, fields)
-            return fields, [words for words in (note, refusal) if words], count if isinstance(count, int) else None
-        words = error_of(reply) or _text_of(data) or "no reason given"
-        refused = refused or Refused("http_%d" % status, words)
-        if status not in REJECTIONS:
-            break
-    assert refused is not None
-    raise refused
-
-
-def _text_of(data: bytes) -> str:
-    """The beginning of what a reply says that is no JSON of an error, without its marks: a proxy's page, say."""
-    return " ".join(re.sub(r"<[^>]*>", " ", data[:QUOTED_OF].decode("utf-8", "replace")).split())[:QUOTED]
-
-
-def _streamed(caller: Caller, plan: Dict[str, Any], fields: Dict[str, Any]) -> Tuple[Dict[str, Any], str]:
-    """The fields without `stream_options` where only they keep the server from streaming, and a note that says so.
-
-    A request that is no stream can't try them: vLLM takes them with `stream` only.
-    """
-    plain = {name: value for name, value in fields.items() if name != "stream_options"}
-    if _refuses(caller, plan, fields) and not _refuses(caller, plan, plain):
-        return plain, "stream_options are not taken: tokens are counted by chunks"
-    return fields, ""
-
-
-def _refuses(caller: Caller, plan: Dict[str, Any], fields: Dict[str, Any]) -> bool:
-    """Whether the server rejects a short streamed request; what else can go wrong with one is for the load to see."""
-    blank = _unknown()
-    body = Prompts(plan, blank, fields).fields_for(TRIAL if plan.get("style") != "tokens" else TRIAL_IDS, 4)
-    try:
-        status, reply = caller.ask("POST", PATHS[plan["endpoint"]], body)
-    except (OSError, ValueError):
-        return False
-    if status != 200:
-        return status in REJECTIONS
-    first = reply.lstrip().partition(b"\n")[0]
-    try:
-        said = json.loads((first[5:] if first.startswith(b"data:") else first).decode("utf-8", "replace"))
-    except ValueError:
-        return False
-    return error_of(said) is not None
-
-
-def settle_lengths(caller: Caller, plan: Dict[str, Any], fields: Dict[str, Any]) -> Tuple[Lengths, List[str]]:
+def settle_lengths(caller: ApiCaller, plan: Dict[str, Any], fields: Dict[str, Any]) -> Tuple[TokenLengths, List[str]]:
     """How this server's tokenizer counts our text, and notes where that stays uncertain."""
     if plan.get("prompts"):
-        return _unknown(), []
-    counter = _Counter(caller, plan)
+        return uncounted_lengths(), []
+    counter = _Tokenizer(caller, plan)
     if counter.works():
         if plan.get("style") == "tokens":
             ids = sorted({i for i in counter.ids(" ".join(SENTENCES)) if i > 10})
-            return Lengths(dict(_unknown().known, ids=ids)), []
+            return TokenLengths(dict(uncounted_lengths().known, ids=ids)), []
         return _counted(counter, plan)
     if plan.get("style") == "tokens":
-        return _unknown(), ["the server has no /tokenize: token ids from %d to %d" % (BLIND_IDS[0], BLIND_IDS[-1])]
+        return uncounted_lengths(), ["the server has no /tokenize: token ids from %d to %d" % (BLIND_IDS[0], BLIND_IDS[-1])]
     return _from_usage(caller, plan, fields)
 
 
-def _unknown() -> Lengths:
-    return Lengths({"exact": False, "overhead": 0, "words": list(WORDS), "counts": [], "request": 0, "per_word": 1.3, "ids": []})
+def uncounted_lengths() -> TokenLengths:
+    return TokenLengths(
+        {"exact": False, "overhead": 0, "words": list(WORDS), "counts": [], "request": 0, "per_word": 1.3, "ids": []}
+    )
 
 
-class _Counter:
+class _Tokenizer:
     """The server's /tokenize. Raises OSError or ValueError when it stops answering."""
 
-    def __init__(self, caller: Caller, plan: Dict[str, Any]) -> None:
+    def __init__(self, caller: ApiCaller, plan: Dict[str, Any]) -> None:
         self._caller = caller
         self._model = plan["model"]
         self._plan = plan
@@ -380,7 +260,7 @@ class _Counter:
         return [i for i in tokens if isinstance(i, int)] if isinstance(tokens, list) else []
 
 
-def _counted(counter: _Counter, plan: Dict[str, Any]) -> Tuple[Lengths, List[str]]:
+def _counted(counter: _Tokenizer, plan: Dict[str, Any]) -> Tuple[TokenLengths, List[str]]:
     base = counter.text("time")
     words: List[str] = []
     for at in range(0, len(WORDS), 8):
@@ -390,12 +270,12 @@ def _counted(counter: _Counter, plan: Dict[str, Any]) -> Tuple[Lengths, List[str
         else:
             words.extend(word for word in group if counter.text("time " + word) - base == 1)
     if not words:
-        return _unknown(), ["no common word is one token here: the lengths of prompts are estimated"]
+        return uncounted_lengths(), ["no common word is one token here: the lengths of prompts are estimated"]
     counts = [counter.text("time " + sentence) - base for sentence in SENTENCES]
     known = {"exact": True, "words": words, "counts": counts, "request": counter.text("time " + REQUEST) - base}
     known.update(overhead=0, per_word=1.3, ids=[])
     whole = counter.chat if plan["endpoint"] == "chat" else counter.text
-    lengths = Lengths(known)
+    lengths = TokenLengths(known)
     wanted = int(plan["input_tokens"])
     # Two whole prompts of the asked length tell what the template adds, and whether the counts really add up.
     seen = []
@@ -411,13 +291,13 @@ def _counted(counter: _Counter, plan: Dict[str, Any]) -> Tuple[Lengths, List[str
         notes.append("prompt lengths vary by about %d tokens: this tokenizer joins across words" % abs(seen[0] - seen[1]))
     if seen[0] >= wanted:
         notes.append("the chat template alone has %d tokens: prompts are longer than the asked %d" % (seen[0], wanted))
-    return Lengths(known), notes
+    return TokenLengths(known), notes
 
 
-def _from_usage(caller: Caller, plan: Dict[str, Any], fields: Dict[str, Any]) -> Tuple[Lengths, List[str]]:
+def _from_usage(caller: ApiCaller, plan: Dict[str, Any], fields: Dict[str, Any]) -> Tuple[TokenLengths, List[str]]:
     """Tokens a word and the template's tokens from the usage of two requests of one token."""
     points = []
-    rough = Lengths(dict(_unknown().known, per_word=1.0))
+    rough = TokenLengths(dict(uncounted_lengths().known, per_word=1.0))
     for number, count in ((-1, 24), (-2, 224)):
         prompts = Prompts(dict(plan, shared_prefix=0), rough, fields)
         text = prompts._text(random.Random("%s/%d" % (plan["seed"], number)), count)
@@ -427,13 +307,15 @@ def _from_usage(caller: Caller, plan: Dict[str, Any], fields: Dict[str, Any]) ->
         try:
             status, reply = caller.ask_json("POST", PATHS[plan["endpoint"]], body)
         except (OSError, ValueError):
-            return _unknown(), ["the server counts no tokens for us: the lengths of prompts are estimated"]
+            return uncounted_lengths(), ["the server counts no tokens for us: the lengths of prompts are estimated"]
         usage = reply.get("usage") if status == 200 and isinstance(reply, dict) else None
         tokens = usage.get("prompt_tokens") if isinstance(usage, dict) else None
         if not isinstance(tokens, int):
-            return _unknown(), ["the server counts no tokens for us: the lengths of prompts are estimated"]
+            return uncounted_lengths(), ["the server counts no tokens for us: the lengths of prompts are estimated"]
         points.append((len(text.split(" ")), tokens))
     (x0, y0), (x1, y1) = points
     slope = max(0.2, (y1 - y0) / (x1 - x0))
-    known = dict(_unknown().known, per_word=slope, overhead=max(0, round(y0 - slope * x0)))
-    return Lengths(known), ["the server has no /tokenize: the lengths of prompts are calibrated by usage, within a few per cent"]
+    known = dict(uncounted_lengths().known, per_word=slope, overhead=max(0, round(y0 - slope * x0)))
+    return TokenLengths(known), [
+        "the server has no /tokenize: the lengths of prompts are calibrated by usage, within a few per cent"
+    ]

@@ -4,16 +4,17 @@ import heapq
 import time
 from array import array
 from collections import deque
-from typing import Any, Callable, Deque, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Collection, Deque, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from tui.probe.load_net import Address
-from tui.wire.request_record import Record
+from tui.probe.load_stream import ReplyStream
+from tui.wire.request_record import COMPLETED, RequestRecord
 
-Body = Callable[[int], Tuple[bytes, int]]
+MakeBody = Callable[[int], Tuple[bytes, int]]
 """The JSON body of the request of that number, and the output tokens that it asks for."""
 
 
-class Endpoint(NamedTuple):
+class LoadEndpoint(NamedTuple):
     """Where requests go."""
 
     addresses: Sequence[Address]
@@ -25,7 +26,7 @@ class Endpoint(NamedTuple):
     endpoint: str
 
 
-class Order(NamedTuple):
+class LoadOrder(NamedTuple):
     """What one loop has to do. Exactly one of `concurrency` (closed loop) and `schedule` (open loop) drives it."""
 
     concurrency: Optional[int] = None
@@ -63,7 +64,7 @@ class Order(NamedTuple):
         return sent >= self.at_least and elapsed >= self.at_least_s
 
 
-class Health(NamedTuple):
+class ClientHealth(NamedTuple):
     """How the client itself fared."""
 
     lags: array  # type: ignore[type-arg]
@@ -82,23 +83,23 @@ class Health(NamedTuple):
     """For how long at most the loop let arrivals gather after a turn (`Tally.moment`): so late it read by design."""
 
 
-class Outcome(NamedTuple):
+class LoadOutcome(NamedTuple):
     """What a run recorded."""
 
-    records: List[Record]
+    records: List[RequestRecord]
     begin: float
     end: float
     dispatch_end: Optional[float]
     """When sending ended by time; None when it ended with the last request."""
     stopped: str
     """Why it ended before its order was carried out; empty otherwise."""
-    health: Health
+    health: ClientHealth
 
 
 class Agenda:
     """What of an order is still to be begun. The loop looks at `due` and `later` in each of its turns."""
 
-    def __init__(self, order: Order, in_flight: Callable[[], int]) -> None:
+    def __init__(self, order: LoadOrder, in_flight: Callable[[], int]) -> None:
         self.due: Deque[float] = deque()
         """When the requests of an open loop are due that were not sent yet."""
         self.later: List[Tuple[float, int]] = []
@@ -187,10 +188,10 @@ AHEAD_BYTES = 64 << 20
 """Of bodies made ahead."""
 
 
-class Bodies:
+class RequestQueue:
     """Requests made ahead, in order."""
 
-    def __init__(self, head: bytes, body: Body, order: Order, first: int, step: int) -> None:
+    def __init__(self, head: bytes, body: MakeBody, order: LoadOrder, first: int, step: int) -> None:
         self._head = head
         self._body = body
         self._most = max(8, order.concurrency or 64)
@@ -212,12 +213,12 @@ class Bodies:
         if len(self._ready) < self._ahead:
             self.make(1)
 
-    def take(self, due: Optional[float] = None) -> Tuple[Record, bytes]:
+    def take(self, due: Optional[float] = None) -> Tuple[RequestRecord, bytes]:
         """The next request: its record, and all of its bytes."""
         if not self._ready:
             self.make(1)
         index, body, asked = self._ready.popleft()
-        return Record(index, asked, due), b"%bContent-Length: %d\r\n\r\n%b" % (self._head, len(body), body)
+        return RequestRecord(index, asked, due), b"%bContent-Length: %d\r\n\r\n%b" % (self._head, len(body), body)
 
 
 STEP_S = 0.002
@@ -241,3 +242,126 @@ class WallClock:
             return False
         self.stepped += drift
         return True
+
+
+MANY = 64
+"""With so many streams the loop rests for a moment after each turn, so that the next one finds several arrivals: the kernel has
+stamped them, and a turn for each would double the CPU that a token costs. How long: see `Tally.moment`."""
+
+RATE_LOOKS = 5
+"""The rate of tokens is that of so many last looks: about a second."""
+
+LEAST_S = 0.0002
+"""A shorter pause is not worth its system call."""
+
+SHORT_S = 0.0005
+
+LONG_S = 0.002
+
+OF_A_GAP = 8
+
+OF_A_REQUEST = 1000
+"""A pause of the loop is at most this part of the time between two tokens of a stream, and of that from a request to its end: the
+next request of a stream may wait for it."""
+
+OFTEN = 0.005
+"""Above this part of all chunks read together with another of their stream, the loop takes short pauses: a read has one stamp."""
+
+
+def a_chunk_of(records: Iterable[RequestRecord]) -> Optional[float]:
+    """Tokens in a chunk, over the completed ones of these requests; None where there are none."""
+    tokens = chunks = 0
+    for record in records:
+        if record.state == COMPLETED:
+            tokens += record.tokens
+            chunks += len(record.chunks)
+    return tokens / chunks if chunks else None
+
+
+class TokenRate:
+    """Tokens a second of about the last second: chunks are what is seen to come, requests that end tell what one holds."""
+
+    def __init__(self, a_chunk: Optional[float] = None) -> None:
+        """`a_chunk` are the tokens in one as far as it is known, until a request has ended."""
+        self.looks: Deque[Tuple[float, int]] = deque(maxlen=RATE_LOOKS)
+        """When it was looked, and the chunks until then."""
+        self._a_chunk = a_chunk
+        self._tokens = 0
+        self._chunks = 0
+
+    def completed(self, record: RequestRecord) -> None:
+        self._tokens += record.tokens
+        self._chunks += len(record.chunks)
+
+    def look(self, now: float, chunks: int) -> Optional[float]:
+        """Takes that so many chunks had come until `now`, in seconds; the tokens a second, None where they are not known yet."""
+        self.looks.append((now, chunks))
+        then, before = self.looks[0]
+        a_chunk = self._tokens / self._chunks if self._chunks else self._a_chunk
+        return None if a_chunk is None or now <= then else (chunks - before) / (now - then) * a_chunk
+
+
+class Tally:
+    """Records of requests that ended, in the order in which they ended."""
+
+    def __init__(self, a_chunk: Optional[float] = None) -> None:
+        """`a_chunk`: see `TokenRate`."""
+        self.records: List[RequestRecord] = []
+        self.done = 0
+        self.failed = 0
+        self.in_a_row = 0
+        """Failures since the last success, over all streams."""
+        self.together = 0
+        """Chunks of the ended requests that were read together with a later one of theirs."""
+        self._lasted = 0.0
+        self._chunks = 0
+        self._often = False
+        self._pace = TokenRate(a_chunk)
+
+    def completed(self, stream: ReplyStream) -> None:
+        record = stream.record
+        self.ended(stream)
+        self.done += 1
+        self.in_a_row = 0
+        self._lasted += record.end - record.start
+        self._pace.completed(record)
+
+    def failure(self, stream: ReplyStream) -> None:
+        self.ended(stream)
+        self.failed += 1
+        self.in_a_row += 1
+
+    def ended(self, stream: ReplyStream) -> None:
+        """Takes the record of a request, whatever ended it: the end of the run, too."""
+        self.records.append(stream.record)
+        self.together += stream.together
+        self._chunks += len(stream.record.chunks)  # those of a failed one have come, too: the count never falls
+
+    def moment(self, streams: int, elapsed: float) -> float:
+        """Seconds for which a loop with many streams may let arrivals gather, by what came so far; to be asked after `progress`.
+
+        0 where requests are too short for a pause. Until one has ended they last at least as long as the run has, `elapsed`.
+        """
+        (then, before), (now, chunks) = self._pace.looks[0], self._pace.looks[-1]
+        self._often = self._often or self.together > OFTEN * max(1, self._chunks)
+        if chunks <= before:
+            return 0.0
+        gap = streams * (now - then) / (chunks - before)
+        lasts = self._lasted / self.done if self.done else elapsed
+        longest = min(SHORT_S if self._often else LONG_S, gap / OF_A_GAP, lasts / OF_A_REQUEST)
+        return longest if longest >= LEAST_S else 0.0
+
+    def pause(self, streams: int) -> float:
+        """Seconds that a stream waits after a failure: a dead server must not be asked ten thousand times a second."""
+        return 0.0 if self.in_a_row <= streams else min(1.0, 0.05 * 2 ** min(5, self.in_a_row // streams))
+
+    def progress(self, now: float, streams: Collection[ReplyStream]) -> Dict[str, Any]:
+        """The counts of a progress frame."""
+        chunks = self._chunks + sum(len(stream.record.chunks) for stream in streams)
+        return {
+            "in_flight": len(streams),
+            "done": self.done,
+            "failed": self.failed,
+            "chunks": chunks,
+            "tokens_s": self._pace.look(now, chunks),
+        }

@@ -22,7 +22,7 @@ def json_of(reply: bytes) -> Any:
         return None
 
 
-class Caller:
+class ApiCaller:
     """Asks one server. Not for use by several threads."""
 
     def __init__(
@@ -56,7 +56,7 @@ class Caller:
         finally:
             self._wake_fd, self._stopping = None, lambda: False
 
-    def __enter__(self) -> "Caller":
+    def __enter__(self) -> "ApiCaller":
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -195,7 +195,7 @@ LEAVING_S = 3.0
 """For who has asked to stop: then the server's last counters are worth no longer wait."""
 
 
-def metrics_lines(caller: Caller, within_s: float = METRICS_S) -> Tuple[bool, List[str]]:
+def metrics_lines(caller: ApiCaller, within_s: float = METRICS_S) -> Tuple[bool, List[str]]:
     """Whether there are metrics, and the lines of them that matter, as the server wrote them within so many seconds."""
     try:
         status, body = caller.ask("GET", "/metrics", within_s=within_s)
@@ -243,13 +243,13 @@ def note_peaks(peaks: Dict[str, float], lines: List[str]) -> None:
             peaks[key] = max(peaks.get(key, 0.0), over(values))
 
 
-class Gauges:
+class GaugeWatch:
     """Looks at the server's gauges once a second, from a thread that sleeps nearly all the time, and keeps their peaks."""
 
     def __init__(self, plan: Dict[str, Any], address: Address) -> None:
         target = target_of(plan["url"])
         context = tls_context(plan.get("verify", True), plan.get("ca")) if target.tls else None
-        self._caller = Caller(target, [address], context, plan.get("headers") or {}, plan.get("version", ""))
+        self._caller = ApiCaller(target, [address], context, plan.get("headers") or {}, plan.get("version", ""))
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="gauges", daemon=True)
         self._peaks: Dict[str, float] = {}

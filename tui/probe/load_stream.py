@@ -8,7 +8,7 @@ from typing import Any, Callable, List, Optional, Tuple
 from tui.probe.load_http import Response
 from tui.probe.load_net import PIECE, Connection
 from tui.wire.event_stream import CONTENT, REASONING, EventDecoder, error_of, token_of
-from tui.wire.request_record import COMPLETED, FAILED, Record
+from tui.wire.request_record import COMPLETED, FAILED, RequestRecord
 
 scan = make_scanner(json.JSONDecoder())  # type: ignore[arg-type]
 
@@ -46,7 +46,7 @@ ABORTED = ("abort", "aborted", "error", "cancelled")
 """Finish reasons with which servers end a reply that they gave up."""
 
 
-class Failure(Exception):
+class RequestFailure(Exception):
     """The request failed: `kind` for the count, the message for the example."""
 
     def __init__(self, kind: str, message: str) -> None:
@@ -54,7 +54,7 @@ class Failure(Exception):
         self.kind = kind
 
 
-class Stream:
+class ReplyStream:
     """One request in flight on a connection."""
 
     __slots__ = (
@@ -83,7 +83,9 @@ class Stream:
         "unsent",
     )
 
-    def __init__(self, connection: Optional[Connection], record: Record, body: bytes, endpoint: str, keep_text: bool) -> None:
+    def __init__(
+        self, connection: Optional[Connection], record: RequestRecord, body: bytes, endpoint: str, keep_text: bool
+    ) -> None:
         self.connection = connection
         self.recvmsg: Optional[Callable[..., Any]] = None
         """That of its connection, where it has one."""
@@ -139,7 +141,7 @@ class Stream:
         try:
             body = response.feed(data)
         except ValueError as error:
-            raise Failure("bad_http", str(error)) from None
+            raise RequestFailure("bad_http", str(error)) from None
         if body:
             self.feed_body(body, stamp)
         before, behind = self.template
@@ -182,7 +184,7 @@ class Stream:
         try:
             payloads = self.decoder.feed(body)
         except ValueError as error:
-            raise Failure("bad_event", str(error)) from None
+            raise RequestFailure("bad_event", str(error)) from None
         had = len(self.record.chunks)
         for payload in payloads:
             self._event(payload, stamp)
@@ -231,7 +233,7 @@ class Stream:
         if not choices or "error" in obj:
             message = error_of(obj)
             if message is not None:
-                raise Failure("error_object", message)
+                raise RequestFailure("error_object", message)
 
     def _learn(self, payload: bytes, text: str) -> None:
         """Remembers what stands around the token's string, when that is told beyond doubt."""
@@ -246,7 +248,7 @@ class Stream:
         except (ValueError, RecursionError):
             obj = None
         if not isinstance(obj, dict):
-            raise Failure("bad_event", "an event is no JSON object: %r" % payload[:200])
+            raise RequestFailure("bad_event", "an event is no JSON object: %r" % payload[:200])
         return obj
 
     def _usage(self, usage: Any) -> None:
@@ -260,7 +262,7 @@ class Stream:
         record.cached = _count(prompt.get("cached_tokens") if isinstance(prompt, dict) else None, record.cached)
         record.reasoning = _count(completion.get("reasoning_tokens") if isinstance(completion, dict) else None, record.reasoning)
 
-    def overdue(self, wall: float, now: float, stall_s: float, timeout_s: float) -> Optional[Failure]:
+    def overdue(self, wall: float, now: float, stall_s: float, timeout_s: float) -> Optional[RequestFailure]:
         """Why it is given up: nothing came for too long, or it takes too long; None where it is in time. `wall` is the wall
         clock's time, as that of stamps is, `now` the monotonic clock's."""
         if not self.touched and len(self.body) > LARGE and self.connection is not None:
@@ -269,9 +271,9 @@ class Stream:
                 self.unsent = unsent
                 self.heard = wall
         if wall - self.heard > stall_s:
-            return Failure("stalled", "no byte for %g s" % stall_s)
+            return RequestFailure("stalled", "no byte for %g s" % stall_s)
         if now - self.sent > timeout_s:
-            return Failure("timeout", "not finished after %g s" % timeout_s)
+            return RequestFailure("timeout", "not finished after %g s" % timeout_s)
         return None
 
     def may_go_again(self, now: float) -> bool:
@@ -290,19 +292,19 @@ class Stream:
         try:
             self.response.eof()
         except ValueError as error:
-            raise Failure(kind, str(error)) from None
+            raise RequestFailure(kind, str(error)) from None
         try:  # a body that ends with the connection: nothing but its last event tells whether that was its end
             for payload in self.decoder.close():
                 self._event(payload, stamp)
-        except Failure as failure:
+        except RequestFailure as failure:
             if failure.kind != "bad_event":
                 raise
-            raise Failure(kind, "the connection ended in the middle of an event") from None
+            raise RequestFailure(kind, "the connection ended in the middle of an event") from None
 
     def broke(self, kind: str, words: str) -> None:
         """The connection broke. Raises Failure when the response was not complete; an error that the server told before counts."""
         if not self.all_said and not self.response.refuses:
-            raise Failure("cut" if kind == "reset" and self.record.chunks else kind, words)
+            raise RequestFailure("cut" if kind == "reset" and self.record.chunks else kind, words)
 
     @property
     def all_said(self) -> bool:
@@ -315,21 +317,21 @@ class Stream:
         record = self.record
         record.status = response.status
         if response.status != 200:
-            raise Failure("http_%d" % response.status, self._words() or response.reason or "no reason given")
+            raise RequestFailure("http_%d" % response.status, self._words() or response.reason or "no reason given")
         if self.plain is not None:
             words = self._words()
             obj = self._json()
             if obj is not None and error_of(obj) is not None:
-                raise Failure("error_object", words)
-            raise Failure("not_streamed", "the server answered in one piece although a stream was asked for")
+                raise RequestFailure("error_object", words)
+            raise RequestFailure("not_streamed", "the server answered in one piece although a stream was asked for")
         for payload in self.decoder.close():
             self._event(payload, self.heard)
         if not record.chunks:
-            raise Failure("no_token", "the stream ended without a token")
+            raise RequestFailure("no_token", "the stream ended without a token")
         if self.finish in ABORTED:
-            raise Failure("aborted", "the server gave the request up (finish_reason %s)" % self.finish)
+            raise RequestFailure("aborted", "the server gave the request up (finish_reason %s)" % self.finish)
         if not self.done and not self.finish:
-            raise Failure("cut", "the stream ended with neither a finish reason nor [DONE]")
+            raise RequestFailure("cut", "the stream ended with neither a finish reason nor [DONE]")
         record.finish = self.finish
         record.state = COMPLETED
         record.text = "".join(self.texts)

@@ -17,11 +17,12 @@ from array import array
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from tui.probe.load_http import head_of, target_of
-from tui.probe.load_loop import Load
+from tui.probe.load_loop import LoadLoop
 from tui.probe.load_net import Address, tls_context
-from tui.probe.load_prompts import PATHS, Lengths, Prompts
-from tui.probe.load_schedule import Endpoint, Health, Order, Outcome
-from tui.wire.request_record import Record
+from tui.probe.load_prompts import PATHS, Prompts, TokenLengths
+from tui.probe.load_schedule import ClientHealth, LoadEndpoint, LoadOrder, LoadOutcome
+from tui.wire.request_record import RequestRecord
+from tui.wire.summary import percentile
 
 Spawn = Callable[..., "subprocess.Popen[bytes]"]
 Reaped = Callable[["subprocess.Popen[bytes]"], None]
@@ -29,7 +30,7 @@ Reaped = Callable[["subprocess.Popen[bytes]"], None]
 START = "import sys;sys.path[:0]=%r;from tui.probe.load_workers import work;work()"
 
 
-class Share(NamedTuple):
+class LoadShare(NamedTuple):
     """What one process needs to carry its part of a point."""
 
     plan: Dict[str, Any]
@@ -43,7 +44,7 @@ class Share(NamedTuple):
     output: Optional[int]
     address: Address
 
-    def load(self, **hooks: Any) -> Load:
+    def load(self, **hooks: Any) -> LoadLoop:
         """The loop that carries this share. Raises ValueError for a header that can't be sent."""
         plan = self.plan
         target = target_of(plan["url"])
@@ -51,10 +52,10 @@ class Share(NamedTuple):
         headers["Content-Type"] = "application/json"
         head = head_of(target, "POST", PATHS[plan["endpoint"]], headers, plan.get("version", ""))
         context: Optional[ssl.SSLContext] = tls_context(plan.get("verify", True), plan.get("ca")) if target.tls else None
-        prompts = Prompts(plan, Lengths(self.lengths), self.fields)
-        return Load(
-            Endpoint([self.address], context, target.host, head, plan["endpoint"]),
-            Order(**self.order),
+        prompts = Prompts(plan, TokenLengths(self.lengths), self.fields)
+        return LoadLoop(
+            LoadEndpoint([self.address], context, target.host, head, plan["endpoint"]),
+            LoadOrder(**self.order),
             lambda number: prompts.body(self.base + number, self.output),
             first=self.first,
             step=self.step,
@@ -62,7 +63,7 @@ class Share(NamedTuple):
         )
 
 
-def split(share: Share, count: int) -> List[Share]:
+def split(share: LoadShare, count: int) -> List[LoadShare]:
     """The same work in `count` parts that differ by one stream at most; in fewer where one would have no stream or request."""
     parts = []
     order = share.order
@@ -80,8 +81,55 @@ def split(share: Share, count: int) -> List[Share]:
     return parts
 
 
-def carry(
-    share: Share,
+EVENT_S = 15e-6
+"""CPU seconds of a token event, the kernel's share included: 8 to 12 microseconds on an idle server, 20 on a slow one."""
+
+REQUEST_S = 200e-6
+"""CPU seconds of a request beyond its tokens: its body, its sending, its record. 150 to 250 microseconds."""
+
+ONE_CARRIES = 0.6
+"""A process that needs less of its core carries a load alone."""
+
+HALF = 0.5
+"""How busy each of several processes should be at most."""
+
+QUICK = 10.0
+"""Of the warm-up's replies those at this percentile count: all of its prompts come at once, and slow most replies down."""
+
+
+def lasts_of(replies: Sequence[RequestRecord], chunks: float) -> float:
+    """Seconds that a reply of so many chunks takes, by the quick ones of these.
+
+    Mean gaps of a reply each: where chunks are read together, by a client that was late or since the server sends them in batches,
+    most single gaps are 0.
+    """
+    first = percentile(sorted(r.chunks[0] - r.start for r in replies), QUICK)
+    gaps: List[float] = sorted((r.chunks[-1] - r.chunks[0]) / (len(r.chunks) - 1) for r in replies if len(r.chunks) > 1)
+    gap = percentile(gaps, QUICK) if gaps else 0.0
+    return first + gap * max(0.0, chunks - 1.0)
+
+
+def demand_of(order: Dict[str, Any], records: Sequence[RequestRecord], output: int) -> float:
+    """Cores that an order of replies of `output` tokens needs, from the records of its warm-up: as many requests a second as its
+    streams can make, or as its schedule wants where that is less. 0 where nothing tells."""
+    replies = [r for r in records if r.chunks]
+    tokens = sum(r.n_out or len(r.chunks) for r in replies)
+    chunks = output * (sum(len(r.chunks) for r in replies) / tokens if tokens else 1.0)
+    schedule = order.get("schedule") or ()
+    rates = [len(schedule) / schedule[-1]] if schedule and schedule[-1] > 0.0 else []
+    if replies:
+        streams = order.get("concurrency") or order.get("gate") or len(schedule)
+        rates.append(streams / max(lasts_of(replies, chunks), 1e-4))
+    return min(rates) * (chunks * EVENT_S + REQUEST_S) if rates else 0.0
+
+
+def processes_of(demand: float, most: int) -> int:
+    """How many processes carry a load that needs so many cores."""
+    return 1 if demand < ONE_CARRIES else min(most, 1 + int(demand / HALF))
+
+
+def run_share(
+    share: LoadShare,
     workers: int,
     spawn: Spawn,
     *,
@@ -89,7 +137,7 @@ def carry(
     tick: Callable[[Dict[str, Any]], None],
     wake_fd: Optional[int] = None,
     reaped: Reaped = lambda child: None,
-) -> Tuple[Outcome, List[float]]:
+) -> Tuple[LoadOutcome, List[float]]:
     """Carries a share, here or in several processes; the pooled outcome, and how busy each process was (CPU seconds a second).
 
     What `spawn` started is handed to `reaped` when it has ended: its number may be another's from then on. Raises RuntimeError when
@@ -99,7 +147,7 @@ def carry(
     if len(parts) == 1:
         outcome = share.load(stopping=stopping, tick=tick, wake_fd=wake_fd).run()
         return outcome, [_busy(outcome.health)]
-    crew = _Crew(parts, spawn, reaped)
+    crew = _Workers(parts, spawn, reaped)
     try:
         outcomes = crew.run(stopping, tick, wake_fd)
     finally:
@@ -107,7 +155,7 @@ def carry(
     return pool(outcomes), [_busy(outcome.health) for outcome in outcomes]
 
 
-def pool(outcomes: Sequence[Outcome]) -> Outcome:
+def pool(outcomes: Sequence[LoadOutcome]) -> LoadOutcome:
     """One outcome of several that ran at the same time."""
     records = sorted((r for outcome in outcomes for r in outcome.records), key=lambda r: r.index)
     lags = array("f")
@@ -116,7 +164,7 @@ def pool(outcomes: Sequence[Outcome]) -> Outcome:
     ends = [outcome.dispatch_end for outcome in outcomes if outcome.dispatch_end is not None]
     begin = min(outcome.begin for outcome in outcomes)
     end = max(outcome.end for outcome in outcomes)
-    health = Health(
+    health = ClientHealth(
         lags,
         sum(outcome.health.cpu_s for outcome in outcomes),
         end - begin,
@@ -128,17 +176,17 @@ def pool(outcomes: Sequence[Outcome]) -> Outcome:
         max(outcome.health.rest_s for outcome in outcomes),
     )
     stopped = next((outcome.stopped for outcome in outcomes if outcome.stopped), "")
-    return Outcome(records, begin, end, min(ends) if ends else None, stopped, health)
+    return LoadOutcome(records, begin, end, min(ends) if ends else None, stopped, health)
 
 
-def _busy(health: Health) -> float:
+def _busy(health: ClientHealth) -> float:
     return health.cpu_s / health.wall_s if health.wall_s > 0 else 0.0
 
 
-class _Crew:
+class _Workers:
     """The processes of one point."""
 
-    def __init__(self, parts: Sequence[Share], spawn: Spawn, reaped: Reaped) -> None:
+    def __init__(self, parts: Sequence[LoadShare], spawn: Spawn, reaped: Reaped) -> None:
         self._children: List["subprocess.Popen[bytes]"] = []
         self._reaped = reaped
         self._buffers: Dict[int, bytearray] = {}
@@ -148,7 +196,7 @@ class _Crew:
             self.end()
             raise
 
-    def _start(self, parts: Sequence[Share], spawn: Spawn) -> None:
+    def _start(self, parts: Sequence[LoadShare], spawn: Spawn) -> None:
         paths = [path for path in sys.path if path]
         keep = [int(path.rsplit("/", 1)[1]) for path in paths if path.startswith(("/proc/self/fd/", "/dev/fd/"))]
         code = START % (paths,)
@@ -163,9 +211,11 @@ class _Crew:
             _write_all(child.stdin.fileno(), b"[%b,%b\n" % (plan, json.dumps(list(part)[1:]).encode("ascii")[1:]))
             self._buffers[child.stdout.fileno()] = bytearray()
 
-    def run(self, stopping: Callable[[], bool], tick: Callable[[Dict[str, Any]], None], wake_fd: Optional[int]) -> List[Outcome]:
+    def run(
+        self, stopping: Callable[[], bool], tick: Callable[[Dict[str, Any]], None], wake_fd: Optional[int]
+    ) -> List[LoadOutcome]:
         states: Dict[int, Dict[str, Any]] = {}
-        outcomes: List[Outcome] = []
+        outcomes: List[LoadOutcome] = []
         ready = 0
         stopped = False
         poll = select.poll()
@@ -250,9 +300,11 @@ def _write_all(fd: int, data: bytes) -> None:
         view = view[os.write(fd, view) :]
 
 
-def _unpacked(body: bytes) -> Outcome:
+def _unpacked(body: bytes) -> LoadOutcome:
     records, begin, end, dispatch_end, stopped, health = pickle.loads(body)
-    return Outcome([Record.unpack(values) for values in records], begin, end, dispatch_end, stopped, Health(*health))
+    return LoadOutcome(
+        [RequestRecord.unpack(values) for values in records], begin, end, dispatch_end, stopped, ClientHealth(*health)
+    )
 
 
 def work() -> None:
@@ -268,7 +320,7 @@ def work() -> None:
     values = json.loads(line)
     family, where, server = values[8]
     values[8] = Address(family, tuple(where) if isinstance(where, list) else where, server)
-    share = Share(*values)
+    share = LoadShare(*values)
     os.set_blocking(0, False)
 
     def say(kind: bytes, body: bytes) -> None:

@@ -9,7 +9,7 @@ INCOMPLETE = "incomplete"
 """Cut off because the asked duration ended or the run was stopped: neither completed nor failed."""
 
 
-class Record:
+class RequestRecord:
     """One request: when it was sent, when each token-bearing chunk arrived, how it ended."""
 
     __slots__ = (
@@ -71,7 +71,7 @@ class Record:
         return tuple(getattr(self, name) for name in self.__slots__)
 
     @classmethod
-    def unpack(cls, values: Sequence[Any]) -> "Record":
+    def unpack(cls, values: Sequence[Any]) -> "RequestRecord":
         record = cls.__new__(cls)
         for name, value in zip(cls.__slots__, values):
             setattr(record, name, value)

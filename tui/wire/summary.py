@@ -19,7 +19,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
-from tui.wire.request_record import COMPLETED, FAILED, INCOMPLETE, Record
+from tui.wire.request_record import COMPLETED, FAILED, INCOMPLETE, RequestRecord
 
 PERCENTILES = (50.0, 90.0, 95.0, 99.0)
 EXAMPLES = 10
@@ -83,21 +83,21 @@ def quantile_interval(ordered: Sequence[float], p: float) -> Optional[List[float
     return [ordered[low], ordered[high]]
 
 
-def _edges(records: Sequence[Record]) -> List[Tuple[float, int, Record]]:
+def _edges(records: Sequence[RequestRecord]) -> List[Tuple[float, int, RequestRecord]]:
     """When requests came into flight (1) and left it (-1), in order of time: one that ends when another starts ends first. Those
     that could not be sent, or that a clock set back made end before they began, were in flight at no time."""
     sent = [r for r in records if r.start and r.end > r.start]
     return sorted([(r.end, -1, r) for r in sent] + [(r.start, 1, r) for r in sent], key=lambda edge: edge[:2])
 
 
-def steady_window(records: Sequence[Record], concurrency: int, stop: float) -> Optional[Tuple[float, float]]:
+def steady_window(records: Sequence[RequestRecord], concurrency: int, stop: float) -> Optional[Tuple[float, float]]:
     """The time in which all `concurrency` streams were busy: from the moment that each of the requests that first made that many in
     flight has its first token (or has failed without) until the first end after which there were never that many again, or until
     `stop` (when dispatching ended by time).
 
     None when there was no such time: fewer requests than streams, or the streams never overlapped.
     """
-    flying: Dict[int, Record] = {}
+    flying: Dict[int, RequestRecord] = {}
     begin: Optional[float] = None
     end: Optional[float] = None
     for at, step, r in _edges(records):
@@ -117,7 +117,7 @@ def steady_window(records: Sequence[Record], concurrency: int, stop: float) -> O
     return (begin, end) if end > begin else None
 
 
-def _weights(records: Sequence[Record]) -> Tuple[float, List[Tuple[Record, float]]]:
+def _weights(records: Sequence[RequestRecord]) -> Tuple[float, List[Tuple[RequestRecord, float]]]:
     """Tokens per chunk of each request that delivered tokens, and over all; a request without a count of its own has the mean."""
     known = [r for r in records if r.state == COMPLETED and r.chunks]
     chunks = sum(len(r.chunks) for r in known)
@@ -130,7 +130,7 @@ def _weights(records: Sequence[Record]) -> Tuple[float, List[Tuple[Record, float
     return mean, pairs
 
 
-def tokens_between(pairs: Sequence[Tuple[Record, float]], begin: float, end: float) -> float:
+def tokens_between(pairs: Sequence[Tuple[RequestRecord, float]], begin: float, end: float) -> float:
     """Tokens that arrived in (begin, end]; those of one chunk arrive together."""
     total = 0.0
     for r, weight in pairs:
@@ -138,7 +138,7 @@ def tokens_between(pairs: Sequence[Tuple[Record, float]], begin: float, end: flo
     return total
 
 
-def _peaks(done: Sequence[Record], pairs: Sequence[Tuple[Record, float]]) -> Dict[str, Any]:
+def _peaks(done: Sequence[RequestRecord], pairs: Sequence[Tuple[RequestRecord, float]]) -> Dict[str, Any]:
     """Per-second peaks as vLLM counts them (chunks; anything active in any part of a second), and in tokens."""
     if not done:
         return {"max_output_tokens_per_s": None, "max_concurrent_requests": None, "peak_tokens_per_s": None}
@@ -168,7 +168,7 @@ def _peaks(done: Sequence[Record], pairs: Sequence[Tuple[Record, float]]) -> Dic
     }
 
 
-def _peak_concurrency(records: Sequence[Record]) -> int:
+def _peak_concurrency(records: Sequence[RequestRecord]) -> int:
     """The most requests that were in flight at one moment."""
     now = peak = 0
     for _, step, _ in _edges(records):
@@ -177,7 +177,7 @@ def _peak_concurrency(records: Sequence[Record]) -> int:
     return peak
 
 
-def errors_by_kind(records: Sequence[Record]) -> Tuple[Dict[str, int], List[Dict[str, Any]]]:
+def errors_by_kind(records: Sequence[RequestRecord]) -> Tuple[Dict[str, int], List[Dict[str, Any]]]:
     """How many failed of each kind, and the first examples (one a kind and text)."""
     kinds: Dict[str, int] = {}
     examples: List[Dict[str, Any]] = []
@@ -191,7 +191,7 @@ def errors_by_kind(records: Sequence[Record]) -> Tuple[Dict[str, int], List[Dict
     return kinds, examples
 
 
-def goodput(done: Sequence[Record], limits: Dict[str, float], duration: float) -> Optional[float]:
+def goodput(done: Sequence[RequestRecord], limits: Dict[str, float], duration: float) -> Optional[float]:
     """Completed requests a second that meet every limit (ttft, tpot, e2el in ms). A one-token reply has TPOT 0, as in vLLM."""
     if not limits:
         return None
@@ -205,7 +205,7 @@ def goodput(done: Sequence[Record], limits: Dict[str, float], duration: float) -
 
 
 def summary(
-    records: Sequence[Record],
+    records: Sequence[RequestRecord],
     begin: float,
     end: float,
     *,
@@ -283,7 +283,7 @@ def summary(
     return figures
 
 
-def _own(records: Sequence[Record], done: Sequence[Record], mean_weight: float) -> Dict[str, Any]:
+def _own(records: Sequence[RequestRecord], done: Sequence[RequestRecord], mean_weight: float) -> Dict[str, Any]:
     kinds, examples = errors_by_kind(records)
     cached = [r.cached for r in done if r.cached is not None]
     reasoning = [r.reasoning for r in done if r.reasoning is not None]
@@ -305,7 +305,7 @@ def _own(records: Sequence[Record], done: Sequence[Record], mean_weight: float) 
     }
 
 
-def _steady(pairs: Sequence[Tuple[Record, float]], window: Optional[Tuple[float, float]]) -> Dict[str, Any]:
+def _steady(pairs: Sequence[Tuple[RequestRecord, float]], window: Optional[Tuple[float, float]]) -> Dict[str, Any]:
     """Throughput of the steady window with a 95 % interval from the means of SLICES equal slices of it."""
     if window is None:
         return {"steady_output_throughput": None, "steady_window_s": None, "steady_output_throughput_ci95": None}
@@ -321,7 +321,9 @@ def _steady(pairs: Sequence[Tuple[Record, float]], window: Optional[Tuple[float,
     }
 
 
-def _warnings(figures: Dict[str, Any], done: Sequence[Record], window: Optional[Tuple[float, float]], duration: float) -> List[str]:
+def _warnings(
+    figures: Dict[str, Any], done: Sequence[RequestRecord], window: Optional[Tuple[float, float]], duration: float
+) -> List[str]:
     words = []
     if done and len(done) < P99_SAMPLES:
         words.append(
@@ -344,7 +346,7 @@ def _replies(count: int) -> str:
 
 
 def detail(
-    records: Sequence[Record], names: Sequence[str] = ARRAYS, *, texts: bool = True, asked_input: Optional[int] = None
+    records: Sequence[RequestRecord], names: Sequence[str] = ARRAYS, *, texts: bool = True, asked_input: Optional[int] = None
 ) -> Dict[str, List[Any]]:
     """Those of vLLM's per-request arrays: seconds, in request order, failed ones included with 0, [] and their error.
 
@@ -374,5 +376,5 @@ def detail(
     return {name: values(name) for name in ARRAYS if name in names}
 
 
-def _whole(r: Record) -> bool:
+def _whole(r: RequestRecord) -> bool:
     return r.state == COMPLETED and bool(r.chunks)
