@@ -170,14 +170,14 @@ def test_the_words_of_waiting() -> None:
 
 
 def point(rate: float | None, concurrency: int = 1) -> Point:
-    return Point(concurrency, {"output_throughput": rate, "warnings": ["too short for its p99"], "request_rate": "inf"})
+    return Point(concurrency, {"output_throughput": rate, "warnings": ["too few requests for a p99"], "request_rate": "inf"})
 
 
 def test_a_single_stream_below_what_is_expected() -> None:
     found = against(80.0, point(61.23))
     assert found["expected_tokens_per_s"] == 80.0
     words = "slower than expected: 61.2 tok/s in a single stream, 80 are expected"
-    assert found["warnings"] == ["too short for its p99", words]
+    assert found["warnings"] == ["too few requests for a p99", words]
     assert "warnings" not in against(80.0, point(80.0))
     assert "warnings" not in against(80.0, point(None))
     slow = Point(1, {"output_throughput": 61.23, **found})
@@ -241,7 +241,7 @@ def test_what_the_figures_mean_is_told_when_asked(tmp_path: Path) -> None:
     for shown in (done.stdout, asked.stdout):
         assert "req/s" in shown.splitlines()[0]
         assert "· all streams begin at once" in shown
-        (warning,) = (line for line in shown.splitlines() if line.startswith("▲ too short"))
+        (warning,) = (line for line in shown.splitlines() if line.startswith("▲ too few"))
         assert warning.endswith("2 streams had 4")
     assert "steady" in asked.stdout
     assert "steady" not in open_loop.stdout

@@ -129,9 +129,9 @@ async def test_what_is_not_known_is_a_dash_and_what_went_wrong_is_said() -> None
 
 
 def test_warnings_of_one_kind_share_a_line() -> None:
-    short = ["too short for its p99: 4 requests, 368 are needed", "3 requests of others were served meanwhile"]
+    short = ["too few requests for a p99: 4 completed, 368 needed", "3 requests of others were served meanwhile"]
     told = [one.plain for one in remarks(None, [Point(at, {"warnings": short[: 1 + (at == 2)]}) for at in (1, 2, 4, 8)], None)]
-    assert told == ["▲ 1 to 8: too short for its p99", "▲ 2: 3 requests of others were served meanwhile"]
+    assert told == ["▲ 1 to 8 streams: too few requests for a p99", "▲ 2 streams: 3 requests of others were served meanwhile"]
 
 
 def test_how_it_was_measured() -> None:

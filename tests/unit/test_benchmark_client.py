@@ -16,7 +16,7 @@ PORTS = (
     " widen net.ipv4.ip_local_port_range, or bound the requests in flight with --concurrency"
 )
 
-STARVED = "no core was idle on the load's machine (0.0 of 2 cores idle): whatever ran there waited, the server too if it did"
+STARVED = "no idle core on the load generator's machine (0.0 of 2 cores idle): everything there waited, perhaps the server too"
 
 
 @pytest.mark.parametrize(

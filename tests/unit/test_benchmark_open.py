@@ -121,4 +121,4 @@ def test_the_control_room_has_it_too(height: int) -> None:
 
 def test_its_remarks_name_the_rate() -> None:
     (told,) = remarks(None, [open_point(0, warnings=["the schedule was not kept: sent late by 1 s"])], None)
-    assert told.plain == "▲ 50/s: the schedule was not kept: sent late by 1 s"
+    assert told.plain == "▲ 50 requests/s: the schedule was not kept: sent late by 1 s"

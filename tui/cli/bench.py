@@ -50,7 +50,7 @@ NOT_NOW = ("http_429", "http_502", "http_503", "http_504")
 
 
 def refusal(name: str, error: "BenchmarkRefused", by_url: bool) -> Fail:
-    """How a command ends whose benchmark the server `name` refused: an exit code, the cause, and a step."""
+    """Return how the command ends if the server `name` refused the benchmark: an exit code, the cause, and what to do."""
     if error.kind == "tls":
         return Fail(Exit.UNREACHABLE, f"{name}: {error.cause}\n  {_trust(error.cause, by_url)}")
     if error.unreachable:
@@ -130,7 +130,7 @@ LENGTH = "Default: 20s, and for a closed loop 4 requests a stream at least."
 @accept_new_option
 @config_option
 def bench(target: str | None, base_url: str | None, settings: Settings, accept_new: bool, **options: Any) -> None:
-    """Benchmarks a server: one stream by default, several with --concurrency or --sweep.
+    """Benchmark a server: one stream by default, several with --concurrency or --sweep.
 
     TTFT, TPOT, ITL, E2EL and throughput are defined as `vllm bench serve` defines them. [bench] in the configuration sets other
     defaults of lengths and endpoint. Exit code 0, 1 when more requests failed than allowed, 5 when the server can't be reached, 73
@@ -211,8 +211,9 @@ async def _bench(
 
 
 def exit_code(result: Result) -> int:
-    """1 when more failed than allowed, nothing completed, or a point was refused; 130 when it was interrupted; 5 when the link was
-    lost."""
+    """Return 1 if more requests failed than allowed, none completed, or a point was refused; 130 if it was interrupted; 5 if the
+    link was lost.
+    """
     failed = sum(int(point.figures.get("failed") or 0) for point in result.points)
     if result.stopped == STOPPED_BY_USER:
         return Exit.INTERRUPTED
@@ -275,7 +276,7 @@ async def _by_target(
 
 @asynccontextmanager
 async def _looking(session: "Session", plan: Plan) -> AsyncIterator["ApiClient"]:
-    """The client of a deployment's API that asks as the load will: with the plan's headers, and certificates checked or not."""
+    """Open a client of a deployment's API that asks as the load will: with the plan's headers, and its check of certificates."""
     from tui.host.api import ApiClient
     from tui.host.http_transport import DirectTransport
     from tui.wire.urls import merged
@@ -294,7 +295,7 @@ async def _looking(session: "Session", plan: Plan) -> AsyncIterator["ApiClient"]
 async def _show(
     benchmarks: "Benchmarks", plan: Plan, prompts: list[dict[str, Any]] | None, as_json: bool, consent: "Consent | None"
 ) -> Result:
-    """Runs it with live progress on stderr's terminal; the first ctrl+c or SIGTERM ends it in order, with what there is."""
+    """Run the benchmark with live progress on stderr; the first ctrl+c or SIGTERM ends it in order, with the points so far."""
     from tui.cli.bench_tables import LiveView
 
     async def ready(busy: int | None) -> None:
@@ -326,8 +327,11 @@ async def _show(
 
 
 class Consent:
-    """Asked once a benchmark: before the server gets anything from us where its metrics can be read from here, otherwise when the
-    source of the load knows the server. Where nobody can be asked, a server that serves others is refused."""
+    """Ask once a benchmark whether to load a server that serves others.
+
+    The question comes before the server gets anything from us if its metrics can be read from here, otherwise when the source of
+    the load knows the server. If nobody can be asked, a server that serves others is refused.
+    """
 
     def __init__(self, name: str, plan: Plan) -> None:
         self._name = name
@@ -335,15 +339,19 @@ class Consent:
         self.given = False
 
     async def look(self, api: ApiClient) -> None:
-        """Asks where the server is serving others. Where it can't be seen nothing is asked yet: the benchmark will say what is
-        wrong, or `ready` asks. Raises Fail or click.Abort."""
+        """Ask if the server is seen to serve others. Raises Fail or click.Abort.
+
+        If that cannot be seen nothing is asked yet: the benchmark will say what is wrong, or `ready` asks.
+        """
         metrics = (await api.poll()).metrics
         if metrics is not None and (metrics.running, metrics.waiting) != (None, None):
             await self._ask(round((metrics.running or 0) + (metrics.waiting or 0)))
 
     async def ready(self, busy: int | None) -> None:
-        """Asks where it was not seen before whether the server is serving others; `busy` are their requests, None where the source
-        of the load can't see them, either. Raises Fail or click.Abort."""
+        """Ask if that could not be seen before. Raises Fail or click.Abort.
+
+        `busy` is the number of other requests; None if the source of the load can't see them, either.
+        """
         if not self.given:
             await self._ask(busy)
 

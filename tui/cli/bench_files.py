@@ -27,7 +27,7 @@ class Saved(Struct, frozen=True):
 
 
 def require_writable(directory: str | None, csv_file: str | None) -> None:
-    """Makes the folder of `--save`. Raises Fail (usage) with the path and the reason where nothing can be written."""
+    """Make the folder of `--save`, and raise Fail (usage) with the path and the reason if something cannot be written."""
     for option, path, attempt in (("--save", directory, _try_folder), ("--csv", csv_file, _try_file)):
         if path is None or (option, path) == ("--csv", STDOUT):
             continue
@@ -44,7 +44,7 @@ def _try_folder(folder: Path) -> None:
 
 
 def _try_file(path: Path) -> None:
-    """What a file holds is left as it is; a pipe or a device is not opened, since whoever reads it would see its end.
+    """Try to write to a file. What it holds stays; a pipe or a device is not opened, since whoever reads it would see its end.
 
     Raises FileExistsError for a file of something else than these rows.
     """
@@ -65,9 +65,9 @@ def _try_file(path: Path) -> None:
 
 
 def _holds_rows(path: Path) -> bool:
-    """Whether a regular file has these columns already: rows are added to it then. Nothing in it is no such file.
+    """Return whether a regular file has these columns already, so that rows are added to it; an empty file has not.
 
-    Raises FileExistsError where it holds something else: that is not overwritten.
+    Raises FileExistsError if it holds something else: that is not overwritten.
     """
     with path.open("rb") as file:
         begin = file.read(len(HEADS))
@@ -77,7 +77,7 @@ def _holds_rows(path: Path) -> bool:
 
 
 def _write_rows(path: Path, result: Result) -> None:
-    """Rows behind those that are there; below the names of the columns where it is a new file, a pipe or a device."""
+    """Append rows to those that are there; a new file, a pipe or a device gets the names of the columns first."""
     try:
         regular = stat.S_ISREG(path.stat().st_mode)
     except FileNotFoundError:
@@ -93,7 +93,7 @@ def _write_rows(path: Path, result: Result) -> None:
 
 
 def save(result: Result, directory: str | None, csv_file: str | None) -> Saved:
-    """Writes what was asked for, as far as that can be done."""
+    """Write what was asked for, as far as that can be done."""
     paths: list[str] = []
     problems: list[str] = []
 
@@ -124,7 +124,7 @@ def _problem(error: OSError, path: Path) -> str:
 
 
 def _free(path: Path) -> Path:
-    """The path, numbered where a file of that name is there (two points within one second)."""
+    """Return the path, numbered if a file of that name exists (two points within one second)."""
     number = 2
     free = path
     while os.path.lexists(free):

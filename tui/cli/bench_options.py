@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from tui.core.bench_plan import MOST_SCHEDULED, MOST_STREAMS, MOST_TOKENS, powers, single_stream
-from tui.core.bench_prompts import Given, parse_prompts, read_json
+from tui.core.bench_prompts import GivenPrompts, parse_prompts, read_json
 from tui.core.bench_result import Plan, Vantage
 from tui.settings import Settings
 from tui.wire.urls import unsendable
@@ -51,7 +51,7 @@ FRAMING = frozenset({"content-length", "transfer-encoding", "host", "connection"
 
 
 class Positive(click.FloatRange):
-    """A number above 0: no infinity, and nothing that is no number."""
+    """A finite number above 0."""
 
     def __init__(self) -> None:
         super().__init__(min=0, min_open=True)
@@ -64,7 +64,7 @@ class Positive(click.FloatRange):
 
 
 def ca_file(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:
-    """A file of `--ca-file`, tried. Raises click.UsageError for what holds no certificates."""
+    """Check the file of `--ca-file`. Raises click.UsageError if it holds no certificates."""
     if path is None:
         return None
     try:
@@ -79,7 +79,7 @@ def ca_file(ctx: click.Context, param: click.Parameter, path: str | None) -> str
 
 
 def plan_of(settings: Settings, options: dict[str, Any]) -> Plan:
-    """The plan that the flags ask for. Raises click.UsageError for flags that contradict each other."""
+    """Return the plan that the flags ask for. Raises click.UsageError for flags that contradict each other."""
     _require_heeded(options)
     if options["save_detailed"] and not options["save"]:
         raise click.UsageError("--save-detailed needs --save DIR")
@@ -129,7 +129,7 @@ def plan_of(settings: Settings, options: dict[str, Any]) -> Plan:
 
 
 def _require_heeded(options: dict[str, Any]) -> None:
-    """Raises click.UsageError for flags of which one would be ignored."""
+    """Raise click.UsageError for flags of which one would be ignored."""
 
     def flag(name: str) -> str:
         return "--" + name.replace("_", "-")
@@ -230,8 +230,8 @@ PROMPTS_LIMIT = 64 << 20
 """Bytes of a file of prompts: they travel to the load generator, and stay in its memory."""
 
 
-def read_prompts(path: str | None, endpoint: str) -> Given | None:
-    """The prompts of a file, or of standard input (`-`). Raises click.UsageError naming the file and the line."""
+def read_prompts(path: str | None, endpoint: str) -> GivenPrompts | None:
+    """Return the prompts of a file, or of standard input (`-`). Raises click.UsageError naming the file and the line."""
     if path is None:
         return None
     name = "standard input" if path == "-" else path
@@ -244,7 +244,7 @@ def read_prompts(path: str | None, endpoint: str) -> Given | None:
 
 
 def _text(path: str) -> str:
-    """Raises OSError, and ValueError for what is no file, too large, or no text."""
+    """Read a file as text. Raises OSError, and ValueError for what is no regular file, too large, or no UTF-8."""
     if path == "-":
         data = sys.stdin.buffer.read(PROMPTS_LIMIT + 1)
     else:

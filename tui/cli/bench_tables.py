@@ -32,7 +32,7 @@ WORK_EVERY_S = 10.0
 
 
 class LiveView:
-    """Progress on stderr: redrawn in place on a terminal, a line a point otherwise, nothing when quiet."""
+    """Progress on stderr: redrawn in place on a terminal, a line a point otherwise, nothing if quiet."""
 
     def __init__(self, plan: Plan, *, live: bool, quiet: bool) -> None:
         self._plan = plan
@@ -243,7 +243,7 @@ def _meanings(plan: Plan) -> str:
 
 
 def report(result: Result, saved: tuple[str, ...], *, definitions: bool = False, to_stderr: bool = False) -> None:
-    """The end: table, reasons of failures, the server's side; with `definitions` what the figures mean, and how they are taken."""
+    """Print the result: table, reasons of failures, the server's side; with `definitions` also what the figures mean."""
     piped = not (sys.stderr if to_stderr else sys.stdout).isatty() and not os.environ.get("COLUMNS")
     console = Console(highlight=False, stderr=to_stderr, width=PIPED_WIDTH if piped else None)
     if result.points:
@@ -281,7 +281,7 @@ def report(result: Result, saved: tuple[str, ...], *, definitions: bool = False,
 
 
 def line(console: Console, words: str, style: str = "") -> None:
-    """Untrusted words on a line of their own: never markup. In a pipe or a file it is one line, which can be searched for."""
+    """Print untrusted words, never as markup; one line in a pipe or a file, so that it can be searched for."""
     console.print(Text(words, style=style), soft_wrap=not console.is_terminal)
 
 

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 @click.option("--kind", type=click.Choice(["load", "smoke", "benchmark"]), help="Only this kind.")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="The newest so many.")
 def runs(as_json: bool, deployment: str | None, kind: str | None, limit: int) -> None:
-    """The record of loads, smoke runs and benchmarks, newest first."""
+    """List the recorded loads, smoke runs and benchmarks, newest first."""
     record = _opened()
     found = record.runs(kind=kind, deployment=deployment, limit=limit)
     if as_json:
         rows = [
-            {"id": one.id, "kind": one.kind, "deployment": one.deployment, "at": _iso(one.at), "title": one.title} for one in found
+            {"id": run.id, "kind": run.kind, "deployment": run.deployment, "at": _iso(run.at), "title": run.title} for run in found
         ]
         click.echo(json.dumps({"schema": 1, "path": str(record.path), "runs": rows}, ensure_ascii=False))
         return
@@ -48,9 +48,9 @@ def runs(as_json: bool, deployment: str | None, kind: str | None, limit: int) ->
     table.add_column("run", justify="right")
     for name in ("when", "deployment", "kind", "what"):
         table.add_column(name, overflow="fold", no_wrap=name in ("when", "kind"))
-    for one in found:
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.at))
-        table.add_row(str(one.id), when, Text(clean(one.deployment)), one.kind, Text(clean(one.title)))
+    for run in found:
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.at))
+        table.add_row(str(run.id), when, Text(clean(run.deployment)), run.kind, Text(clean(run.title)))
     Console(highlight=False).print(table)
 
 
@@ -59,8 +59,9 @@ def runs(as_json: bool, deployment: str | None, kind: str | None, limit: int) ->
 @click.argument("b")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def compare(a: str, b: str, as_json: bool) -> None:
-    """Two stored benchmarks, point by point: A before, B after. A and B are ids from `readyroom runs`, or deployments' names
-    (the newest benchmark of each)."""
+    """Compare two stored benchmarks point by point: A before, B after. A and B are ids from `readyroom runs`, or deployments' names
+    (the newest benchmark of each).
+    """
     from tui.core import bench_compare
     from tui.core.bench_compare import differences
 
@@ -101,7 +102,7 @@ def compare(a: str, b: str, as_json: bool) -> None:
         click.echo(json.dumps(document, ensure_ascii=False))
         return
     if not points:
-        ours, theirs = (", ".join(bench_compare.loads(one)) for one in (before, after))
+        ours, theirs = (", ".join(bench_compare.loads(result)) for result in (before, after))
         raise Fail(Exit.NEGATIVE, f"no load was measured to its end by both: {ours or 'none'} and {theirs or 'none'}")
     _print_comparison(first, second, points, (*remarks, *left_out.words))
 
@@ -114,7 +115,7 @@ def _load(point: "ComparedPoint") -> dict[str, Any]:
 
 
 def _print_comparison(first: Run, second: Run, points: "Sequence[ComparedPoint]", remarks: tuple[str, ...]) -> None:
-    """As many tables side by side as the width needs: on 80 columns some four figures each."""
+    """Print as many tables as the width needs: on 80 columns some four figures each."""
     from rich.console import Console
     from rich.measure import Measurement
     from rich.text import Text
@@ -174,7 +175,7 @@ def _table(points: "Sequence[ComparedPoint]", shown: "Sequence[Metric]") -> "Tab
     help="A new file instead of stdout; where there is one, the name gets a number.",
 )
 def report(run: int, output: Path | None) -> None:
-    """One stored run as Markdown."""
+    """Print one stored run as Markdown."""
     from tui.record.markdown import readable, write_report
 
     record = _opened()

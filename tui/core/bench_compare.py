@@ -37,7 +37,7 @@ class Change:
 
     @property
     def sign(self) -> str:
-        """✓ better, ▲ worse, ~ perhaps by chance."""
+        """Return ✓ for better, ▲ for worse, ~ for perhaps by chance."""
         return {True: "✓", False: "▲", None: "~" if self.doubt else ""}[self.better]
 
 
@@ -56,7 +56,7 @@ class ComparedPoint:
 
     @property
     def name(self) -> str:
-        """`8`, `40 req/s`, `4 longest prompt`."""
+        """Return `8`, `40 req/s`, `4 longest prompt`."""
         name = str(self.concurrency) if self.rate is None else f"{self.rate:g} req/s"
         return f"{name} {self.label}" if self.label else name
 
@@ -65,7 +65,7 @@ class ComparedPoint:
 
 
 def compare(before: Result, after: Result) -> tuple[ComparedPoint, ...]:
-    """The loads that both runs measured to their end (the first point of each where one was repeated)."""
+    """Compare the loads that both runs measured to their end (the first point of each if one was repeated)."""
     earlier, later = _whole(before), _whole(after)
     return tuple(
         ComparedPoint(
@@ -89,7 +89,7 @@ def headlines(points: Iterable[ComparedPoint]) -> list[Metric]:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Loads that are in one of the runs only, and loads that a run did not measure to their end: they are not compared."""
+    """Loads that are not compared: in one of the runs only, or cut before their end."""
 
     only_before: tuple[ComparedPoint, ...] = ()
     only_after: tuple[ComparedPoint, ...] = ()
@@ -98,7 +98,7 @@ class LeftOut:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """`only in the run after: 8 streams`, a line each."""
+        """Return `only in the run after: 8 streams`, a line each."""
         told = (
             ("only in the run before", self.only_before),
             ("only in the run after", self.only_after),
@@ -109,9 +109,9 @@ class LeftOut:
 
 
 def left_out(before: Result, after: Result) -> LeftOut:
-    """What `compare` does not show of the two runs."""
+    """Return what `compare` leaves out of the two runs."""
     earlier, later = _whole(before).keys(), _whole(after).keys()
-    cut_earlier, cut_later = (set(map(_key, one.points)) - _whole(one).keys() for one in (before, after))
+    cut_earlier, cut_later = (set(map(_key, result.points)) - _whole(result).keys() for result in (before, after))
     return LeftOut(
         _named(earlier - later - cut_later),
         _named(later - earlier - cut_earlier),
@@ -121,7 +121,7 @@ def left_out(before: Result, after: Result) -> LeftOut:
 
 
 def loads(result: Result) -> tuple[str, ...]:
-    """The names of the loads that a run measured to their end."""
+    """Return the names of the loads that a run measured to their end."""
     return tuple(point.name for point in _named(_whole(result).keys()))
 
 
@@ -134,7 +134,7 @@ def _named(keys: Iterable[Key]) -> tuple[ComparedPoint, ...]:
 
 
 def _listed(points: tuple[ComparedPoint, ...]) -> str:
-    """`8 and 16 streams`, `2 streams (longest prompt), 4 req/s`."""
+    """Return `8 and 16 streams`, `2 streams (longest prompt), 4 req/s`."""
     plain = [point.concurrency for point in points if point.rate is None and not point.label]
     words = []
     if plain:
@@ -167,7 +167,7 @@ def change_of(metric: Metric, before: Point, after: Point) -> Change:
 
 
 def _doubt(name: str, one: Point, other: Point) -> str:
-    """Why a change may be none; empty where it is one. What older runs don't hold is not asked for."""
+    """Return why a change may be chance; empty if it is certain. What older runs don't hold is not asked for."""
     both = (one, other)
     if name.startswith("p99_") and any(point.figures.get("p99_supported") is False for point in both):
         return "too few requests for a p99"
@@ -184,7 +184,7 @@ def _doubt(name: str, one: Point, other: Point) -> str:
 
 
 def _doubt_of_whole(name: str, one: Point, other: Point) -> str:
-    """A rate of the whole run changes with its length too: the steady one tells whether the server did."""
+    """Return the doubt about a rate of the whole run, which changes with its length too: the steady one tells if the server did."""
     steady = change_of(metric(STEADY), one, other)
     if steady.share is not None:
         moved = (other.get(name) or 0.0) > (one.get(name) or 0.0)
@@ -196,7 +196,7 @@ def _doubt_of_whole(name: str, one: Point, other: Point) -> str:
 
 
 def _doubt_of_counts(name: str, one: Point, other: Point) -> str:
-    """Counts differ by the root of their sum anyway."""
+    """Return the doubt about counts: they differ by the root of their sum anyway."""
     rates: list[tuple[float, float]] = []
     for point in (one, other):
         seconds = point.get("duration") if name == "request_goodput" else 1.0
@@ -228,7 +228,7 @@ VALUE_LENGTH = 60
 
 
 def differences(before: Result, after: Result) -> tuple[str, ...]:
-    """What makes two runs hard to compare, one line each: everything that was asked for differently, the model, the vantage."""
+    """Return what makes two runs hard to compare, a line each: whatever differs in their plans, the model, the vantage."""
     found = []
     one, two = before.plan, after.plan
     pairs: list[tuple[str, Any, Any]] = [
@@ -250,7 +250,7 @@ def differences(before: Result, after: Result) -> tuple[str, ...]:
 
 
 def _words(name: str) -> str:
-    """`duration in s`, `input tokens`: a field of a plan."""
+    """Return a field of a plan in words: `duration in s`, `input tokens`."""
     base, _, unit = name.rpartition("_")
     return f"{base} in s".replace("_", " ") if unit == "s" else name.replace("_", " ")
 

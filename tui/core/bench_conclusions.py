@@ -28,14 +28,14 @@ WHOLE_RUN = "output_throughput"
 
 @dataclass(frozen=True, slots=True)
 class Knee:
-    """Where a sweep bends. `beyond` are the numbers of streams after it that were measured and gained nothing."""
+    """Where a sweep bends; `beyond` are the numbers of streams that were measured after it and gained nothing."""
 
     streams: int
     beyond: tuple[int, ...]
 
     @property
     def words(self) -> str:
-        """`knee at 4 streams: 8 and 16 gained nothing but waiting`."""
+        """Return `knee at 4 streams: 8 and 16 gained nothing but waiting`."""
         return f"knee at {counted(self.streams, 'stream')}: {_listed(self.beyond)} gained nothing but waiting"
 
 
@@ -45,9 +45,10 @@ def _listed(numbers: Sequence[int]) -> str:
 
 
 def knee_of(points: Iterable[Point]) -> Knee | None:
-    """The point before two steps in a row that gained less than 5 % in throughput while requests waited longer; None without.
+    """Return the point before two steps in a row that gained less than 5 % in throughput while requests waited longer, if any.
 
-    A number of streams counts once, with the mean of its repeats. The repetition that shows drift and what was cut are no points.
+    A number of streams counts once, with the mean of its repeats. The repetition that shows drift and points that were cut are left
+    out.
     """
     by_streams: dict[int, list[Point]] = {}
     for point in points:
@@ -64,12 +65,12 @@ def knee_of(points: Iterable[Point]) -> Knee | None:
 
 
 def knee_in(result: Result) -> Knee | None:
-    """The knee of a run that looked for one."""
+    """Return the knee of a run that looked for one."""
     return knee_of(result.points) if result.plan.stop_at_knee else None
 
 
 def knee_words(result: Result) -> str | None:
-    """What is said of the knee, and of what was left out for it."""
+    """Return the sentence about the knee, and about what was not measured because of it; None if there is no knee."""
     knee = knee_in(result)
     if knee is None:
         return None
@@ -88,7 +89,7 @@ def _is_flat(before: Sequence[Point], after: Sequence[Point]) -> bool:
 
 
 def _half(points: Sequence[Point]) -> float:
-    """Half of the 95 % interval of the steady throughput; 0 where it is not known."""
+    """Return half of the 95 % interval of the steady throughput; 0 if it is unknown."""
     found = [(bounds[1] - bounds[0]) / 2 for point in points if (bounds := point.interval(STEADY)) is not None]
     return sum(found) / len(found) if found else 0.0
 
@@ -128,7 +129,7 @@ def _peak(points: Sequence[Point], name: str) -> float | None:
 
 
 def _longest_words(point: Point) -> str:
-    """What was seen of the longest prompts, and whether one filled a step of the engine."""
+    """Return what was seen of the longest prompts, and whether one filled a step of the engine."""
     done = point.get("completed") or 0.0
     tokens = point.get("total_input_tokens")
     if not done:
@@ -158,20 +159,20 @@ class ThroughputTrend:
 
     @property
     def moved(self) -> bool:
-        """Whether it changed by more than its slices do anyway."""
+        """Return whether throughput changed by more than its slices differ anyway."""
         return abs(self.last - self.first) > max(self.noise, LEAST_SHARE * self.first)
 
 
 def rates_of(points: Sequence[Point]) -> list[float]:
-    """Throughput of each whole slice: while all streams were busy, where that is known."""
+    """Return the throughput of each whole slice: the steady one if it is known."""
     whole = [point for point in points if not point.figures.get("repeat") and not point.figures.get("cut")]
     return [rate for point in whole if (rate := point.get("steady_output_throughput") or point.get("output_throughput"))]
 
 
 def trend_of(rates: Sequence[float]) -> ThroughputTrend | None:
-    """How throughput went from slice to slice; None where there are too few to tell a course from chance.
+    """Return how throughput went from slice to slice; None if there are too few to tell a trend from chance.
 
-    Neighbours tell the noise, less their common drift, since a decay is none; the largest difference is left out, since a first
+    Neighbours tell the noise, less their common drift, since a decay is no noise. The largest difference is left out, since a first
     slice with cold caches is none either.
     """
     size = max(END_SLICES, len(rates) // 3)
@@ -184,13 +185,13 @@ def trend_of(rates: Sequence[float]) -> ThroughputTrend | None:
 
 
 def _ends(values: Sequence[float]) -> tuple[float, float]:
-    """What it was at first and at the end: medians where there are enough."""
+    """Return the values at the beginning and at the end: medians if there are enough."""
     size = max(END_SLICES, len(values) // 3)
     return (values[0], values[-1]) if len(values) < 2 * size else (median(values[:size]), median(values[-size:]))
 
 
 def _memory(points: Sequence[Point]) -> tuple[float, float] | None:
-    """MiB of the fullest GPU at first and at the end; None where they were not read."""
+    """Return the MiB of the fullest GPU at the beginning and at the end; None if they were not read."""
     fullest = [
         max((x for x in point.figures["gpu"]["memory_used_mib"] if x is not None), default=None)
         for point in points
@@ -201,15 +202,15 @@ def _memory(points: Sequence[Point]) -> tuple[float, float] | None:
 
 
 def decays(result: Result) -> bool:
-    """Whether throughput fell in a soak by more than its slices differ."""
+    """Return whether throughput fell in a soak by more than its slices differ."""
     course = trend_of(rates_of(result.points)) if result.plan.kind == "soak" else None
     return course is not None and course.moved and course.share < 0
 
 
 def soak_verdict(result: Result) -> dict[str, Any] | None:
-    """What the soak saw as an object of `bench --json`; None of another benchmark. What is not known is null.
+    """Return what a soak observed as an object of `bench --json`; None for another benchmark. What is unknown is null.
 
-    `verdict`: "decays", "grows" or "holds" as throughput goes from slice to slice; None where there are too few to tell.
+    `verdict`: "decays", "grows" or "holds" as throughput goes from slice to slice; None if there are too few slices to tell.
     """
     if result.plan.kind != "soak":
         return None
@@ -245,7 +246,7 @@ def _trend_words(course: ThroughputTrend) -> str:
 
 
 def soak_words(result: Result) -> str:
-    """What the soak saw."""
+    """Return what a soak observed, in one sentence."""
     points = result.points
     if not points:
         return "nothing was observed"
@@ -303,13 +304,15 @@ def drift_words(result: Result) -> str | None:
 
 
 class Conclusion(NamedTuple):
+    """A sentence about all points of a benchmark."""
+
     words: str
     bad: bool
     """Whether it takes something from the figures: throughput that decayed, or drifted."""
 
 
 def conclusions(result: Result) -> list[Conclusion]:
-    """Return what the points of a benchmark come to, for every view that has words."""
+    """Return what the points of a benchmark come to, in sentences."""
     told = []
     if result.plan.kind == "soak" and result.points:
         told.append(Conclusion(soak_words(result), decays(result)))

@@ -28,18 +28,18 @@ PROCESS_STAMPS = "arrival times are those at which the client's own process read
 
 
 def base_deviations(vantage: Vantage) -> tuple[str, ...]:
-    """What is so in every benchmark with a load from there."""
+    """Return what holds for every benchmark with a load from there."""
     return (*BASE_DEVIATIONS, PROCESS_STAMPS if vantage is Vantage.TUNNEL else KERNEL_STAMPS)
 
 
 def notes_in(result: Result) -> list[str]:
-    """What must be known of the figures of this one benchmark: its deviations without those of every one."""
+    """Return what to know about the figures of this one benchmark: its deviations without those of every one."""
     always = base_deviations(result.vantage)
-    return [one for one in result.deviations if one not in always]
+    return [note for note in result.deviations if note not in always]
 
 
 def too_few(plan: Plan) -> str | None:
-    """Says that there are fewer requests than streams, where it is so."""
+    """Return the sentence that there are fewer requests than streams; None if there are enough."""
     most = max(plan.concurrency, default=1)
     if plan.request_rate is not None or plan.requests is None or plan.requests >= most:
         return None
@@ -47,7 +47,7 @@ def too_few(plan: Plan) -> str | None:
 
 
 def notes_of(plan: Plan) -> list[str]:
-    """What must be known of the figures of such a plan."""
+    """Return what to know about the figures of such a plan."""
     notes = []
     if (fewer := too_few(plan)) is not None:
         notes.append(fewer)
@@ -69,7 +69,7 @@ def notes_of(plan: Plan) -> list[str]:
 
 
 def what_was_sent(plan: Plan) -> list[str]:
-    """The requests in words, with what lets a prefix cache help: `512 in, 256 out` and `unique prompts`."""
+    """Return the requests in words, with what lets a prefix cache help: `512 in, 256 out` and `unique prompts`."""
     source = "prompts of a file" if plan.prompts_file is not None else f"{plan.input_tokens:,} in"
     words = [f"{source}, {plan.prompts_out or format(plan.output_tokens, ',')} out"]
     if plan.endpoint != "chat":
@@ -86,7 +86,7 @@ def what_was_sent(plan: Plan) -> list[str]:
 
 
 def against(expected_tokens_s: float, point: Point) -> dict[str, Any]:
-    """The figures of a single stream that say how it stands to what is expected of one."""
+    """Return the figures of a single stream that tell how it compares with the expected speed."""
     found: dict[str, Any] = {"expected_tokens_per_s": expected_tokens_s}
     measured = point.get("output_throughput")
     if measured is not None and measured < expected_tokens_s:
@@ -96,12 +96,12 @@ def against(expected_tokens_s: float, point: Point) -> dict[str, Any]:
 
 
 def backend_of(endpoint: str) -> str:
-    """vLLM's name for an endpoint."""
+    """Return vLLM's name for an endpoint."""
     return "openai-chat" if endpoint == "chat" else "openai"
 
 
 def heading(plan: Plan, model: str, concurrency: int, at: float) -> dict[str, Any]:
-    """The keys with which vLLM's object of a point begins. `at` is the wall clock's time of its beginning."""
+    """Return the keys with which vLLM's object of a point begins. `at` is the wall clock's time of its beginning."""
     backend = backend_of(plan.endpoint)
     return {
         "date": time.strftime("%Y%m%d-%H%M%S", time.localtime(at)),
@@ -118,7 +118,7 @@ def heading(plan: Plan, model: str, concurrency: int, at: float) -> dict[str, An
 
 
 def document(result: Result, saved: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The one JSON document of `bench --json`."""
+    """Return the one JSON document of `bench --json`."""
     return {
         "schema": 1,
         "endpoint": result.endpoint,
@@ -138,22 +138,22 @@ def document(result: Result, saved: tuple[str, ...] = ()) -> dict[str, Any]:
 
 
 def conclusion_fields(result: Result) -> dict[str, Any]:
-    """What the points come to: streams at the knee of a sweep that has one, the verdict of a soak."""
+    """Return what the points come to: streams at the knee of a sweep that has one, the verdict of a soak."""
     knee = knee_in(result)
     return {"knee": None if knee is None else knee.streams, "soak": soak_verdict(result)}
 
 
 def plain(result: Result, *, detailed: bool = True) -> dict[str, Any]:
-    """A result as plain objects, as it is kept. Its per-request arrays are not copied, but the point's own: they may be large.
+    """Return a result as plain objects, as it is kept.
 
-    `detailed`: with them.
+    Its per-request arrays (left out unless `detailed`) are the point's own, not copies: they may be large.
     """
     points = [dict(asdict(replace(point, detail=None)), detail=point.detail if detailed else None) for point in result.points]
     return dict(asdict(replace(result, points=())), points=points)
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
-    """The plan without what may be secret: header values are left out."""
+    """Return the plan without what may be secret: header values are left out."""
     fields = asdict(plan)
     fields["headers"] = sorted(plan.headers)
     fields["model"] = None if plan.model is None else clean(plan.model)
@@ -166,7 +166,7 @@ LONGEST_NAME = 60
 
 
 def saved_name(point: Point) -> str:
-    """The file name that `vllm bench serve --save-result` would give this point."""
+    """Return the file name that `vllm bench serve --save-result` would give this point."""
     figures = point.figures
     model = str(figures["model_id"]).rstrip("/").split("/")[-1]
     model = "".join(c if c.isalnum() or c in "._-" else "_" for c in model)[:LONGEST_NAME] or "model"
@@ -178,7 +178,7 @@ def saved_name(point: Point) -> str:
 
 
 def saved_document(point: Point) -> dict[str, Any]:
-    """One vLLM-shaped object, with the per-request arrays that are there."""
+    """Return one vLLM-shaped object, with the per-request arrays that are there."""
     return {**point.figures, **(point.detail or {})}
 
 
@@ -189,14 +189,14 @@ MUCH = 300_000
 
 
 def json_pieces(value: Any) -> Iterator[str]:
-    """The pieces of what `json.dumps` would give; the keys of objects must be strings."""
+    """Yield the pieces of what `json.dumps` would return; the keys of objects must be strings."""
     if isinstance(value, dict):
         yield "{"
         for number, (key, one) in enumerate(value.items()):
             yield f"{', ' if number else ''}{json.dumps(key)}: "
             yield from json_pieces(one)
         yield "}"
-    elif isinstance(value, list | tuple) and any(isinstance(one, dict) for one in value):
+    elif isinstance(value, list | tuple) and any(isinstance(entry, dict) for entry in value):
         yield "["
         for number, one in enumerate(value):
             if number:
@@ -213,12 +213,12 @@ def json_pieces(value: Any) -> Iterator[str]:
 
 
 def recorded(result: Result) -> int:
-    """How many requests have their arrays in a result."""
+    """Return how many requests of a result have their arrays."""
     return sum(len(point.detail["latencies"]) for point in result.points if point.detail)
 
 
 def is_much(result: Result) -> bool:
-    """Whether writing those arrays takes longer than anybody waits without a word."""
+    """Return whether writing those arrays takes so long that it should be announced."""
     return sum(len(gaps) for point in result.points if point.detail for gaps in point.detail.get("itls", ())) > MUCH
 
 

@@ -38,17 +38,17 @@ class Step:
 
 
 def single_stream(*, requests: int = 5, input_tokens: int = 512, output_tokens: int = 512, **fields: Any) -> Plan:
-    """A few requests one after the other: what one user gets."""
+    """Plan a few requests one after the other: what one user gets."""
     return Plan(kind="single", requests=requests, input_tokens=input_tokens, output_tokens=output_tokens, **fields)
 
 
 def sweep(top: int = 256, **fields: Any) -> Plan:
-    """1, 2, 4 … `top` streams, until the knee; the first point again at the end."""
+    """Plan 1, 2, 4 … `top` streams until the knee, and the first point again at the end."""
     return Plan(kind="sweep", concurrency=powers(top), stop_at_knee=True, repeat_first=True, **fields)
 
 
 def powers(top: int) -> tuple[int, ...]:
-    """1, 2, 4 … and `top` itself. Raises ValueError below 1."""
+    """Return 1, 2, 4 … and `top` itself. Raises ValueError below 1."""
     if top < 1:
         raise ValueError(f"the top of a sweep must be at least 1, not {top}")
     steps = [1 << i for i in range(top.bit_length())]
@@ -56,7 +56,7 @@ def powers(top: int) -> tuple[int, ...]:
 
 
 def steps_of(plan: Plan) -> tuple[Step, ...]:
-    """The points of a plan in order, the repetition of the first included. Raises ValueError for a plan that makes no sense."""
+    """Return the points of a plan in order, the repetition of the first included. Raises ValueError for a plan without sense."""
     if plan.request_rate is not None:
         return (_open_step(plan),)
     if not plan.concurrency or min(plan.concurrency) < 1:
@@ -95,13 +95,13 @@ def _closed_step(plan: Plan, concurrency: int, label: str) -> Step:
 
 
 def slices(seconds: float) -> list[float]:
-    """Lengths of the slices that make up a soak."""
+    """Return the lengths in seconds of the slices that make up a soak."""
     count = max(1, round(seconds / SLICE_S))
     return [seconds / count] * count
 
 
 def _soak_steps(plan: Plan) -> tuple[Step, ...]:
-    """The longest prompts first (the worst prefill that the server allows), then slices of sustained load.
+    """Return the longest prompts first (the worst prefill that the server allows), then slices of sustained load.
 
     Prompts of a file are sent as they are: then there are no longest ones.
     """
@@ -131,8 +131,11 @@ def _open_step(plan: Plan) -> Step:
 
 
 def schedule(rate: float, burstiness: float, count: int, seed: int | None = None) -> list[float]:
-    """Seconds at which `count` requests are due: gaps of a gamma distribution with shape `burstiness` (1 is a Poisson process, less
-    comes in bursts, more is regular), scaled so that the whole takes count / rate, as `vllm bench serve` does it."""
+    """Return the seconds at which `count` requests are due.
+
+    The gaps follow a gamma distribution with shape `burstiness` (1 is a Poisson process, less comes in bursts, more is regular),
+    scaled so that the whole takes count / rate, as `vllm bench serve` does it.
+    """
     rng = random.Random(seed)
     at = 0.0
     due = []
@@ -145,7 +148,7 @@ def schedule(rate: float, burstiness: float, count: int, seed: int | None = None
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a benchmark will take, said before it begins on a server that serves others."""
+    """What a benchmark will take; told before it begins on a server that serves others."""
 
     seconds: float
     requests: int
@@ -153,7 +156,7 @@ class Estimate:
 
 
 def estimate(plan: Plan, tokens_s_per_stream: float = 50.0) -> Estimate:
-    """A rough forecast from the speed of one stream (the last known, or a cautious 50 tokens/s)."""
+    """Return a rough forecast from the speed of one stream (the last known, or a cautious 50 tokens/s)."""
     seconds = 0.0
     requests = 0
     per_request = plan.output_tokens / tokens_s_per_stream

@@ -12,7 +12,10 @@ DEEPEST = 64
 
 
 def read_json(text: str) -> Any:
-    """The value of a JSON text. Raises ValueError for what is none, for NaN and infinity, and for what is nested too deeply."""
+    """Return the value of a JSON text.
+
+    Raises ValueError for what is no JSON, for NaN and infinity, and for what is nested too deeply.
+    """
     try:
         value = json.loads(text)
     except RecursionError:
@@ -26,16 +29,16 @@ TOO_DEEP = f"it is nested more than {DEEPEST} levels deep"
 
 
 def why_unsendable(value: Any) -> str | None:
-    """Why a value that was read can't be sent as JSON; None where it can."""
+    """Return why a value cannot be sent as JSON; None if it can."""
     level = [value]
     for _ in range(DEEPEST):
         inner: list[Any] = []
-        for one in level:
-            if isinstance(one, dict):
-                inner.extend(one.values())
-            elif isinstance(one, list):
-                inner.extend(one)
-            elif isinstance(one, float) and not math.isfinite(one):
+        for inside in level:
+            if isinstance(inside, dict):
+                inner.extend(inside.values())
+            elif isinstance(inside, list):
+                inner.extend(inside)
+            elif isinstance(inside, float) and not math.isfinite(inside):
                 return "NaN and infinity are no JSON"
         if not inner:
             return None
@@ -57,27 +60,29 @@ PLAIN = ("prompt", "text", "question", "instruction")
 """Names under which an entry has its prompt as a string."""
 
 
-class Given(NamedTuple):
-    """The prompts of a file, and what must be known of them."""
+class GivenPrompts(NamedTuple):
+    """The prompts of a file, and what a reader of the figures must know of them."""
 
     prompts: list[dict[str, Any]]
     notes: tuple[str, ...]
 
     def out(self, output_tokens: int) -> str:
-        """How long replies should be, as the file says it: `40` or `12 to 300` tokens, `output_tokens` where an entry says nothing.
-        Empty where none says anything."""
-        if not any("output_tokens" in one for one in self.prompts):
+        """Return how long the file wants replies to be: `40` or `12 to 300` tokens; empty if it does not say.
+
+        An entry that says nothing asks for `output_tokens`.
+        """
+        if not any("output_tokens" in prompt for prompt in self.prompts):
             return ""
-        asked = [int(one.get("output_tokens", output_tokens)) for one in self.prompts]
+        asked = [int(prompt.get("output_tokens", output_tokens)) for prompt in self.prompts]
         least, most = min(asked), max(asked)
         return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
-def parse_prompts(text: str, endpoint: str) -> Given:
-    """`{"prompt": …}` or `{"messages": […]}` objects, `output_tokens` with them where the file says how long a reply should be.
+def parse_prompts(text: str, endpoint: str) -> GivenPrompts:
+    """Return `{"prompt": …}` or `{"messages": […]}` objects, with `output_tokens` if the file says how long a reply should be.
 
-    Takes `{"prompt"}`, `{"text"}`, `{"question"}`, `{"messages"}`, ShareGPT's `{"conversations": [{"from", "value"}]}` (its first
-    human turn), and plain JSON strings. One that is empty, such as a conversation without a human turn, is left out, as
+    Accepts `{"prompt"}`, `{"text"}`, `{"question"}`, `{"messages"}`, ShareGPT's `{"conversations": [{"from", "value"}]}` (its first
+    human turn), and plain JSON strings. An empty one, such as a conversation without a human turn, is left out, as
     `vllm bench serve` does, and counted in the notes. Raises ValueError naming the line that is none of these.
     """
     stripped = text.lstrip()
@@ -128,11 +133,11 @@ def parse_prompts(text: str, endpoint: str) -> Given:
         notes.append(
             "replies to the file's conversations have the asked length: vLLM's client takes that of the answers in the file"
         )
-    return Given(found, tuple(notes))
+    return GivenPrompts(found, tuple(notes))
 
 
 def _is_empty(entry: Any) -> bool:
-    """Whether an entry that holds no prompt has the place for one."""
+    """Return whether an entry without a prompt has a place for one."""
     if not isinstance(entry, dict):
         return isinstance(entry, str)
     turns = entry.get("conversations")
@@ -142,7 +147,7 @@ def _is_empty(entry: Any) -> bool:
 
 
 def _prompt(entry: Any) -> dict[str, Any] | None:
-    """None where an entry holds no prompt. Raises ValueError for a length that is none."""
+    """Return the prompt of an entry; None if it has none. Raises ValueError for an invalid length."""
     if isinstance(entry, str):
         return {"prompt": entry} if entry else None
     if not isinstance(entry, dict):

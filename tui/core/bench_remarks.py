@@ -18,7 +18,7 @@ STARVED_SHARE, STARVED_CORES = 0.1, 0.5
 
 
 def client_words(figures: Mapping[str, Any]) -> list[str]:
-    """The warnings of a point that its client or its machine limited: what ran out, and what to do; nothing where it was no limit.
+    """Return the warnings of a point that its client or its machine limited: what ran out, and what to do about it.
 
     A request that this machine could not send (`OWN_LIMITS` of `tui.probe.load_net`) has failed, and says nothing of the server.
     """
@@ -43,7 +43,7 @@ def client_words(figures: Mapping[str, Any]) -> list[str]:
     long_enough = (figures.get("duration") or 0.0) >= SHORT_S
     if long_enough and idle is not None and cores and idle < min(STARVED_CORES, STARVED_SHARE * cores):
         of = f"{idle:.1f} of {counted(round(cores), 'core')} idle"
-        words.append(f"no core was idle on the load's machine ({of}): whatever ran there waited, the server too if it did")
+        words.append(f"no idle core on the load generator's machine ({of}): everything there waited, perhaps the server too")
     return words
 
 
@@ -55,7 +55,7 @@ LAST_S = 0.05
 
 
 def load_name(point: Point) -> str:
-    """`8`, `1 (again)`; of an open loop `8 req/s, Poisson`, `0.5 req/s, burstiness 0.2, at most 16 at once`."""
+    """Return `8`, `1 (again)`; of an open loop `8 req/s, Poisson`, `0.5 req/s, burstiness 0.2, at most 16 at once`."""
     rate = point.asked_rate
     if rate is None:
         name = str(point.concurrency)
@@ -70,22 +70,22 @@ def load_name(point: Point) -> str:
 
 
 def never_sent(schedule: Sequence[float], figures: Mapping[str, Any]) -> int:
-    """How many requests were due before the end and were not sent. `schedule` is in seconds after the beginning."""
+    """Return how many requests were due before the end and were not sent. `schedule` is in seconds after the beginning."""
     end = float(figures["duration"]) - LAST_S
     return max(0, sum(due <= end for due in schedule) - int(figures["num_prompts"]))
 
 
 def is_late(figures: Mapping[str, Any]) -> bool:
-    """Whether an open loop did not keep its schedule."""
+    """Return whether an open loop fell behind its schedule."""
     median, p99 = figures.get("median_schedule_slip_ms"), figures.get("p99_schedule_slip_ms")
     late = (median is not None and median > LATE_MEDIAN_MS) or (p99 is not None and p99 > LATE_P99_MS)
     return late or bool(figures.get("unsent_requests"))
 
 
 def late_words(figures: Mapping[str, Any], gate: int | None) -> str | None:
-    """The warning of a load that did not keep its schedule: by how much, and what held it back. None where it did.
+    """Return the warning of a load that fell behind its schedule: by how much, and what held it back; None if it did not.
 
-    `gate` is the most requests that it was to have in flight; None is no limit.
+    `gate` is the most requests that may be in flight; None is no limit.
     """
     if not is_late(figures):
         return None
@@ -109,12 +109,12 @@ def _cause(figures: Mapping[str, Any], gate: int | None) -> str:
 
 
 def seconds(milliseconds: float) -> str:
-    """`840 ms`, `4.71 s`."""
+    """Return `840 ms`, `4.71 s`."""
     return f"{milliseconds:.0f} ms" if milliseconds < 999.5 else f"{milliseconds / 1000:.2f} s"
 
 
-TOO_SHORT = "too short"
-"""How the warning of a point with too few requests for its p99 begins."""
+TOO_FEW = ("too few requests for a p99", "too short for its p99")
+"""How the warning of a point with too few requests for its p99 begins; the second is that of runs recorded earlier."""
 
 
 def streams(count: int) -> str:
@@ -122,14 +122,14 @@ def streams(count: int) -> str:
 
 
 def who(point: Point) -> str:
-    """How a point is called."""
+    """Return the name of a point in a sentence: `8 streams`, `1 stream (again)`, `4 requests/s`."""
     asked = point.asked_rate
     name = streams(point.concurrency) if asked is None else f"{asked:g} requests/s"
     return f"{name} ({point.figures['repeat']})" if point.figures.get("repeat") else name
 
 
 def remark(point: Point) -> str:
-    """Beside its row; empty where there is nothing to mind."""
+    """Return the few words beside the row of a point; empty if there is nothing to say."""
     figures = point.figures
     words = []
     if figures.get("repeat"):
@@ -143,7 +143,7 @@ def remark(point: Point) -> str:
     if figures.get("client_limited"):
         words.append("client was the limit")
     if foreign := figures.get("foreign_requests") or figures.get("foreign_running"):
-        words.append(f"{foreign} foreign")
+        words.append(counted(foreign, "other request"))
     if figures.get("incomplete"):
         words.append(f"{figures['incomplete']} incomplete")
     if figures.get("stopped_early"):
@@ -152,19 +152,20 @@ def remark(point: Point) -> str:
 
 
 def failures(result: Result) -> Iterator[str]:
-    """`8 streams: 3 × http_500: EngineCore died`, for each kind of failure of each point, with the server's first words."""
+    """Yield `8 streams: 3 × http_500: EngineCore died` for each kind of failure of each point, with the server's first words."""
     for point in result.points:
         for kind, count in (point.figures.get("errors_by_kind") or {}).items():
             examples = point.figures.get("error_examples") or ()
-            example = next((str(one.get("message")) for one in examples if isinstance(one, dict) and one.get("kind") == kind), "")
+            of_kind = (example for example in examples if isinstance(example, dict) and example.get("kind") == kind)
+            example = next((str(example.get("message")) for example in of_kind), "")
             yield f"{who(point)}: {count} × {kind}: {example}"
 
 
 def warnings(result: Result) -> Iterator[str]:
-    """The warnings of all points, those of too few requests for a p99 in one at the end."""
+    """Yield the warnings of all points; those of too few requests for a p99 share one at the end."""
     for point in result.points:
         for warning in point.figures.get("warnings") or ():
-            if not str(warning).startswith(TOO_SHORT):
+            if not str(warning).startswith(TOO_FEW):
                 yield f"{who(point)}: {warning}"
     short = [
         f"{who(point)} had {point.figures['completed']:,}"
@@ -172,4 +173,4 @@ def warnings(result: Result) -> Iterator[str]:
         if point.figures.get("completed") and not point.figures.get("p99_supported", True)
     ]
     if short:
-        yield f"too short for a p99, which needs {P99_SAMPLES} requests: " + ", ".join(short)
+        yield f"{TOO_FEW[0]}, which needs {P99_SAMPLES}: " + ", ".join(short)

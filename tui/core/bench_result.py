@@ -107,7 +107,7 @@ class Point:
     """vLLM's per-request arrays, when they were asked for."""
 
     def get(self, name: str) -> float | None:
-        """A figure; a rate of completed requests is not known where none was completed."""
+        """Return a figure; None if it is unknown, as a rate of completed requests is if none was completed."""
         if name in RATES and self.figures.get("completed") == 0:
             return None
         value = self.figures.get(name)
@@ -115,14 +115,14 @@ class Point:
 
     @property
     def asked_rate(self) -> float | None:
-        """Requests a second that were asked for; None for a closed loop."""
+        """Return the requests a second that were asked for; None for a closed loop."""
         rate = self.figures.get("request_rate")
         return float(rate) if isinstance(rate, int | float) else None
 
     def interval(self, name: str) -> tuple[float, float] | None:
-        """The 95 % interval of a figure; None where it has none."""
+        """Return the 95 % interval of a figure; None if it has none."""
         found = self.figures.get(f"{name}_ci95")
-        if isinstance(found, list | tuple) and len(found) == 2 and all(isinstance(one, int | float) for one in found):
+        if isinstance(found, list | tuple) and len(found) == 2 and all(isinstance(bound, int | float) for bound in found):
             return found[0], found[1]
         return None
 

@@ -13,7 +13,7 @@ MOST = 1e15
 
 
 def series(lines: Iterable[str]) -> dict[tuple[str, str], float]:
-    """(family without the engine's prefix, labels) -> value; a line that is none is passed over."""
+    """Return (family without the engine's prefix, labels) -> value; lines that are no samples are skipped."""
     found: dict[tuple[str, str], float] = {}
     for line in lines:
         head, _, number = line.strip().rpartition(" ")
@@ -38,7 +38,7 @@ def _total(values: Series, family: str, only: str = "", without: str = "") -> fl
 
 
 def _gauge(values: Series, families: Iterable[str]) -> float | None:
-    """The sum over engines of the first of these families that is there; None when none is."""
+    """Return the sum over engines of the first of these families that is present; None if none is."""
     for family in families:
         known = [value for (name, _), value in values.items() if name == family and 0.0 <= value <= MOST]
         if known:
@@ -47,13 +47,13 @@ def _gauge(values: Series, families: Iterable[str]) -> float | None:
 
 
 def serving(values: Series) -> int | None:
-    """Requests that run or wait in the server now; None where it doesn't say."""
+    """Return how many requests run or wait in the server now; None if it doesn't say."""
     counts = [count for families in (RUNNING, WAITING) if (count := _gauge(values, families)) is not None]
     return round(sum(counts)) if counts else None
 
 
 def _delta(before: Series, after: Series, family: str, only: str = "", without: str = "") -> float | None:
-    """How much a counter grew, summed over engines; None when it isn't there or went back (the server was restarted)."""
+    """Return how much a counter grew, summed over engines; None if it is absent or went back (the server was restarted)."""
     a = _total(before, family, only, without)
     b = _total(after, family, only, without)
     if b is None:
@@ -71,10 +71,10 @@ def _mean_ms(before: Series, after: Series, family: str) -> float | None:
 def server_figures(
     before: Iterable[str], after: Iterable[str], peaks: Mapping[str, float], ours_completed: int, ours_other: int
 ) -> dict[str, Any]:
-    """What the server says of the time between two looks at its metrics.
+    """Return what the server's counters say of the time between two looks at its metrics; None is what they don't tell.
 
     `ours_completed` requests of ours completed in that time, `ours_other` failed or were cut off (they may or may not have been
-    counted by the server: only a surplus above both is put down to others). Names are ours; None is what the server doesn't tell.
+    counted by the server: only a surplus above both is put down to others).
     """
     a, b = series(before), series(after)
     finished = _delta(a, b, "request_success_total", without='finished_reason="abort"')
@@ -105,10 +105,10 @@ def server_figures(
 
 
 def foreign_running(figures: Mapping[str, Any], sequences: int) -> int | None:
-    """How many requests of others were in the server beside ours, as far as it can be seen in the figures of a point.
+    """Return how many requests of others ran beside ours, as far as the figures of a point tell; None if they don't.
 
-    What neither began nor ended meanwhile is in no counter, but among those that run. `sequences` are those that one request of
-    ours makes. None where the server doesn't say how many it runs.
+    Requests that neither began nor ended meanwhile are in no counter, but among those that run. `sequences` is how many one request
+    of ours makes.
     """
     peak, ours = figures.get("server_peak_running"), figures.get("peak_concurrency")
     if peak is not None and ours is not None:
@@ -121,12 +121,12 @@ def foreign_running(figures: Mapping[str, Any], sequences: int) -> int | None:
 
 
 def sequences_of(extra_body: Mapping[str, Any]) -> int:
-    """How many sequences the server runs for a request with these fields."""
+    """Return how many sequences the server runs for a request with these fields."""
     return max([1, *(value for name in ("n", "best_of") if isinstance(value := extra_body.get(name), int))])
 
 
 def _speculation(a: Series, b: Series) -> dict[str, Any]:
-    """Speculative decoding under vLLM's own key names; nothing where the server doesn't speculate."""
+    """Return the figures of speculative decoding under vLLM's key names; empty if the server doesn't speculate."""
     drafts = _delta(a, b, "spec_decode_num_drafts_total")
     drafted = _delta(a, b, "spec_decode_num_draft_tokens_total")
     accepted = _delta(a, b, "spec_decode_num_accepted_tokens_total")

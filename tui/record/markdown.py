@@ -17,14 +17,14 @@ from tui.record.store import Run, benchmark_of
 
 
 def escaped(text: str) -> str:
-    """Text that Markdown shows as it is."""
+    """Escape text so that Markdown shows it as it is."""
     for sign in "\\`*_[]<>|":
         text = text.replace(sign, f"\\{sign}")
     return text.replace("\n", " ")
 
 
 def number(value: Any, form: str) -> str:
-    """A figure; a dash where it is not known."""
+    """Format a figure; a dash if it is unknown."""
     return form.format(value) if isinstance(value, int | float) else "—"
 
 
@@ -40,7 +40,7 @@ VANTAGES = {
 
 
 def benchmark_lines(result: Result) -> Iterator[str]:
-    """The body of the report. Every text in it is escaped."""
+    """Yield the body of the report. Every text in it is escaped."""
     plan = result.plan
     yield f"Model `{result.model}` at {result.endpoint}, load generated {VANTAGES[result.vantage.value]}."
     tokens = "Prompts of a file" if plan.prompts_file else f"{plan.input_tokens} tokens in"
@@ -50,12 +50,12 @@ def benchmark_lines(result: Result) -> Iterator[str]:
     yield ""
     told = [f"{'▲ ' if bad else ''}{words}" for words, bad in conclusions(result)]
     told += [*(f"✗ {words}" for words in failures(result)), *(f"▲ {words}" for words in warnings(result))]
-    yield from (f"- {escaped(one)}" for one in told)
+    yield from (f"- {escaped(words)}" for words in told)
     if told:
         yield ""
     if result.points:
         yield from _table(result)
-    yield from (f"- {escaped(one)}" for one in result.deviations)
+    yield from (f"- {escaped(note)}" for note in result.deviations)
     yield ""
 
 
@@ -101,10 +101,10 @@ def _cell(point: Point, metric: Metric) -> str:
 
 
 def write_report(run: Run, path: Path) -> Path:
-    """Writes the report of a run, readable by its owner only; where it was written.
+    """Write the report of a run, readable by its owner only, and return where it was written.
 
-    A file that is there already stays: the new one gets a number. Raises RecordError when the run can't be read, OSError when the
-    file can't be written.
+    An existing file stays: the new one gets a number. Raises RecordError if the run can't be read, OSError if the file can't be
+    written.
     """
     text = readable(run)
     for copy in count(1):
@@ -120,12 +120,12 @@ def write_report(run: Run, path: Path) -> Path:
 
 
 def readable(run: Run) -> str:
-    """The report with nothing in it that a terminal would obey. Raises RecordError as `markdown` does."""
+    """Return the report with nothing in it that a terminal would obey. Raises RecordError as `markdown` does."""
     return clean(markdown(run), keep_newlines=True)
 
 
 def markdown(run: Run) -> str:
-    """The report of a run. Raises RecordError when its document can't be read."""
+    """Return the report of a run. Raises RecordError if its document can't be read."""
     when = datetime.datetime.fromtimestamp(run.at).astimezone().isoformat(" ", "seconds")
     lines = [f"# {escaped(run.deployment)}: {escaped(run.title)}", "", f"Run {run.id}, {run.kind}, {when}", ""]
     body = {"benchmark": _benchmark, "load": _load, "smoke": _smoke}[run.kind]
@@ -140,7 +140,7 @@ def _benchmark(run: Run) -> Iterator[str]:
 def _load(run: Run) -> Iterator[str]:
     document = run.document
     facts: tuple[tuple[str, Any], ...] = (
-        ("engine", " ".join(str(one) for one in (document.get("engine"), document.get("version")) if one) or None),
+        ("engine", " ".join(str(word) for word in (document.get("engine"), document.get("version")) if word) or None),
         ("model", document.get("model")),
         ("ready after", _seconds(document.get("total_s"))),
         ("weights per GPU", number(document.get("gib_per_gpu"), "{:.2f} GiB")),
@@ -165,9 +165,9 @@ def _load(run: Run) -> Iterator[str]:
 def _smoke(run: Run) -> Iterator[str]:
     yield f"Model `{run.document.get('model')}`."
     yield from ("", "| prompt | verdict | why | seconds |", "| --- | --- | --- | --: |")
-    for one in run.document.get("results", ()):
-        seconds = number(one.get("seconds"), "{:.1f}")
-        yield f"| {escaped(one['name'])} | {one['outcome']} | {escaped(one['says'])} | {seconds} |"
+    for result in run.document.get("results", ()):
+        seconds = number(result.get("seconds"), "{:.1f}")
+        yield f"| {escaped(result['name'])} | {result['outcome']} | {escaped(result['says'])} | {seconds} |"
 
 
 def _seconds(value: Any) -> str:

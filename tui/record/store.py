@@ -88,7 +88,7 @@ class RunStore:
     # -- loads -------------------------------------------------------------------------------------------------------------------
 
     def save_load(self, deployment: str, load: LoadState, at: float | None = None) -> int | None:
-        """Keeps a start that reached ready (or failed) with its times; None when it is there already or has no times."""
+        """Store a start that reached ready (or failed) with its times; None if it is stored already or has no times."""
         end = load.ready_at
         if load.started_at is None or (end is None and load.failure is None):
             return None
@@ -125,7 +125,7 @@ class RunStore:
             return self._insert("load", deployment, at, title, document)
 
     def loads(self, deployment: str) -> tuple[PastLoad, ...]:
-        """The starts that reached ready, newest first."""
+        """Return the starts that reached ready, newest first."""
         found = []
         for run in self.runs(kind="load", deployment=deployment):
             document = run.document
@@ -141,7 +141,7 @@ class RunStore:
     # -- benchmarks and smoke runs -----------------------------------------------------------------------------------------------
 
     def save_benchmark(self, deployment: str, result: "Result") -> int | None:
-        """Keeps a benchmark, a partial one too (it says why it ended)."""
+        """Store a benchmark, a partial one too (it says why it ended)."""
         if not result.points:
             return None
         whole = [point for point in result.points if not point.figures.get("cut")]
@@ -163,11 +163,11 @@ class RunStore:
     def save_smoke(self, deployment: str, smoke: "SmokeRun") -> int | None:
         from tui.core.smoke_prompts import Outcome
 
-        passed = sum(one.outcome is Outcome.PASSED for one in smoke.results)
+        passed = sum(result.outcome is Outcome.PASSED for result in smoke.results)
         return self._insert("smoke", deployment, smoke.started_at, f"{passed} of {smoke.planned} passed", asdict(smoke))
 
     def runs(self, *, kind: str | None = None, deployment: str | None = None, limit: int = 500) -> tuple[Run, ...]:
-        """Newest first."""
+        """Return the runs of a kind and a deployment, newest first."""
         wanted = [name for name, value in (("kind", kind), ("deployment", deployment)) if value is not None]
         where = "WHERE " + " AND ".join(f"{name} = :{name}" for name in wanted) if wanted else ""
         query = f"SELECT {COLUMNS} FROM run {where} ORDER BY at DESC, id DESC LIMIT :limit"
@@ -183,14 +183,14 @@ class RunStore:
     # -- the server last seen ------------------------------------------------------------------------------------------------------
 
     def save_last_server(self, deployment: str, target: str, port: int | None, last: LastServer) -> None:
-        """Keeps the server that was last watched there, in place of the one before. `port`: the one that was asked for, if any."""
+        """Store the server that was last watched there, in place of the one before. `port`: the one asked for, if any."""
         values = (deployment, target, port or 0, last.port, last.seen_at, msgspec.json.encode(last).decode())
         with self._open() as db, db:
             db.execute(LAST_SERVER)
             db.execute("INSERT OR REPLACE INTO last_server VALUES (?, ?, ?, ?, ?, ?)", values)
 
     def last_server(self, deployment: str, target: str, port: int | None) -> LastServer | None:
-        """The server that was last watched there; of a port also one that was watched unasked. Never one of several others."""
+        """Return the server that was last watched there; for a port also one that was watched unasked, never one of several."""
         where = "deployment = :deployment AND target = :target AND (port = :port OR (:port > 0 AND listens = :port))"
         query = f"SELECT document FROM last_server WHERE {where} ORDER BY at DESC LIMIT 1"
         with self._open() as db:
@@ -280,9 +280,9 @@ def _run(row: tuple[int, str, str, float, str, str]) -> Run:
 
 
 def benchmark_of(run: Run) -> "Result":
-    """The Result that a stored benchmark holds.
+    """Return the Result that a stored benchmark holds.
 
-    Raises RecordError when the run is no benchmark, or was changed by hand into something else.
+    Raises RecordError if the run is no benchmark, or was changed by hand into something else.
     """
     from tui.core.bench_result import Plan, Point, Result, Vantage
 

@@ -11,6 +11,7 @@ from tui.core.bench_compare import change_of
 from tui.core.bench_conclusions import conclusions
 from tui.core.bench_documents import what_was_sent
 from tui.core.bench_metrics import ANSWER, LATENCIES, View, in_view, metric
+from tui.core.bench_remarks import who
 from tui.core.bench_result import BenchProgress, Plan, Point, Result, Vantage
 from tui.core.presentation import counted
 from tui.core.text import clean
@@ -25,7 +26,7 @@ WAITING_S = 2.0
 
 
 def how(plan: Plan | None, result: Result | None) -> Content:
-    """How it was measured: `on the host · 512 in, 256 out · unique prompts · vLLM definitions`."""
+    """Return how it was measured: `on the host · 512 in, 256 out · unique prompts · vLLM definitions`."""
     plan = result.plan if result is not None else plan
     if plan is None:
         return Content("")
@@ -35,7 +36,7 @@ def how(plan: Plan | None, result: Result | None) -> Content:
 
 
 def measured(points: Sequence[Point]) -> list[Point]:
-    """The points without the repetitions of the first one, and without one that was cut before its end."""
+    """Return the points without repetitions of the first one, and without one that was cut before its end."""
     return [point for point in points if not point.figures.get("repeat") and not point.figures.get("cut")]
 
 
@@ -44,7 +45,10 @@ def single_of(points: Sequence[Point]) -> Point | None:
 
 
 def hero(points: Sequence[Point], previous: Result | None, running: bool, width: int, *, several: bool = True) -> list[Content]:
-    """Five lines: peak, single stream with its change, the most streams within the TTFT limit. `several`: points are planned."""
+    """Return five lines of big figures: peak, single stream with its change, the most streams within the TTFT limit.
+
+    `several`: more than one point is planned.
+    """
     known = [(rate, point) for point in measured(points) if (rate := point.get("output_throughput")) is not None]
     cells: list[tuple[str, str, Content, str]] = []
     if len(known) > 1 or (several and not (known and known[0][1].concurrency == 1)):
@@ -85,7 +89,7 @@ def _single_foot(single: Point | None, previous: Result | None, room: int) -> Co
 
 
 def progress_line(progress: BenchProgress, width: int) -> Content:
-    """`◐ 128 streams  312 of 512 requests  3,598 tok/s   ▊▊▊▌▏▏  1:10 left`."""
+    """Return `◐ 128 streams  312 of 512 requests  3,598 tok/s   ▊▊▊▌▏▏  1:10 left`."""
     left: list[Part] = [("◐ ", BP), (counted(progress.concurrency, "stream"), B)]
     if progress.work:
         since = line(label(clock(progress.elapsed_s)))
@@ -128,7 +132,7 @@ def _share(progress: BenchProgress) -> float | None:
 
 
 def one_point(point: Point, width: int, height: int) -> list[Content]:
-    """A single point has no curve: its spread instead."""
+    """Return the spread of a single point, which has no curve."""
     cell = min(12, max(8, (width - 14) // 5))
     statistics = {"mean": "mean", "p50": "median", "p90": "p90", "p99": "p99", "std": "std"}
     shown = list(statistics)[: max(0, (width - 14) // cell)]
@@ -162,7 +166,7 @@ def one_point(point: Point, width: int, height: int) -> list[Content]:
 
 
 def remarks(result: Result | None, points: Sequence[Point], problem: str | None) -> list[Content]:
-    """What must be known beside the figures: why it ended early, warnings, failures with their first words, drift, conclusions."""
+    """Return what to know beside the figures: why it ended early, conclusions, failures with their first words, warnings."""
     out: list[Content] = []
     if problem:
         out.append(line(("✗ ", BE), (problem, E)))
@@ -175,38 +179,39 @@ def remarks(result: Result | None, points: Sequence[Point], problem: str | None)
     for point in points:
         examples = point.figures.get("error_examples")
         if point.get("failed") and isinstance(examples, list) and examples and isinstance(examples[0], dict):
-            out.append(
-                line(("✗ ", BE), (f"{_name(point)}: ", B), clean(str(examples[0].get("message") or examples[0].get("kind"))))
-            )
+            out.append(line(("✗ ", BE), (f"{who(point)}: ", B), clean(str(examples[0].get("message") or examples[0].get("kind")))))
     out += _warnings(points)
     out += [line(label("· "), words) for words, bad in concluded if not bad]
     return out
 
 
 def _name(point: Point) -> str:
-    """What stands above its column."""
-    rate = point.asked_rate
-    return str(point.concurrency) if rate is None else f"{rate:g}/s"
+    """Return the name above the column of a point."""
+    return str(point.concurrency) if point.asked_rate is None else f"{point.asked_rate:g}/s"
+
+
+def _names(points: Sequence[Point]) -> str:
+    """Return the names of points in a sentence, without repetitions: `1, 2, 4 streams`, `1 to 64 streams`, `4 requests/s`."""
+    ordered = sorted(points, key=lambda point: point.concurrency)
+    if ordered[0].asked_rate is not None:
+        return who(ordered[0])
+    names = list(dict.fromkeys(map(_name, ordered)))
+    shown = ", ".join(names) if len(names) < 4 else f"{names[0]} to {names[-1]}"
+    return f"{shown} {'stream' if names == ['1'] else 'streams'}"
 
 
 def _warnings(points: Sequence[Point]) -> list[Content]:
-    """The points' warnings, those of one kind in one line: `▲ 1, 2, 4: too short for its p99`."""
+    """Return the points' warnings, those of one kind in one line: `▲ 1, 2, 4 streams: too few requests for a p99`."""
     at: dict[str, list[Point]] = {}
     first: dict[str, str] = {}
     for point in points:
         warnings = point.figures.get("warnings")
-        for one in warnings if isinstance(warnings, list) else ():
-            words = clean(str(one))
+        for warning in warnings if isinstance(warnings, list) else ():
+            words = clean(str(warning))
             kind = re.sub(r"\b\d[\d,.]*\s+", "", words.partition(":")[0]).strip() or words
             at.setdefault(kind, []).append(point)
             first.setdefault(kind, words)
-    out = []
-    for kind, where in at.items():
-        # the first point comes again at the end, for drift
-        ordered = list(dict.fromkeys(_name(point) for point in sorted(where, key=lambda one: one.concurrency)))
-        shown = ", ".join(ordered) if len(ordered) < 4 else f"{ordered[0]} to {ordered[-1]}"
-        out.append(line(("▲ ", W), (f"{shown}: ", B), first[kind] if len(where) == 1 else kind))
-    return out
+    return [line(("▲ ", W), (f"{_names(where)}: ", B), first[kind] if len(where) == 1 else kind) for kind, where in at.items()]
 
 
 TALL = 24
@@ -243,7 +248,7 @@ class BenchPane(Canvas, can_focus=True):
         self.first = None
 
     def note(self) -> Content | None:
-        """How it was measured, for the pane's border."""
+        """Return how it was measured, for the pane's border."""
         told = how(self.plan, self.result)
         return told if told.plain else None
 

@@ -64,7 +64,7 @@ def heading(run: StoredRun) -> Content:
 
 
 def run_view(run: StoredRun, result: Result | None, width: int) -> Content:
-    """A run in full; `result` is the benchmark that its document holds."""
+    """Draw a run in full; `result` is the benchmark that its document holds."""
     if run.kind == "benchmark" and result is not None:
         body = _benchmark(result, width)
     elif run.kind == "smoke":
@@ -84,23 +84,23 @@ def _benchmark(result: Result, width: int) -> list[Content]:
         *remarks(result, result.points, None),
         Content(""),
         *sweep(result.points, result.plan, None, False, room, 24 if count > 1 else 13, 0),
-        *[line(label(f"· {one}")) for one in result.deviations],
+        *[line(label(f"· {note}")) for note in result.deviations],
     ]
 
 
 def _smoke(document: Mapping[str, Any]) -> SmokeRun:
     results = []
-    for one in document.get("results") or ():
-        if isinstance(one, Mapping):
-            outcome = one.get("outcome")
+    for result in document.get("results") or ():
+        if isinstance(result, Mapping):
+            outcome = result.get("outcome")
             results.append(
                 SmokeResult(
-                    name=_told(one.get("name")),
+                    name=_told(result.get("name")),
                     outcome=Outcome(outcome) if outcome in list(Outcome) else Outcome.INCONCLUSIVE,
-                    says=_told(one.get("says")),
-                    reply=_told(one.get("reply") or ""),
-                    seconds=_number(one.get("seconds")),
-                    asked=_told(one.get("asked") or ""),
+                    says=_told(result.get("says")),
+                    reply=_told(result.get("reply") or ""),
+                    seconds=_number(result.get("seconds")),
+                    asked=_told(result.get("asked") or ""),
                 )
             )
     return SmokeRun(model=_told(document.get("model")), planned=len(results), results=tuple(results), finished=True)
@@ -109,7 +109,7 @@ def _smoke(document: Mapping[str, Any]) -> SmokeRun:
 def _load(document: Mapping[str, Any], width: int) -> list[Content]:
     failure = document.get("failure")
     told: list[tuple[str, str]] = [
-        ("engine", " ".join(_told(one) for one in (document.get("engine"), document.get("version")) if one) or DASH),
+        ("engine", " ".join(_told(word) for word in (document.get("engine"), document.get("version")) if word) or DASH),
         ("model", _told(document.get("model") or DASH)),
         ("ready after", clock(_number(document.get("total_s")))),
         ("KV cache", whole(_number(document.get("kv_tokens")), " tokens")),
@@ -119,9 +119,9 @@ def _load(document: Mapping[str, Any], width: int) -> list[Content]:
         out += [
             Content(""),
             line(("✗ ", BE), (_told(failure.get("kind")), B), label(f" in {_told(name_of(str(failure.get('phase'))))}")),
-            *[line("  ", one) for one in Content(_told(failure.get("cause"))).wrap(max(8, width - 2))],
+            *[line("  ", part) for part in Content(_told(failure.get("cause"))).wrap(max(8, width - 2))],
         ]
-    phases = [one for one in document.get("phases") or () if isinstance(one, list | tuple) and len(one) == 2]
+    phases = [phase for phase in document.get("phases") or () if isinstance(phase, list | tuple) and len(phase) == 2]
     if phases:
         most = max((_number(seconds) or 0.0 for _, seconds in phases), default=0.0) or 1.0
         out.append(Content(""))
@@ -133,7 +133,7 @@ def _load(document: Mapping[str, Any], width: int) -> list[Content]:
 
 
 def _told(value: object) -> str:
-    """A text of the record, which is a file that others may have written."""
+    """Clean a text of the record, which is a file that others may have written."""
     return clean(str(value))
 
 
@@ -142,13 +142,13 @@ def _number(value: object) -> float | None:
 
 
 def compared_view(compared: Compared, width: int) -> Content:
-    """Point by point: the figure after, the change from before with its sign, and whether that is for the better."""
+    """Draw point by point the figure after, the change from before with its sign, and whether that is for the better."""
     both = compared.before_result, compared.after_result
     out: list[Content | str] = [
         line(label("before  "), heading(compared.before)),
         line(label("after   "), heading(compared.after)),
-        *[line(("▲ ", W), one) for one in differences(*both)],
-        *[line(("▲ ", W), one) for one in left_out(*both).words],
+        *[line(("▲ ", W), words) for words in differences(*both)],
+        *[line(("▲ ", W), words) for words in left_out(*both).words],
         "",
     ]
     points = compare(*both)
@@ -194,10 +194,9 @@ YEAR = len("2026-")
 
 
 def columns(runs: Sequence[StoredRun], width: int) -> dict[str, int]:
-    """The columns of the list and how wide they are, without the padding of a cell at both sides of each.
+    """Return the columns of the list and their widths, without the padding of a cell at both sides of each.
 
-    What came of a run is told whole as long as there is room. Which deployment it was of gives way, and is left out where there is
-    only one.
+    The result of a run is shown whole as long as there is room; the deployment gives way, and is left out if there is only one.
     """
     several = len({run.deployment for run in runs}) > 1
     made = {
@@ -291,7 +290,7 @@ class RunsPane(Vertical):
         self._show(home=True)
 
     def _fill(self) -> None:
-        """Rows by key, the cursor on the run where it was."""
+        """Fill the rows by key, with the cursor on the run where it was."""
         table, selected = self.table, self.selected
         wide = columns(self.runs, self.size.width)
         self.set_class(not self.runs, "-empty")
@@ -334,7 +333,7 @@ class RunsPane(Vertical):
 
     @property
     def selected(self) -> StoredRun | None:
-        """The run under the cursor."""
+        """Return the run under the cursor."""
         row = self.table.cursor_row
         keys = list(self.table.rows)
         key = keys[row].value if 0 <= row < len(keys) else None
@@ -353,7 +352,7 @@ class RunsPane(Vertical):
         self.marked = None if self.marked == run.id else run.id
 
     def compare(self) -> None:
-        """Asks for the selected benchmark beside the marked one; without a mark, beside the one before it."""
+        """Ask for the selected benchmark beside the marked one; without a mark, beside the one before it."""
         run = self.selected
         if run is None or run.kind != "benchmark":
             self.notify("Select a benchmark to compare.", markup=False)
@@ -362,13 +361,13 @@ class RunsPane(Vertical):
         self.post_message(CompareRequested(str(run.id), None if other is None else str(other)))
 
     def export(self) -> None:
-        """Asks for a report of the selected run."""
+        """Ask for a report of the selected run."""
         run = self.selected
         if run is not None:
             self.post_message(ReportRequested(str(run.id)))
 
     def note(self) -> Content | None:
-        """For the pane's border: how many runs there are, and which one is marked."""
+        """Return for the pane's border how many runs there are, and which one is marked."""
         if not self.runs:
             return None
         marked = line(label(", compare with "), (str(self.marked), B)) if self.marked is not None else Content("")

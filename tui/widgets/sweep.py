@@ -21,7 +21,7 @@ STYLES = {THROUGHPUT: BP, WAIT: S}
 
 
 def columns_of(points: Sequence[Point], plan: Plan | None, running: bool) -> list[tuple[int, Point | None]]:
-    """A column each: the measured points without their repetitions, and while it runs those still to come."""
+    """Return a column each for the measured points without their repetitions, and while it runs for those still to come."""
     out: list[tuple[int, Point | None]] = [(point.concurrency, point) for point in points if not point.figures.get("repeat")]
     if running and plan is not None:
         out += [(concurrency, None) for concurrency in plan.concurrency[len(out) :]]
@@ -29,7 +29,7 @@ def columns_of(points: Sequence[Point], plan: Plan | None, running: bool) -> lis
 
 
 def fitting(width: int) -> int:
-    """How many columns the figure holds in that width."""
+    """Return how many columns the figure holds in that width."""
     side = 13 if width < 100 else 16
     return max(1, (width - side) // (CELL_LOW if width >= 76 and side == 13 else CELL))
 
@@ -43,7 +43,7 @@ def sweep(
     height: int,
     first: int | None = None,
 ) -> list[Content]:
-    """The figure in that size. `first` is the leftmost column where not all fit; None keeps the newest in sight."""
+    """Draw the figure in that size. `first` is the leftmost column if not all fit; None keeps the newest in sight."""
     columns = columns_of(points, plan, running)
     if not columns or height < 3 or width < 24:
         return []
@@ -86,7 +86,7 @@ def _head_style(concurrency: int, point: Point | None, running: bool, progress: 
 
 
 def _is_cut(point: Point | None) -> bool:
-    """Whether it was cut before its end: its figures of the whole run hold time without its tokens, and belong on no curve."""
+    """Return whether a point was cut before its end: it holds time without tokens, and belongs on no curve."""
     return point is not None and bool(point.figures.get("cut"))
 
 

@@ -326,9 +326,7 @@ def _warnings(
 ) -> List[str]:
     words = []
     if done and len(done) < P99_SAMPLES:
-        words.append(
-            "too short for its p99: %d requests, %d are needed before the largest value bounds it" % (len(done), P99_SAMPLES)
-        )
+        words.append("too few requests for a p99: %d completed, %d needed" % (len(done), P99_SAMPLES))
     if window and window[1] - window[0] < 0.5 * duration:
         words.append(
             "ramp and drain were %.0f %% of the run: look at the steady throughput"
