@@ -20,6 +20,7 @@ from textual.screen import Screen
 from tui import themes
 from tui.actions import ACTIONS, BY_CALL, BY_ID, Action, help_of
 from tui.core.deployment import DeploymentState
+from tui.core.presentation import failure_title
 from tui.fleet_controller import FleetWork
 from tui.messages import GpuOpened, OverviewShown, ScreenFurnished, TextCopied
 from tui.model_controller import ModelWork
@@ -30,7 +31,6 @@ from tui.screens.main_screen import MainScreen
 from tui.settings import Settings
 from tui.terminal_driver import TerminalDriver
 from tui.widgets.canvas import AsciiFilter
-from tui.widgets.failure_view import title
 
 if TYPE_CHECKING:
     from textual.actions import ActionParseResult
@@ -273,7 +273,7 @@ class ControlRoom(ModelWork, RecordWork, FleetWork, inherit_bindings=False):
     def action_copy_cause(self) -> None:
         load = self.main.shown.load
         if load is not None and load.failure is not None:
-            self.post_message(TextCopied(f"{title(load.failure)}: {load.failure.cause}", "the cause"))
+            self.post_message(TextCopied(f"{failure_title(load.failure)}: {load.failure.cause}", "the cause"))
 
     @on(TextCopied)
     def _copy(self, copied: TextCopied) -> None:

@@ -13,7 +13,7 @@ from textual.worker import Worker, WorkerError
 
 from tui import __version__
 from tui.core.api_status import Reach
-from tui.core.presentation import counted
+from tui.core.presentation import clock, counted
 from tui.messages import (
     BenchmarkRequested,
     BenchmarkStopped,
@@ -26,7 +26,6 @@ from tui.messages import (
 )
 from tui.screens.main_screen import MainScreen
 from tui.settings import Settings
-from tui.widgets.draw import clock
 
 if TYPE_CHECKING:
     from tui.core.bench_result import Plan, Result

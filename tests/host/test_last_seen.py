@@ -16,9 +16,10 @@ from test_session import Cuttable
 from test_simulated_host import stopped
 
 from tui.core.connection import Link
-from tui.core.deployment import DeploymentState, Status, status_of
+from tui.core.deployment import DeploymentState
 from tui.core.logs.load_state import Phase
 from tui.core.server_end import LastServer
+from tui.core.status import Status, conflict_of, status_of
 from tui.host.base import Host, Unreachable
 from tui.host.open import open_host
 from tui.record.store import RunStore
@@ -170,7 +171,7 @@ async def test_over_ssh_until_a_new_one_is_followed(tmp_path: Path, monkeypatch:
             state = await until(session, lambda s: s.log.of and session.settled and status_of(s) == ended)
             assert state.log.source == sim.log_path
             assert f"the last server seen here, pid {pid}," in (state.log.of or "")
-            assert (state.conflict is not None) == (ended == Status.FAILED)
+            assert (conflict_of(state) is not None) == (ended == Status.FAILED)
             await sim.do("restart_server")
             state = await until(session, lambda s: s.log.of is None and s.server_pid and s.load and s.load.lines)
             assert state.server_pid != pid

@@ -10,8 +10,9 @@ from test_api import UP, Replay
 
 from tui.core.api_status import Reach
 from tui.core.connection import ConnectionState, Link
-from tui.core.deployment import DeploymentState, Status, status_of
+from tui.core.deployment import DeploymentState
 from tui.core.logs.load_state import Phase
+from tui.core.status import Status, conflict_of, status_of
 from tui.host.base import CommandStream, Completed, Host, HostError, ProbeFailed, ProbeStream, Refused, Unreachable
 from tui.host.local import LocalHost
 from tui.record.store import RunStore
@@ -133,7 +134,7 @@ async def test_from_an_empty_host_to_ready(tmp_path: Path, server: Replay) -> No
         server.answers = dict(UP)
         state = await until(session, lambda s: status_of(s) == Status.READY and s.gpus and s.forecast.ready_s)
         assert state.api.version == "0.32.0"
-        assert state.conflict is None
+        assert conflict_of(state) is None
         assert len(state.log.lines) == len(lines)
         assert [line.number for line in state.log.lines] == list(range(1, len(lines) + 1))
         await until(session, lambda _: record.loads("kimi"))

@@ -10,7 +10,7 @@ from tui.cli import status
 from tui.cli.context import open_session
 from tui.cli.status import settled_state
 from tui.core.connection import Link
-from tui.core.deployment import exit_code_of
+from tui.core.status import exit_code_of
 from tui.host.ssh import SshHost
 from tui.services.deployment_watch import Session
 from tui.settings import Deployment, Engine, Settings

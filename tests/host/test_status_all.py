@@ -50,7 +50,7 @@ def test_as_one_document(tmp_path: Path) -> None:
 def test_a_configuration_that_does_not_hold_is_no_refusal(tmp_path: Path) -> None:
     code, out, errors = run(tmp_path, "--all", config='[deployments.keyless]\napi_key_env = "NOT_SET_ANYWHERE"\n')
     assert (code, errors) == (2, "")
-    assert "MISCONFIGURED" in out
+    assert "BAD CONFIG" in out
     assert "api_key_env names NOT_SET_ANYWHERE" in out
 
 

@@ -99,7 +99,7 @@ async def test_status_of_a_ready_server_for_a_person(start: Run, tmp_path: Path,
     code, out, errors = await (await start("status", "kimi")).result()
     assert code == 0
     assert "kimi: READY: /models/tiny" in out
-    assert "ready after 11:44" in out
+    assert "ready after 11 min 44 s" in out
     assert errors == ""
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tui.core.connection import Link
-from tui.core.deployment import DeploymentState, Status, status_of
+from tui.core.deployment import DeploymentState
+from tui.core.status import Status, status_of
 from tui.core.text import clean
 from tui.host.open import open_host
 from tui.services.deployment_watch import Session

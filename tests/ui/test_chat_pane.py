@@ -12,10 +12,10 @@ from tui.core.conversation import NO_TEMPLATE, Conversation, Turn, Usage
 from tui.core.deployment import DeploymentState
 from tui.core.logs.load_state import Loader, LoadState, Phase
 from tui.core.smoke_prompts import Outcome, SmokeResult, SmokeRun
+from tui.core.status import not_ready_reason
 from tui.core.text import clean
 from tui.messages import ConversationCleared, GenerationStopped, PromptSubmitted, SystemPromptChanged, TextCopied
 from tui.widgets.chat_pane import ChatPane, Prompt, Turns
-from tui.widgets.failure_view import why_not
 from tui.widgets.turn_view import TurnView
 
 DONE = Turn(
@@ -241,6 +241,6 @@ async def test_errors_and_notes_stand_in_the_pane() -> None:
 )
 def test_why_nothing_can_be_sent(state: dict[str, object], words: str) -> None:
     fields: dict[str, object] = {"connection": ConnectionState(Link.ONLINE), **state}
-    told = why_not(DeploymentState("d", "t", **fields))  # type: ignore[arg-type]
+    told = not_ready_reason(DeploymentState("d", "t", **fields))  # type: ignore[arg-type]
     assert words in told
     assert bool(told) == bool(words)

@@ -36,7 +36,7 @@ CHIPS = {
     "waiting": "WAITING",
     "importing": "LOADING",
     "connecting": "CONNECTING",
-    "refused": "UNREACHABLE",
+    "refused": "REFUSED",
 }
 
 
@@ -321,7 +321,6 @@ def hostile() -> DeploymentState:
         ),
         api=replace(state.api, error=text, version=text),
         log=LogTail(source=text, problem=text).extended([LogLine(text, "ERROR", 1), LogLine(text, None, 2)]),
-        conflict=text,
     )
 
 

@@ -8,7 +8,7 @@ import scenes
 from msgspec.structs import replace
 from room import Room, room, screen, shows, until
 
-from tui.cli.status_text import status_lines
+from tui.cli.status import status_lines
 from tui.core.deployment import DeploymentState, GpusSampled, HostSeen, fold
 from tui.core.gpu import GpuSample
 from tui.core.snapshot import snapshot

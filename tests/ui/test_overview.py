@@ -10,15 +10,14 @@ from room import Room, SetSession, room, screen, shows, until
 
 from tui.app import ControlRoom
 from tui.core.connection import ConnectionState
-from tui.core.deployment import DeploymentState, exit_code_of, status_of
-from tui.core.fleet import arranged, gravity
+from tui.core.deployment import DeploymentState
+from tui.core.status import arranged, exit_code_of, gravity, status_of
 from tui.core.text import clean
 from tui.screens.dialogs import HelpDialog
 from tui.screens.palette import Palette
 from tui.services.deployment_watch import Session
 from tui.services.opened import Fleet, OpeningFailed, OpeningSession
 from tui.settings import Settings, UiSettings
-from tui.widgets.status_line import word
 
 WHICH = (
     ("qwen3-235b", "lost"),
@@ -146,7 +145,7 @@ async def test_a_session_that_cannot_be_made_says_why_and_is_tried_again() -> No
     assert (await anext(told)).connection.cause is None
     failed = await anext(told)
     assert failed.connection.cause == "api_key_env names K, but it is not set"
-    assert (word(failed), status_of(failed), exit_code_of(failed)) == ("BAD CONFIG", "misconfigured", 2)
+    assert (status_of(failed).label, status_of(failed).value, exit_code_of(failed)) == ("BAD CONFIG", "misconfigured", 2)
     opening.retry()
     assert (await anext(told)).connection.cause is not None
     assert len(tries) == 2

@@ -15,9 +15,9 @@ from tui.core.deployment import DeploymentState
 from tui.core.logs.forecast import make_forecast
 from tui.core.logs.load_state import Phase
 from tui.core.logs.log_reader import LogReader
+from tui.core.presentation import failure_title
 from tui.core.text import LineSplitter
 from tui.screens.load_report import LoadReport
-from tui.widgets.failure_view import title
 
 DATA = Path(__file__).parent.parent / "data" / "logs"
 
@@ -61,7 +61,7 @@ async def test_each_is_drawn(size: tuple[int, int]) -> None:
                 await pilot.press("escape", "1")
             await pilot.pause()
             if state.load is not None and state.load.phase is Phase.FAILED and state.load.failure is not None:
-                said = title(state.load.failure)[: size[0] // 3]
+                said = failure_title(state.load.failure)[: size[0] // 3]
                 await until(pilot, lambda said=said: said in screen(pilot))  # type: ignore[misc]
 
 

@@ -8,13 +8,12 @@ from msgspec.structs import replace
 from room import room, screen, shows, until
 from test_overview import fleet_room
 
-from tui.cli.status import table
-from tui.cli.status_text import status_lines
-from tui.cli.wait_progress import where
+from tui.cli.status import status_lines, table
+from tui.cli.wait import where
 from tui.core.deployment import DeploymentState
 from tui.core.logs.load_state import Loader
 from tui.core.presentation import gigabytes_s, how_far
-from tui.widgets.failure_view import why_not
+from tui.core.status import not_ready_reason
 from tui.widgets.phase_view import shards
 
 
@@ -52,7 +51,7 @@ def test_everywhere_in_bytes() -> None:
     assert "loaded 2.8 of 8.4 GB   at 1.21 GB/s" in drawn
     assert drawn.endswith("8.4 GB")
     assert not any(word in drawn for word in ("byte", "in hand", "000", "e+"))
-    assert why_not(state) == "the model is not up yet: 2.8 of 8.4 GB"
+    assert not_ready_reason(state) == "the model is not up yet: 2.8 of 8.4 GB"
     assert "2.8/8.4 GB" in where(state)
     told = "\n".join(status_lines(state))
     assert "2.8 of 8.4 GB at 1.21 GB/s" in told

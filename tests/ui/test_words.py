@@ -6,12 +6,11 @@ import pytest
 import scenes
 from textual.content import Content
 
-from tui.cli.status_text import status_lines
+from tui.cli.status import status_lines
 from tui.core.gpu_groups import next_steps
 from tui.core.logs.load_state import Phase
 from tui.core.presentation import NAMES, clock, counted, name_of
 from tui.screens.load_report import report_rows
-from tui.widgets import draw
 from tui.widgets.failure_view import failure_body
 
 
@@ -19,7 +18,7 @@ from tui.widgets.failure_view import failure_body
     ("seconds", "words"), [(0, "0:00"), (59.4, "0:59"), (59.6, "1:00"), (2191.5, "36:32"), (3599.7, "1:00:00"), (-3, "0:00")]
 )
 def test_a_duration_is_rounded_alike_everywhere(seconds: float, words: str) -> None:
-    assert clock(seconds) == draw.clock(seconds) == words
+    assert clock(seconds) == words
 
 
 @pytest.mark.parametrize(

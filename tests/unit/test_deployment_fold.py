@@ -15,19 +15,16 @@ from tui.core.deployment import (
     LogRead,
     LogRestarted,
     LogTail,
-    Status,
-    exit_code_of,
     fold,
-    silent_so_far,
-    status_of,
 )
 from tui.core.gpu import Gpu, GpuSample
 from tui.core.host_machine import MachineSample
 from tui.core.liveness import SignTracker
 from tui.core.logs.load_state import Failure, LoadState, Phase, SignsOfLife
 from tui.core.server_end import Supervisor
+from tui.core.status import Status, conflict_of, exit_code_of, status_of, unheard_text
 from tui.core.trends import TREND
-from tui.core.wait_rules import Outcome, Rules, Waiting
+from tui.core.wait_rules import Waiting, WaitOutcome, WaitRules
 
 ONLINE = DeploymentState("kimi", "gpu-box", connection=ConnectionState(Link.ONLINE))
 UP = ApiStatus(Reach.UP, 200, (ServedModel("kimi"),))
@@ -59,7 +56,8 @@ GONE = SignsOfLife(process_alive=False)
         (FAILED, UP, ALIVE, Status.READY, 0, "the log says failed, but the API answers"),
         (STOPPED, CLOSED, SignsOfLife(), Status.STOPPED, 7, None),
         (LOADING, UP, ALIVE, Status.READY, 0, "still at loading"),
-        (READY, ApiStatus(Reach.UP, 200, error="401 Unauthorized"), ALIVE, Status.READY, 0, "401 Unauthorized"),
+        (READY, ApiStatus(Reach.UP, 200, error="401 Unauthorized", key_refused=True), ALIVE, Status.READY, 0, "401 Unauthorized"),
+        (READY, ApiStatus(Reach.UP, 200), ALIVE, Status.LOADING, 3, "an empty list"),
     ],
 )
 def test_status(load: LoadState | None, api: ApiStatus, signs: SignsOfLife, word: str, code: int, conflict: str | None) -> None:
@@ -68,9 +66,9 @@ def test_status(load: LoadState | None, api: ApiStatus, signs: SignsOfLife, word
         state = fold(state, LogRead((), load))
     state = fold(fold(state, ApiPolled(api)), ApiPolled(api))
     assert (status_of(state), exit_code_of(state)) == (word, code)
-    assert (state.conflict is None) == (conflict is None)
+    assert (conflict_of(state) is None) == (conflict is None)
     if conflict is not None:
-        assert conflict in (state.conflict or "")
+        assert conflict in (conflict_of(state) or "")
 
 
 @pytest.mark.parametrize(
@@ -79,8 +77,8 @@ def test_status(load: LoadState | None, api: ApiStatus, signs: SignsOfLife, word
         (Link.IDLE, Status.CONNECTING, 3),
         (Link.ASKING, Status.CONNECTING, 3),
         (Link.UNREACHABLE, Status.UNREACHABLE, 5),
-        (Link.LOST, Status.UNREACHABLE, 5),
-        (Link.REFUSED, Status.UNREACHABLE, 8),
+        (Link.LOST, Status.LOST, 5),
+        (Link.REFUSED, Status.REFUSED, 8),
     ],
 )
 def test_status_without_a_connection(link: Link, word: str, code: int) -> None:
@@ -104,9 +102,9 @@ def test_status_without_a_connection(link: Link, word: str, code: int) -> None:
 def test_a_process_before_its_first_line(api: ApiStatus, log: LogTail, load: LoadState | None, word: str, says: str | None) -> None:
     """Seen on a host with cold caches: 24 s from `vllm serve` to its first line."""
     state = replace(ONLINE, api=api, log=log, load=load, server_pid=936)
-    assert (status_of(state), silent_so_far(state)) == (word, says)
+    assert (status_of(state), unheard_text(state)) == (word, says)
     lost = replace(state, connection=ConnectionState(Link.LOST))
-    assert (status_of(lost), silent_so_far(lost)) == (Status.UNREACHABLE, None)
+    assert (status_of(lost), unheard_text(lost)) == (Status.LOST, None)
 
 
 @pytest.mark.parametrize(
@@ -126,14 +124,14 @@ def test_a_process_before_its_first_line(api: ApiStatus, log: LogTail, load: Loa
 def test_a_process_that_went_before_its_first_line(signs: SignsOfLife, api: ApiStatus, word: str, conflict: str | None) -> None:
     for load in (None, LoadState()):
         state = replace(fold(replace(ONLINE, signs=signs, load=load), ApiPolled(api)), log=LogTail(source="/srv/vllm.log"))
-        assert (status_of(state), state.conflict) == (word, conflict)
+        assert (status_of(state), conflict_of(state)) == (word, conflict)
 
 
 def test_a_poll_that_crossed_with_the_ready_line_is_no_conflict() -> None:
     state = fold(fold(ONLINE, ApiPolled(CLOSED)), LogRead((), READY))
-    assert (status_of(state), state.conflict) == (Status.LOADING, None)
+    assert (status_of(state), conflict_of(state)) == (Status.LOADING, None)
     state = fold(state, ApiPolled(CLOSED))
-    assert (status_of(state), state.conflict) == (Status.LOADING, None)
+    assert (status_of(state), conflict_of(state)) == (Status.LOADING, None)
     assert status_of(fold(state, ApiPolled(CLOSED))) == Status.STOPPED
     assert status_of(fold(state, ApiPolled(UP))) == Status.READY
 
@@ -193,54 +191,54 @@ def test_signs_of_life() -> None:
 
 
 def waiting(**rules: object) -> Waiting:
-    return Waiting(Rules(**rules), 0.0)  # type: ignore[arg-type]
+    return Waiting(WaitRules(**rules), 0.0)  # type: ignore[arg-type]
 
 
 def test_wait_until_the_api_answers() -> None:
     wait = waiting()
-    assert wait.look(replace(ONLINE, connection=ConnectionState()), 0, False) is Outcome.GOES_ON
-    assert wait.look(replace(ONLINE, load=LOADING, api=CLOSED), 1, True) is Outcome.GOES_ON
-    assert wait.look(replace(ONLINE, load=READY, api=CLOSED, signs=ALIVE), 2, True) is Outcome.GOES_ON
-    assert wait.look(replace(ONLINE, load=READY, api=UP), 3, True) is Outcome.ANSWERS
+    assert wait.look(replace(ONLINE, connection=ConnectionState()), 0, False) is WaitOutcome.GOES_ON
+    assert wait.look(replace(ONLINE, load=LOADING, api=CLOSED), 1, True) is WaitOutcome.GOES_ON
+    assert wait.look(replace(ONLINE, load=READY, api=CLOSED, signs=ALIVE), 2, True) is WaitOutcome.GOES_ON
+    assert wait.look(replace(ONLINE, load=READY, api=UP), 3, True) is WaitOutcome.ANSWERS
 
 
 def test_a_failure_that_comes_while_waiting_counts_at_once() -> None:
     wait = waiting()
-    assert wait.look(replace(ONLINE, load=LOADING), 0, True) is Outcome.GOES_ON
-    assert wait.look(replace(ONLINE, load=FAILED), 1, True) is Outcome.FAILED
+    assert wait.look(replace(ONLINE, load=LOADING), 0, True) is WaitOutcome.GOES_ON
+    assert wait.look(replace(ONLINE, load=FAILED), 1, True) is WaitOutcome.FAILED
     assert wait.why == "CUDA out of memory"
 
 
 def test_an_old_failure_counts_only_after_the_grace_time() -> None:
     wait = waiting(grace_s=60)
     for now in (0, 30, 59):
-        assert wait.look(replace(ONLINE, load=FAILED), now, True) is Outcome.GOES_ON
-    assert wait.look(replace(ONLINE, load=FAILED), 61, True) is Outcome.FAILED
+        assert wait.look(replace(ONLINE, load=FAILED), now, True) is WaitOutcome.GOES_ON
+    assert wait.look(replace(ONLINE, load=FAILED), 61, True) is WaitOutcome.FAILED
 
 
 def test_an_old_failure_whose_server_lives_or_starts_again() -> None:
     wait = waiting(grace_s=60)
-    assert wait.look(replace(ONLINE, load=FAILED, server_pid=7), 0, True) is Outcome.GOES_ON
-    assert wait.look(replace(ONLINE, load=FAILED, server_pid=7), 500, True) is Outcome.GOES_ON
-    assert wait.look(replace(ONLINE, load=replace(LOADING, restarts=1)), 501, True) is Outcome.GOES_ON
-    assert wait.look(replace(ONLINE, load=replace(FAILED, restarts=1)), 502, True) is Outcome.FAILED
+    assert wait.look(replace(ONLINE, load=FAILED, server_pid=7), 0, True) is WaitOutcome.GOES_ON
+    assert wait.look(replace(ONLINE, load=FAILED, server_pid=7), 500, True) is WaitOutcome.GOES_ON
+    assert wait.look(replace(ONLINE, load=replace(LOADING, restarts=1)), 501, True) is WaitOutcome.GOES_ON
+    assert wait.look(replace(ONLINE, load=replace(FAILED, restarts=1)), 502, True) is WaitOutcome.FAILED
 
 
 def test_restarts_that_a_supervisor_makes_good() -> None:
     wait = waiting(restarts=1, grace_s=60)
-    assert wait.look(replace(ONLINE, load=LOADING), 0, True) is Outcome.GOES_ON
-    assert wait.look(replace(ONLINE, load=FAILED), 1, True) is Outcome.GOES_ON
-    assert wait.look(replace(ONLINE, load=replace(LOADING, restarts=1)), 10, True) is Outcome.GOES_ON
-    assert wait.look(replace(ONLINE, load=replace(FAILED, restarts=1)), 20, True) is Outcome.FAILED
+    assert wait.look(replace(ONLINE, load=LOADING), 0, True) is WaitOutcome.GOES_ON
+    assert wait.look(replace(ONLINE, load=FAILED), 1, True) is WaitOutcome.GOES_ON
+    assert wait.look(replace(ONLINE, load=replace(LOADING, restarts=1)), 10, True) is WaitOutcome.GOES_ON
+    assert wait.look(replace(ONLINE, load=replace(FAILED, restarts=1)), 20, True) is WaitOutcome.FAILED
 
 
 def test_a_process_that_vanishes_without_a_word() -> None:
     wait = waiting(grace_s=60)
-    assert wait.look(replace(ONLINE, load=LOADING, signs=ALIVE, server_pid=7), 0, True) is Outcome.GOES_ON
+    assert wait.look(replace(ONLINE, load=LOADING, signs=ALIVE, server_pid=7), 0, True) is WaitOutcome.GOES_ON
     gone = replace(ONLINE, load=LOADING, signs=GONE)
-    assert wait.look(gone, 10, True) is Outcome.GOES_ON
-    assert wait.look(gone, 69, True) is Outcome.GOES_ON
-    assert wait.look(gone, 71, True) is Outcome.FAILED
+    assert wait.look(gone, 10, True) is WaitOutcome.GOES_ON
+    assert wait.look(gone, 69, True) is WaitOutcome.GOES_ON
+    assert wait.look(gone, 71, True) is WaitOutcome.FAILED
     assert "process is gone" in wait.why
 
 
@@ -249,14 +247,14 @@ def test_a_crash_loop_too_fast_to_be_seen_failing() -> None:
         return replace(ONLINE, load=LOADING, supervisor=Supervisor("systemd", "vllm.service", running=True, restarts=restarts))
 
     wait = waiting(restarts=2)
-    assert [wait.look(unit(count), count, True) for count in range(7, 10)] == [Outcome.GOES_ON] * 3
-    assert wait.look(unit(10), 10, True) is Outcome.FAILED
+    assert [wait.look(unit(count), count, True) for count in range(7, 10)] == [WaitOutcome.GOES_ON] * 3
+    assert wait.look(unit(10), 10, True) is WaitOutcome.FAILED
     assert "3 starts have failed" in wait.why
     logs = waiting()
-    assert logs.look(replace(ONLINE, load=LOADING), 0, True) is Outcome.GOES_ON
+    assert logs.look(replace(ONLINE, load=LOADING), 0, True) is WaitOutcome.GOES_ON
     # Broken off by hand and started anew is no failure; again and again is.
-    assert logs.look(replace(ONLINE, load=replace(LOADING, restarts=1)), 1, True) is Outcome.GOES_ON
-    assert logs.look(replace(ONLINE, load=replace(LOADING, restarts=2)), 2, True) is Outcome.FAILED
+    assert logs.look(replace(ONLINE, load=replace(LOADING, restarts=1)), 1, True) is WaitOutcome.GOES_ON
+    assert logs.look(replace(ONLINE, load=replace(LOADING, restarts=2)), 2, True) is WaitOutcome.FAILED
 
 
 def test_what_docker_says_of_a_container_that_was_killed() -> None:
@@ -264,8 +262,8 @@ def test_what_docker_says_of_a_container_that_was_killed() -> None:
     state = replace(ONLINE, load=LOADING, api=CLOSED, supervisor=killed)
     assert status_of(state) == Status.FAILED
     wait = waiting()
-    assert wait.look(replace(ONLINE, load=LOADING), 0, True) is Outcome.GOES_ON
-    assert wait.look(state, 1, True) is Outcome.FAILED
+    assert wait.look(replace(ONLINE, load=LOADING), 0, True) is WaitOutcome.GOES_ON
+    assert wait.look(state, 1, True) is WaitOutcome.FAILED
     assert "docker: killed by the kernel: out of memory (OOMKilled)" in wait.why
 
 
@@ -291,18 +289,18 @@ def test_what_a_supervisor_says(supervisor: Supervisor, says: str) -> None:
 
 def test_new_does_not_take_the_old_server_for_the_new_one() -> None:
     wait = waiting(new=True)
-    assert wait.look(replace(ONLINE, load=READY, api=UP), 0, True) is Outcome.GOES_ON
-    assert wait.look(replace(ONLINE, load=STOPPED, api=UP), 10, True) is Outcome.GOES_ON
+    assert wait.look(replace(ONLINE, load=READY, api=UP), 0, True) is WaitOutcome.GOES_ON
+    assert wait.look(replace(ONLINE, load=STOPPED, api=UP), 10, True) is WaitOutcome.GOES_ON
     begun = replace(LOADING, restarts=1)
-    assert wait.look(replace(ONLINE, load=begun, api=CLOSED), 20, True) is Outcome.GOES_ON
-    assert wait.look(replace(ONLINE, load=replace(READY, restarts=1), api=UP), 30, True) is Outcome.ANSWERS
+    assert wait.look(replace(ONLINE, load=begun, api=CLOSED), 20, True) is WaitOutcome.GOES_ON
+    assert wait.look(replace(ONLINE, load=replace(READY, restarts=1), api=UP), 30, True) is WaitOutcome.ANSWERS
 
 
 def test_the_ends_of_a_wait() -> None:
-    assert waiting(timeout_s=5).look(ONLINE, 5, True) is Outcome.TIMED_OUT
+    assert waiting(timeout_s=5).look(ONLINE, 5, True) is WaitOutcome.TIMED_OUT
     unreachable = replace(ONLINE, connection=ConnectionState(Link.UNREACHABLE))
-    assert waiting().look(unreachable, 0, False) is Outcome.UNREACHABLE
-    assert waiting().look(replace(ONLINE, connection=ConnectionState(Link.REFUSED)), 0, False) is Outcome.REFUSED
+    assert waiting().look(unreachable, 0, False) is WaitOutcome.UNREACHABLE
+    assert waiting().look(replace(ONLINE, connection=ConnectionState(Link.REFUSED)), 0, False) is WaitOutcome.REFUSED
     seen = waiting()
     seen.look(ONLINE, 0, True)
-    assert seen.look(unreachable, 1, True) is Outcome.GOES_ON
+    assert seen.look(unreachable, 1, True) is WaitOutcome.GOES_ON

@@ -5,7 +5,7 @@ import pytest
 
 from tui.cli.bench import bench
 from tui.cli.context import Duration
-from tui.cli.status import wait
+from tui.cli.wait import wait
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Where a connection is named, it is by the host, not by the deployment that runs on it."""
 
-from tui.cli.status_text import status_lines
+from tui.cli.status import status_lines
 from tui.core.connection import Link
 from tui.host.open import open_host
 from tui.services.deployment_watch import Session

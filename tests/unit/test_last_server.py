@@ -7,17 +7,16 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tui.cli.status_text import status_lines
-from tui.cli.wait_progress import where
+from tui.cli.status import status_lines
+from tui.cli.wait import where
 from tui.core.api_status import ApiStatus, Reach, ServedModel
 from tui.core.connection import ConnectionState, Link
 from tui.core.deployment import DeploymentState, LogTail
 from tui.core.logs.load_state import Failure, LoadState, Phase, SignsOfLife
 from tui.core.server_end import LastServer, how_it_ended
-from tui.core.wait_rules import Outcome, Rules, Waiting
+from tui.core.status import Status, status_of
+from tui.core.wait_rules import Waiting, WaitOutcome, WaitRules
 from tui.record.store import RunStore
-from tui.widgets.status_line import FAILED as FAILED_WORD
-from tui.widgets.status_line import word
 
 NOON = time.mktime((2026, 11, 30, 12, 0, 0, 0, 0, -1))
 LAST = LastServer(4711, NOON, "file:/srv/vllm.log", boot="b1", host="127.0.0.1", port=8123)
@@ -127,9 +126,9 @@ def test_status_and_screen_say_the_same() -> None:
     failed = list(status_lines(replace(NONE_RUNS, load=FAILED)))
     assert failed[0] == "gpu-box: FAILED: CUDA out of memory"
     assert f"  log   /srv/vllm.log  (of {SEEN})" in failed
-    gone = replace(NONE_RUNS, load=READY, conflict="the server's process is gone and its log does not say why: was it killed?")
+    gone = replace(NONE_RUNS, load=READY)
     assert next(status_lines(gone)) == "gpu-box: FAILED: the server's process is gone and its log does not say why"
-    assert word(gone) == word(replace(NONE_RUNS, load=FAILED)) == FAILED_WORD
+    assert status_of(gone) == status_of(replace(NONE_RUNS, load=FAILED)) == Status.FAILED
     assert where(gone) == "waiting for a server to start; the last one has failed"
 
 
@@ -137,10 +136,10 @@ def test_status_and_screen_say_the_same() -> None:
 
 
 def test_an_old_crash_is_the_baseline_of_a_wait() -> None:
-    wait = Waiting(Rules(grace_s=60), 0.0)
-    assert wait.look(replace(NONE_RUNS, load=FAILED), 0, True) is Outcome.GOES_ON
-    assert wait.look(replace(NONE_RUNS, load=FAILED), 59, True) is Outcome.GOES_ON
-    assert wait.look(replace(NONE_RUNS, load=FAILED), 61, True) is Outcome.FAILED
+    wait = Waiting(WaitRules(grace_s=60), 0.0)
+    assert wait.look(replace(NONE_RUNS, load=FAILED), 0, True) is WaitOutcome.GOES_ON
+    assert wait.look(replace(NONE_RUNS, load=FAILED), 59, True) is WaitOutcome.GOES_ON
+    assert wait.look(replace(NONE_RUNS, load=FAILED), 61, True) is WaitOutcome.FAILED
     assert wait.why == f"CUDA out of memory (the log is of {SEEN})"
 
 
@@ -148,11 +147,11 @@ def test_an_old_crash_is_the_baseline_of_a_wait() -> None:
 @pytest.mark.parametrize("old", [FAILED, READY, LOADING])
 def test_a_server_that_comes_while_an_old_log_is_read(old: LoadState, new: bool) -> None:
     """It may write into the same file, which is then read anew: what stands there of the old one is no failure of the new one."""
-    wait = Waiting(Rules(grace_s=60, new=new), 0.0)
+    wait = Waiting(WaitRules(grace_s=60, new=new), 0.0)
     runs = replace(NONE_RUNS, server_pid=7, signs=SignsOfLife(process_alive=True), log=LogTail(source="/srv/vllm.log"))
-    assert wait.look(replace(NONE_RUNS, load=old), 0, True) is Outcome.GOES_ON
-    assert wait.look(replace(runs, load=LoadState()), 30, False) is Outcome.GOES_ON
-    assert wait.look(replace(runs, load=replace(old, ready=False)), 500, True) is Outcome.GOES_ON
-    assert wait.look(replace(runs, load=LOADING), 501, True) is Outcome.GOES_ON
+    assert wait.look(replace(NONE_RUNS, load=old), 0, True) is WaitOutcome.GOES_ON
+    assert wait.look(replace(runs, load=LoadState()), 30, False) is WaitOutcome.GOES_ON
+    assert wait.look(replace(runs, load=replace(old, ready=False)), 500, True) is WaitOutcome.GOES_ON
+    assert wait.look(replace(runs, load=LOADING), 501, True) is WaitOutcome.GOES_ON
     up = ApiStatus(Reach.UP, 200, (ServedModel("kimi"),))
-    assert wait.look(replace(runs, load=READY, api=up), 502, True) is Outcome.ANSWERS
+    assert wait.look(replace(runs, load=READY, api=up), 502, True) is WaitOutcome.ANSWERS

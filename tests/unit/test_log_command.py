@@ -12,7 +12,8 @@ from writing import Log, bar
 
 from tui.core.logs.forecast import make_forecast
 from tui.core.logs.log_reader import LogReader
-from tui.core.logs.log_report import duration, lines, plain
+from tui.core.logs.log_report import lines, plain
+from tui.core.presentation import duration
 from tui.core.text import LineSplitter
 
 DATA = Path(__file__).parent.parent / "data" / "logs"

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from tui.cli.status_text import status_lines
+from tui.cli.status import status_lines
 from tui.core.api_status import ApiStatus, Reach, ServedModel
 from tui.core.connection import ConnectionState, Link
 from tui.core.deployment import ApiPolled, DeploymentState, GpusSampled, HostSeen, ProcessesSeen, fold

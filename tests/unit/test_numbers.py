@@ -4,7 +4,7 @@ import pytest
 
 from tui.core.deployment import DeploymentState
 from tui.core.logs.load_state import LoadState, Phase, PhaseSpan
-from tui.widgets.draw import gib
+from tui.core.presentation import gib
 from tui.widgets.phases import total_words
 
 

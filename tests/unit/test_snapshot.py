@@ -4,14 +4,14 @@ import json
 
 from msgspec.structs import replace
 
-from tui.cli.status import table
-from tui.cli.status_text import status_lines
+from tui.cli.status import status_lines, table
 from tui.core.api_status import ApiStatus, Reach, ServedModel
 from tui.core.connection import ConnectionState, Link
-from tui.core.deployment import DeploymentState, HostSeen, ServerSeen, exit_code_of
+from tui.core.deployment import DeploymentState, HostSeen, ServerSeen
 from tui.core.gpu import Gpu, GpuProcess, GpuSample, Xid
 from tui.core.host_machine import MachineSample
 from tui.core.snapshot import snapshot
+from tui.core.status import exit_code_of
 
 FURTHER = GpuSample(gpus=(Gpu(index=0, name="NVIDIA H200", memory_used_mib=100.0, memory_total_mib=1000.0),), source="nvml")
 TWO_HOSTS = DeploymentState(
@@ -112,4 +112,4 @@ def test_a_configuration_that_does_not_hold_is_no_refusal() -> None:
     document = snapshot(state, 0.0)
     assert (document["status"], document["misconfigured"]) == ("misconfigured", "api_key_env names X, but it is not set")
     assert exit_code_of(state) == 2
-    assert list(table([state]))[1] == "kimi        MISCONFIGURED  gpu-a  —     api_key_env names X, but it is not set"
+    assert list(table([state]))[1] == "kimi        BAD CONFIG  gpu-a  —     api_key_env names X, but it is not set"

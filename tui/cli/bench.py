@@ -32,8 +32,7 @@ from tui.cli.signals import first_signal
 from tui.core.bench_documents import csv_of, document, is_much, recorded, too_few
 from tui.core.bench_plan import MOST_TOKENS, estimate, steps_of
 from tui.core.bench_result import REFUSED, STOPPED_BY_USER, BenchProgress, Plan, Point, Result, Vantage
-from tui.core.presentation import counted
-from tui.core.presentation import words as duration
+from tui.core.presentation import about, counted
 from tui.core.text import clean
 from tui.host.api import ApiClient
 from tui.settings import Deployment, Settings
@@ -363,7 +362,7 @@ class Consent:
         forecast = estimate(self._plan)
         words = (
             f"{self._name} {seen}. The benchmark will send about {forecast.requests:,} requests ({forecast.tokens:,} tokens) "
-            f"in about {duration(forecast.seconds)}."
+            f"in about {about(forecast.seconds)}."
         )
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             if busy is None:  # a script that names a server without metrics has decided

@@ -18,7 +18,7 @@ from tui.core.bench_documents import notes_in, what_was_sent
 from tui.core.bench_metrics import DASH, Metric, Section, View, in_view, metric
 from tui.core.bench_remarks import failures, remark, streams, warnings, who
 from tui.core.bench_result import BenchProgress, Plan, Point, Result, Vantage
-from tui.core.presentation import words as duration
+from tui.core.presentation import about
 from tui.core.text import clean
 
 PIPED_WIDTH = 200
@@ -106,7 +106,7 @@ def status(progress: BenchProgress) -> str:
     if progress.concurrency:
         words.append(streams(progress.concurrency))
     if progress.work:
-        return " · ".join([*words, progress.work, duration(progress.elapsed_s)])
+        return " · ".join([*words, progress.work, about(progress.elapsed_s)])
     words.append(progress.stage)
     if progress.waiting_s is not None:
         words.append(waiting(progress))
@@ -114,16 +114,16 @@ def status(progress: BenchProgress) -> str:
         done = f"{progress.done}/{progress.planned}" if progress.planned else f"{progress.done}"
         words.append(f"{progress.in_flight} in flight, {done} done" + (f", {progress.failed} failed" if progress.failed else ""))
         words.append(f"{metric('output_throughput').text(progress.tokens_s)} tok/s")
-        words.append(duration(progress.elapsed_s))
+        words.append(about(progress.elapsed_s))
         if progress.left_s:
-            words.append(f"about {duration(progress.left_s)} left")
+            words.append(f"about {about(progress.left_s)} left")
     return " · ".join(words)
 
 
 def waiting(progress: BenchProgress) -> str:
     """Return `waiting for the first reply, 12 s`."""
     failed = f"{progress.failed} failed, " if progress.failed else ""
-    return f"{failed}waiting for the first reply, {duration(progress.waiting_s or 0.0)}"
+    return f"{failed}waiting for the first reply, {about(progress.waiting_s or 0.0)}"
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------------------

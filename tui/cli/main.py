@@ -21,7 +21,7 @@ COMMANDS = {
     "room": ("tui.cli.room", "room", "The control room (the default: `readyroom TARGET`)."),
     "demo": ("tui.cli.demo", "demo", "The control room on a simulated GPU host."),
     "status": ("tui.cli.status", "status", "One snapshot: connection, GPUs, load, API."),
-    "wait": ("tui.cli.status", "wait", "Block until the server is ready, or has failed."),
+    "wait": ("tui.cli.wait", "wait", "Block until the server is ready, or has failed."),
     "smoke": ("tui.cli.smoke", "smoke", "Prompts with known answers, and a verdict on each."),
     "bench": ("tui.cli.bench", "bench", "Benchmark a server: single stream, sweep, soak."),
     "log": ("tui.cli.log", "log", "Read a saved log: phases, facts, root cause."),

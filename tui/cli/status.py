@@ -1,315 +1,97 @@
-"""`readyroom status`, one snapshot, and `readyroom wait`, which blocks until a server is ready."""
+"""`readyroom status`: one snapshot of a deployment or of all, as text for a person or as a JSON document."""
 
 import asyncio
 import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import replace
 
-from tui.cli.context import Duration, accept_new_option, config_option, open_record, open_session, port_option, run
+from tui.cli.context import accept_new_option, config_option, open_record, open_session, port_option, run
 from tui.cli.exit_message import Exit, Fail
-from tui.cli.status_text import UNKNOWN, duration
-from tui.core.deployment import DeploymentState, Status, exit_code_of, silent_so_far, status_of
-from tui.core.gpu import GpuSample
-from tui.core.presentation import brief, name_of
+from tui.core.connection import ConnectionState, Link
+from tui.core.deployment import DeploymentState
+from tui.core.gpu import Gpu, GpuSample
+from tui.core.gpu_findings import HostGpus, hosts_of
+from tui.core.gpu_groups import next_steps
+from tui.core.gpu_health import headroom
+from tui.core.memory_trend import outgrowth, peak_mib
+from tui.core.presentation import DASH, about, duration, gigabytes_s, how_far, name_of, percent, verdict_text, whole
+from tui.core.status import (
+    UNREACHED,
+    Status,
+    conflict_of,
+    detail_of,
+    exit_code_of,
+    gravest_exit_code,
+    has_settled,
+    status_of,
+)
 from tui.core.text import clean
 from tui.record.store import RunStore
 from tui.settings import Settings
 
 if TYPE_CHECKING:
-    from tui.core.deployment import HostSeen
-    from tui.core.wait_rules import Rules
     from tui.services.deployment_watch import Session
-
 
 SNAPSHOT_S = 15.0
 """The longest that a snapshot waits, on a host that is connected, for what has not answered yet."""
 CONNECT_S = 60.0
 """The longest that a snapshot waits for a connection: an attempt ends by itself, unless something in its way does not."""
-SLOWEST_TRY = 5
-"""The number of the try, in the table of delays, after which the last token is asked for no more rarely."""
+AT_ONCE = 16
+"""Hosts that are asked at the same time."""
 
 
 @click.command()
 @click.argument("target", required=False)
-@click.option("--all", "all_of_them", is_flag=True, help="Every deployment of the configuration, all at once.")
+@click.option("--all", "every", is_flag=True, help="Every deployment of the configuration, all at once.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @port_option
 @accept_new_option
 @config_option
-def status(target: str | None, all_of_them: bool, as_json: bool, port: int | None, accept_new: bool, settings: Settings) -> None:
+def status(target: str | None, every: bool, as_json: bool, port: int | None, accept_new: bool, settings: Settings) -> None:
     """One snapshot of a TARGET: connection, GPUs, load, API.
 
     Exit code: 0 ready, 3 loading or starting, 4 failed, 5 unreachable, 7 stopped, 8 refused; with --all the gravest of them, and
     2 where a deployment's configuration does not hold.
     """
-    if not all_of_them:
+    if not every:
         run(_status(settings, target, as_json, accept_new, port))
     if target is not None or port is not None:
         raise Fail(Exit.USAGE, "--all stands for every deployment: give no TARGET and no --port with it")
     if not settings.deployments:
         raise Fail(Exit.USAGE, "the configuration has no deployments; readyroom init TARGET writes one into it")
-
-    run(status_of_all(settings, as_json, accept_new))
+    run(_status_of_all(settings, as_json, accept_new))
 
 
 async def _status(settings: Settings, target: str | None, as_json: bool, accept_new: bool, port: int | None) -> int:
     from tui.cli.login_prompts import terminal_asker
-    from tui.core.deployment import exit_code_of
-    from tui.core.snapshot import snapshot
 
     with closing(open_record()) as record:
         session = open_session(settings, target, asker=terminal_asker(), accept_new=accept_new, record=record, port=port)
         async with session:
             state = await settled_state(session, SNAPSHOT_S)
-            _decided(session)
-    if as_json:
-        click.echo(json.dumps(snapshot(state, time.monotonic()), ensure_ascii=False))
-    else:
-        from tui.cli.status_text import status_lines
-
-        for line in status_lines(state, time.monotonic()):
-            click.echo(line)
+            require_one_server(session)
+    now = time.monotonic()
+    _print([_document(state, now)] if as_json else status_lines(state, now))
     return exit_code_of(state)
 
 
-def _decided(session: "Session") -> None:
-    """Raises Fail where several servers run and nobody said which one is meant."""
-    from tui.services.attach import choice_text
-
-    if session.state.undecided:
-        raise Fail(Exit.USAGE, choice_text(session.target, session.servers))
-
-
-async def settled_state(session: "Session", seconds: float) -> "DeploymentState":
-    """The first state in which everything has answered, or the one after `seconds`; a host that can't be reached is one, too."""
-    from tui.core.connection import Link
-
-    link: Link | None = None
-    try:
-        async with asyncio.timeout(CONNECT_S) as limit:
-            async for state in session.states():
-                if state.connection.link is not link:
-                    link = state.connection.link
-                    allowed = {Link.ASKING: None, Link.ONLINE: seconds}.get(link, CONNECT_S)  # a person takes the time it takes
-                    limit.reschedule(None if allowed is None else asyncio.get_running_loop().time() + allowed)
-                match link:
-                    case Link.UNREACHABLE | Link.REFUSED | Link.LOST:
-                        break
-                    case Link.ONLINE if _all_known(state) and session.settled:
-                        break
-    except TimeoutError:
-        pass
-    return _without_answer(session.state)
-
-
-def _without_answer(state: "DeploymentState") -> "DeploymentState":
-    """A host that is still being connected to after all that time does not answer."""
-    from msgspec.structs import replace
-
-    from tui.core.connection import Link
-
-    if state.connection.link not in (Link.IDLE, Link.CONNECTING):
-        return state
-    cause = state.connection.cause or f"no answer from {state.connection.host or state.target} within {CONNECT_S:.0f} s"
-    advice = state.connection.advice or "is the host up, and its network or VPN reachable?"
-    return replace(state, connection=replace(state.connection, link=Link.UNREACHABLE, cause=cause, advice=advice))
-
-
-def _all_known(state: "DeploymentState") -> bool:
-    from tui.core.api_status import Reach
-    from tui.core.deployment import CLOSED_FOR_SURE
-
-    judged = state.load is None or not state.load.lines or state.forecast != type(state.forecast)()
-    if state.load is not None and state.load.ready and state.api.reach is Reach.CLOSED and state.closed_polls < CLOSED_FOR_SURE:
-        return False
-    seen = state.gpus is not None and state.api.received_at is not None and judged
-    return seen and all(_known(other) for other in state.others)
-
-
-def _known(other: "HostSeen") -> bool:
-    """Whether a further host has told of its GPUs, or can't be reached."""
-    from tui.core.connection import Link
-
-    return other.gpus is not None or other.connection.link in (Link.UNREACHABLE, Link.REFUSED, Link.LOST)
-
-
-@click.command()
-@click.argument("target", required=False)
-@click.option("--new", is_flag=True, help="Only a start newer than this command counts (after `systemctl restart`).")
-@click.option("--timeout", "timeout_s", type=Duration(), metavar="T", help="Give up after this time; none unless asked.")
-@click.option(
-    "--grace",
-    "grace_s",
-    type=Duration(zero=True),
-    default="60s",
-    metavar="T",
-    show_default=True,
-    help="How long a server may be away.",
-)
-@click.option("--restarts", type=click.IntRange(0), default=0, metavar="N", help="Failed starts that a supervisor may make good.")
-@click.option("--json", "as_json", is_flag=True, help="JSON lines on stdout.")
-@port_option
-@accept_new_option
-@config_option
-def wait(
-    target: str | None,
-    new: bool,
-    timeout_s: float | None,
-    grace_s: float,
-    restarts: int,
-    as_json: bool,
-    port: int | None,
-    accept_new: bool,
-    settings: Settings,
-) -> None:
-    """Blocks until the server of a TARGET is ready: the API says so, and one real token came.
-
-    A failure that the log already held does not count unless its process stays away for the grace time.
-
-    Exit code: 0 ready, 2 the configured model is not served, 4 failed, 5 unreachable, 6 timed out, 8 refused (login or API key).
-    """
-    from tui.core.wait_rules import Rules
-
-    rules = Rules(new=new, timeout_s=timeout_s, grace_s=grace_s, restarts=restarts)
-    run(_wait(settings, target, rules, as_json, accept_new, port))
-
-
-async def _wait(settings: Settings, target: str | None, rules: "Rules", as_json: bool, accept_new: bool, port: int | None) -> int:
-    from tui.cli.login_prompts import terminal_asker
-    from tui.cli.wait_progress import progress_for
-    from tui.core.wait_rules import Outcome, Waiting
-
-    waiting = Waiting(rules, time.monotonic())
-    with closing(open_record()) as record, progress_for(as_json) as progress:
-        session = open_session(settings, target, asker=terminal_asker(), accept_new=accept_new, record=record, port=port)
-        token = _LastToken(session)
-        async with session:
-            while True:
-                _decided(session)
-                outcome = waiting.look(session.state, time.monotonic(), session.settled)
-                progress.show(session.state, time.monotonic() - waiting.began)
-                match outcome:
-                    case Outcome.ANSWERS if token.due:
-                        refused = await token.refused(_left(rules, waiting.began))
-                        if refused is None:
-                            progress.end("ready", Exit.OK, session.state, "")
-                            return Exit.OK
-                        if refused.code is not None:
-                            progress.end(refused.word, refused.code, session.state, refused.why)
-                            return refused.code
-                        progress.note(refused.why)
-                    case Outcome.FAILED:
-                        progress.end("failed", Exit.FAILED, session.state, waiting.why)
-                        return Exit.FAILED
-                    case Outcome.UNREACHABLE:
-                        progress.end("unreachable", Exit.UNREACHABLE, session.state, waiting.why)
-                        return Exit.UNREACHABLE
-                    case Outcome.REFUSED:
-                        progress.end("refused", Exit.REFUSED, session.state, waiting.why)
-                        return Exit.REFUSED
-                    case Outcome.TIMED_OUT:
-                        progress.end("timed_out", Exit.TIMEOUT, session.state, waiting.why)
-                        return Exit.TIMEOUT
-                await session.next_state(1.0)
-
-
-def _left(rules: "Rules", began: float) -> float | None:
-    return None if rules.timeout_s is None else max(0.1, began + rules.timeout_s - time.monotonic())
-
-
-@dataclass(frozen=True, slots=True)
-class _Refusal:
-    """Why the last token did not come. `code`: waiting longer does not help (a missing key, a model that is not served)."""
-
-    why: str
-    word: str = ""
-    code: Exit | None = None
-
-
-class _LastToken:
-    """Asks for the token at growing intervals: a server that refuses it is busy enough."""
-
-    def __init__(self, session: "Session") -> None:
-        self._session = session
-        self._tries = 0
-        self._not_before = 0.0
-
-    async def refused(self, seconds: float | None) -> _Refusal | None:
-        """Asks for one token, within `seconds`; None when it came."""
-        from tui.core.connection import retry_delay_s
-
-        refusal = await _refused_token(self._session, seconds)
-        self._tries += 1
-        self._not_before = time.monotonic() + retry_delay_s(min(self._tries + 1, SLOWEST_TRY), 0.5)
-        return refusal
-
-    @property
-    def due(self) -> bool:
-        return time.monotonic() >= self._not_before
-
-
-async def _refused_token(session: "Session", seconds: float | None) -> _Refusal | None:
-    """Asks for one token; None when it came."""
-    from tui.host.api import ApiError
-    from tui.services.chat_turn import one_token
-
-    api = session.state.api
-    listed = [model.id for model in api.models]
-    model = api.asked(session.deployment.model) or ""
-    if listed and not api.lists(model):
-        return _not_served(model, listed)
-    try:
-        async with asyncio.timeout(seconds):
-            await one_token(session.api, model)
-    except ApiError as error:
-        match error.kind:
-            case "unauthorized":
-                return _Refusal(error.message, "refused", Exit.REFUSED)
-            case "not_served":
-                return _not_served(model, listed, error.message)
-        return _Refusal(f"no token yet: {error.message}")
-    except TimeoutError:
-        return _Refusal("no token in time")
-    return None
-
-
-def _not_served(model: str, listed: list[str], said: str = "") -> _Refusal:
-    from tui.core.presentation import some_of
-
-    why = f"the server does not serve {model!r}; it serves {some_of(listed) or 'no model'}{f' ({said})' if said else ''}"
-    return _Refusal(f"{why}: correct model = … in the configuration", "misconfigured", Exit.USAGE)
-
-
-GRAVEST_FIRST = (Exit.FAILED, Exit.USAGE, Exit.REFUSED, Exit.UNREACHABLE, Exit.STOPPED, Exit.LOADING, Exit.OK)
-AT_ONCE = 16
-"""Hosts that are asked at the same time."""
-
-
-async def status_of_all(settings: Settings, as_json: bool, accept_new: bool) -> int:
-    """Prints all; returns the gravest exit code. Nobody is asked anything: several logins at once could not be told apart."""
-    from tui.core.snapshot import snapshot
-
+async def _status_of_all(settings: Settings, as_json: bool, accept_new: bool) -> int:
+    """Print all and return the gravest exit code. Nobody is asked anything: several logins at once could not be told apart."""
     gate = asyncio.Semaphore(AT_ONCE)
     with closing(open_record()) as record:
 
-        async def one(name: str) -> DeploymentState:
+        async def state_of(name: str) -> DeploymentState:
             async with gate:
                 return await _state(settings, name, accept_new, record)
 
-        states = await asyncio.gather(*(one(name) for name in settings.deployments))
-    if as_json:
-        now = time.monotonic()
-        click.echo(json.dumps({"schema": 1, "deployments": [snapshot(state, now) for state in states]}, ensure_ascii=False))
-    else:
-        for line in table(states):
-            click.echo(line)
-    codes = {exit_code_of(state) for state in states}
-    return next(code for code in GRAVEST_FIRST if code in codes)
+        states = await asyncio.gather(*map(state_of, settings.deployments))
+    _print([_document_of_all(states, time.monotonic())] if as_json else table(states))
+    return gravest_exit_code(states)
 
 
 async def _state(settings: Settings, name: str, accept_new: bool, record: RunStore) -> DeploymentState:
@@ -322,11 +104,65 @@ async def _state(settings: Settings, name: str, accept_new: bool, record: RunSto
         return await settled_state(session, SNAPSHOT_S)
 
 
+def _document(state: DeploymentState, now: float) -> str:
+    from tui.core.snapshot import snapshot
+
+    return json.dumps(snapshot(state, now), ensure_ascii=False)
+
+
+def _document_of_all(states: Sequence[DeploymentState], now: float) -> str:
+    from tui.core.snapshot import snapshot
+
+    return json.dumps({"schema": 1, "deployments": [snapshot(state, now) for state in states]}, ensure_ascii=False)
+
+
+def _print(lines: Iterator[str] | list[str]) -> None:
+    for line in lines:
+        click.echo(line)
+
+
+def require_one_server(session: "Session") -> None:
+    """Raise Fail if several servers run and nobody said which one is meant."""
+    from tui.services.attach import choice_text
+
+    if session.state.undecided:
+        raise Fail(Exit.USAGE, choice_text(session.target, session.servers))
+
+
+async def settled_state(session: "Session", seconds: float) -> DeploymentState:
+    """Return the first settled state, or the one `seconds` after the connection was made; a host out of reach has settled, too."""
+    link: Link | None = None
+    try:
+        async with asyncio.timeout(CONNECT_S) as limit:
+            async for state in session.states():
+                if state.connection.link is not link:
+                    link = state.connection.link
+                    allowed = {Link.ASKING: None, Link.ONLINE: seconds}.get(link, CONNECT_S)  # a person takes the time it takes
+                    limit.reschedule(None if allowed is None else asyncio.get_running_loop().time() + allowed)
+                if status_of(state) in UNREACHED or (link is Link.ONLINE and has_settled(state) and session.settled):
+                    break
+    except TimeoutError:
+        pass
+    return _without_answer(session.state)
+
+
+def _without_answer(state: DeploymentState) -> DeploymentState:
+    """Return a host that is still being connected to after all that time as one that does not answer."""
+    if state.connection.link not in (Link.IDLE, Link.CONNECTING):
+        return state
+    cause = state.connection.cause or f"no answer from {state.connection.host or state.target} within {CONNECT_S:.0f} s"
+    advice = state.connection.advice or "is the host up, and its network or VPN reachable?"
+    return replace(state, connection=replace(state.connection, link=Link.UNREACHABLE, cause=cause, advice=advice))
+
+
+# -- all deployments ---------------------------------------------------------------------------------------------------------------
+
+
 def table(states: Sequence[DeploymentState]) -> Iterator[str]:
-    """The lines, cleaned."""
+    """Yield a row a deployment and a row each further host of it, cleaned."""
     rows = [("DEPLOYMENT", "STATE", "HOST", "GPUS", "WHAT")]
     for state in states:
-        rows.append((state.name, status_of(state).upper(), state.target, _gpus(state.gpus), _what(state)))
+        rows.append((state.name, status_of(state).label, state.target, _gpus(state.gpus), detail_of(state) or DASH))
         for other in state.others:
             link = other.connection
             rows.append(("", link.link.value.upper(), other.host, _gpus(other.gpus), link.cause or ""))
@@ -338,26 +174,121 @@ def table(states: Sequence[DeploymentState]) -> Iterator[str]:
 
 def _gpus(sample: GpuSample | None) -> str:
     if sample is None or not sample.gpus:
-        return UNKNOWN
+        return DASH
     shares = [gpu.memory_share for gpu in sample.gpus if gpu.memory_share is not None]
-    return f"{len(sample.gpus)}" + (f" at {100 * max(shares):.0f} %" if shares else "") + (", old" if sample.late else "")
+    return f"{len(sample.gpus)}" + (f" at {percent(max(shares), 0)}" if shares else "") + (", old" if sample.late else "")
 
 
-def _what(state: DeploymentState) -> str:
-    load, forecast = state.load, state.forecast
+# -- one deployment ----------------------------------------------------------------------------------------------------------------
+
+
+def status_lines(state: DeploymentState, now: float | None = None) -> Iterator[str]:
+    """Yield one fact a line, the verdict first, cleaned; `now` is the client's monotonic clock, from which ages are counted."""
+    return (clean(line) for line in _lines(state, now))
+
+
+def _lines(state: DeploymentState, now: float | None) -> Iterator[str]:
     word = status_of(state)
-    if state.misconfigured is not None:
-        return state.misconfigured
-    if word == Status.UNREACHABLE:
-        return state.connection.cause or UNKNOWN
-    if word == Status.READY:
-        return ", ".join(model.id for model in state.api.models) or UNKNOWN
-    if load is not None and load.failure is not None:
-        return load.failure.cause
-    if word == Status.FAILED and state.conflict is not None:
-        return state.conflict.partition(": ")[0]
+    detail = detail_of(state) if word in (Status.FAILED, Status.LOADING, Status.READY, Status.MISCONFIGURED) else ""
+    yield f"{state.name}: {word.label}{f': {detail}' if detail else ''}"
+    link = state.connection
+    yield from _host_lines(link.host or state.target, link)
+    if link.online:
+        yield from _load_lines(state)
+        yield from _api_lines(state)
+        yield from _gpu_lines(hosts_of(state)[0], now)
+        yield from _source_lines(state)
+    for other in hosts_of(state)[1:]:
+        yield from _host_lines(other.host, other.connection)
+        if other.connection.online:
+            yield from _gpu_lines(other, now)
+
+
+def _host_lines(host: str, link: ConnectionState) -> Iterator[str]:
+    trip = f"  {link.round_trip_ms:.0f} ms" if link.round_trip_ms is not None else ""
+    yield _row("host", f"{host}  {link.link.value}{trip}")
+    if link.cause:
+        yield _row("", link.cause + (f": {link.advice}" if link.advice else ""))
+
+
+def _source_lines(state: DeploymentState) -> Iterator[str]:
+    """Yield what the load was read from, what runs the server, and where the two disagree."""
+    if state.log.problem or state.log.source:
+        problem = f": {state.log.problem}" if state.log.problem else ""
+        yield _row("log", f"{state.log.source}{problem}" + (f"  ({state.log.note})" if state.log.note else ""))
+    if state.supervisor is not None:
+        yield _row("by", state.supervisor.says)
+    if conflict := conflict_of(state):
+        yield _row("note", conflict)
+
+
+def _load_lines(state: DeploymentState) -> Iterator[str]:
+    load, forecast = state.load, state.forecast
     if load is None or not load.lines:
-        return state.log.problem or silent_so_far(state) or UNKNOWN
-    shards = f" {brief(load.shards)}" if load.shards is not None else ""
-    eta = f", ready in about {duration(forecast.ready_eta_s)}" if forecast.ready_eta_s is not None else ""
-    return f"{name_of(load.phase)}{shards}{eta}"
+        return
+    what = " ".join(part for part in (load.engine, load.version, load.model) if part)
+    why = f": {forecast.reason}" if forecast.reason else ""
+    yield _row("load", f"{what or DASH}  {name_of(load.phase)}  {verdict_text(forecast.verdict)}{why}")
+    if load.shards is not None and not load.ready:
+        eta = f", about {about(forecast.shards_eta_s)} left" if forecast.shards_eta_s is not None else ""
+        speed = gigabytes_s(load.shards)
+        each = f" at {forecast.s_per_shard:.1f} s each" if forecast.s_per_shard is not None else ""
+        rate = f" at {speed:.2f} GB/s" if speed is not None else each
+        yield _row("", f"{how_far(load.shards)}{rate}{eta}")
+    if forecast.ready_s is not None:
+        yield _row("", f"ready after {duration(forecast.ready_s)}")
+    if load.kv_tokens is not None:
+        yield _row("", f"KV cache {load.kv_tokens:,} tokens")
+    if load.failure is not None:
+        yield _row("why", load.failure.cause)
+        for number, step in enumerate(next_steps(state)):
+            yield _row("" if number else "try", step)
+
+
+def _api_lines(state: DeploymentState) -> Iterator[str]:
+    api = state.api
+    version = f"  version {api.version}" if api.version else ""
+    yield _row("api", f"{api.reach.value}{version}{f'  {api.error}' if api.error else ''}")
+    if api.metrics is not None:
+        metrics = api.metrics
+        parts = [f"{whole(metrics.running)} running", f"{whole(metrics.waiting)} waiting"]
+        if metrics.kv_cache_share is not None:
+            parts.append(f"KV cache {percent(metrics.kv_cache_share)}")
+        yield _row("", ", ".join(parts))
+
+
+def _gpu_lines(seen: HostGpus, now: float | None) -> Iterator[str]:
+    sample = seen.sample
+    if sample is None:
+        return
+    for number, gpu in enumerate(sample.gpus):
+        yield _row("gpus" if not number else "", _gpu(gpu))
+    if sample.note:
+        yield _row("" if sample.gpus else "gpus", sample.note)
+    if sample.late:
+        old = f", {about(now - sample.received_at)} old" if now is not None and sample.received_at is not None else ""
+        yield _row("", f"the driver does not answer: these are its last values{old}")
+    even = seen.judged
+    if even.says:
+        yield _row("", even.says)
+    room = headroom(sample)
+    if room is not None:
+        then = " then" if sample.late else ""
+        yield _row("", f"least free{then}: {room.where}, {whole(room.free_mib)} MiB ({percent(room.free_share)})")
+    grown, peak = outgrowth(seen.ready_memory, sample), peak_mib(seen.ready_memory, sample)
+    if grown is not None:
+        yield _row("", f"since it is ready: peak {whole(peak)} MiB, growth {grown.growth.mib_per_hour:+,.0f} MiB an hour")
+    for finding in seen.found:
+        yield _row("", finding)
+
+
+def _gpu(gpu: Gpu) -> str:
+    if gpu.error:
+        return f"{gpu.index} {gpu.name}  {gpu.error}"
+    share = f" {percent(gpu.memory_share)}" if gpu.memory_share is not None else ""
+    used = f"{whole(gpu.memory_used_mib)} of {whole(gpu.memory_total_mib)} MiB{share}"
+    return f"{gpu.index} {gpu.name}  {used}  {whole(gpu.utilisation, ' %')}  {whole(gpu.temperature_c, ' °C')}"
+
+
+def _row(label: str, text: str) -> str:
+    return f"  {label:<5} {text}"

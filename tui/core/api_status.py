@@ -56,6 +56,8 @@ class ApiStatus(Struct, frozen=True):
     version: str | None = None
     metrics: ServerMetrics | None = None
     error: str | None = None
+    key_refused: bool = False
+    """The list of models was answered with 401 or 403."""
     received_at: float | None = None
 
     def asked(self, wanted: str | None = None) -> str | None:
@@ -74,3 +76,18 @@ class ApiStatus(Struct, frozen=True):
     def ready(self) -> bool:
         """Readiness is the API's word: /health says 200 and a model is listed."""
         return self.reach is Reach.UP and self.health == 200 and bool(self.models)
+
+    @property
+    def serves(self) -> bool:
+        """Return whether it serves at least those who have its key: it is healthy, and lists its models or refuses to."""
+        return self.ready or (self.key_refused and self.health in (200, 401, 403))
+
+    @property
+    def down(self) -> bool:
+        """Return whether nothing listens, or what does is not healthy."""
+        return self.reach in (Reach.CLOSED, Reach.SICK)
+
+    @property
+    def engine_died(self) -> bool:
+        """Return whether /health answers a server error: vLLM's says 503 when its engine is dead."""
+        return self.reach is Reach.SICK and self.health is not None and self.health >= 500

@@ -6,13 +6,14 @@ from typing import Any
 from msgspec import to_builtins
 
 from tui.core.connection import ConnectionState
-from tui.core.deployment import DeploymentState, ServerSeen, status_of
+from tui.core.deployment import DeploymentState, ServerSeen
 from tui.core.gpu import GpuSample
 from tui.core.gpu_findings import HostGpus, hosts_of
 from tui.core.gpu_health import headroom
 from tui.core.host_machine import MachineSample
 from tui.core.logs.log_report import document
 from tui.core.memory_trend import outgrowth, peak_mib
+from tui.core.status import conflict_of, status_of
 
 SCHEMA = 1
 
@@ -46,7 +47,7 @@ def snapshot(state: DeploymentState, now: float) -> dict[str, Any]:
         "orphans": list(state.orphans),
         "servers": [_server(server) for server in state.servers],
         "supervisor": None if state.supervisor is None else {**to_builtins(state.supervisor), "says": state.supervisor.says},
-        "conflict": state.conflict,
+        "conflict": conflict_of(state),
         "misconfigured": state.misconfigured,
     }
 

@@ -10,11 +10,11 @@ from enum import StrEnum
 
 from tui.core.api_status import Reach
 from tui.core.connection import Link
-from tui.core.deployment import DeploymentState, Status, status_of
+from tui.core.deployment import DeploymentState
 from tui.core.logs.load_state import Phase
 
 
-class Outcome(StrEnum):
+class WaitOutcome(StrEnum):
     """GOES_ON: not over yet. ANSWERS: the API says ready; one token has still to prove it."""
 
     GOES_ON = "goes_on"
@@ -26,7 +26,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class WaitRules:
     """Times in seconds. `restarts`: how many failed starts a supervisor may make good."""
 
     new: bool = False
@@ -39,7 +39,7 @@ class Rules:
 class Waiting:
     """Feed `look` with every state; `now` is any monotonic clock in seconds, the same at every look."""
 
-    rules: Rules
+    rules: WaitRules
     began: float
     why: str = ""
     """What ended it, in one line."""
@@ -65,31 +65,31 @@ class Waiting:
         """Whether a start newer than the wait has been seen."""
         return self._renewed
 
-    def look(self, state: DeploymentState, now: float, settled: bool) -> Outcome:
+    def look(self, state: DeploymentState, now: float, settled: bool) -> WaitOutcome:
         """`settled`: the log that was there has been read, or can't be."""
         if self.rules.timeout_s is not None and now - self.began >= self.rules.timeout_s:
             self.why = f"not ready within {self.rules.timeout_s:g} s"
-            return Outcome.TIMED_OUT
+            return WaitOutcome.TIMED_OUT
         link = state.connection.link
         if link is Link.REFUSED:
             self.why = state.connection.cause or "the login was refused"
-            return Outcome.REFUSED
+            return WaitOutcome.REFUSED
         self._was_online = self._was_online or link is Link.ONLINE
         if link is Link.UNREACHABLE and not self._was_online:
             self.why = state.connection.cause or "the host can't be reached"
-            return Outcome.UNREACHABLE
+            return WaitOutcome.UNREACHABLE
         if link is not Link.ONLINE or not settled:
-            return Outcome.GOES_ON
+            return WaitOutcome.GOES_ON
         self._settle(state, now)
         self._follow(state, now)
         if self._answers(state):
-            return Outcome.ANSWERS
+            return WaitOutcome.ANSWERS
         ended = self._ended(state, now)
-        if ended is Outcome.GOES_ON and self._ended_at is None and self._made_good > self.rules.restarts:
+        if ended is WaitOutcome.GOES_ON and self._ended_at is None and self._made_good > self.rules.restarts:
             # Too many, though the next start is under way already.
             times = "a start has failed" if self._made_good == 1 else f"{self._made_good} starts have failed"
             self.why = f"{times} while this waited{f': {self._cause}' if self._cause else ''}"
-            return Outcome.FAILED
+            return WaitOutcome.FAILED
         return ended
 
     def _settle(self, state: DeploymentState, now: float) -> None:
@@ -143,7 +143,7 @@ class Waiting:
                     self._cause = by.before.cause
 
     def _answers(self, state: DeploymentState) -> bool:
-        if status_of(state) != Status.READY:
+        if not state.api.serves:
             return False
         if not self.rules.new:
             return True
@@ -151,7 +151,7 @@ class Waiting:
         says = state.load is not None and state.load.ready and self._renewed
         return says or (self._was_closed and (self._renewed or state.load is None or not state.load.lines))
 
-    def _ended(self, state: DeploymentState, now: float) -> Outcome:
+    def _ended(self, state: DeploymentState, now: float) -> WaitOutcome:
         load = state.load
         told = load is not None and load.phase in (Phase.FAILED, Phase.STOPPED)
         by = state.supervisor
@@ -160,7 +160,7 @@ class Waiting:
         # A process that was seen and is no more has ended as well, whatever its log says.
         if load is None or not (told or (state.signs.process_alive is False and state.server_pid is None)):
             self._ended_at = None
-            return Outcome.GOES_ON
+            return WaitOutcome.GOES_ON
         if self._ended_at is None:
             self._ended_at = now
             self._failures += 0 if self._old_end else 1
@@ -177,6 +177,6 @@ class Waiting:
             why += f" (the log is {state.log.of})"
         patient = not told or self._old_end or (self.rules.new and not self._renewed) or self._failures <= self.rules.restarts
         if patient and (gone_for < self.rules.grace_s or state.server_pid is not None):
-            return Outcome.GOES_ON
+            return WaitOutcome.GOES_ON
         self.why = why
-        return Outcome.FAILED
+        return WaitOutcome.FAILED

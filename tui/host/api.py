@@ -119,12 +119,13 @@ class ApiClient:
     async def _poll(self, before: ApiStatus) -> ApiStatus:
         code, _ = await self._get("/health")
         reach = Reach.UP if code == 200 else Reach.SICK
-        models, version, error = before.models, before.version, before.error
+        models, version, error, key_refused = before.models, before.version, before.error, before.key_refused
         now = time.monotonic()
         was_up = before.reach is Reach.UP and bool(before.models)
         if code in NO_HEALTH or not was_up or self._models_at is None or now - self._models_at > MODELS_EVERY_S:
             self._models_at = now
             models_code, models, error = await self._models()
+            key_refused = models_code in (401, 403)
             if code in NO_HEALTH:
                 # An OpenAI-like server without /health: what /v1/models says stands for it.
                 code, reach = models_code, Reach.UP if models_code == 200 else Reach.SICK
@@ -132,7 +133,7 @@ class ApiClient:
         metrics = None if self._no_metrics else await self._read_metrics()
         if code != 200 and error is None:
             error = f"/health answers {code}"
-        return ApiStatus(reach=reach, health=code, models=models, version=version, metrics=metrics, error=error)
+        return ApiStatus(reach, code, models, version, metrics, error, key_refused)
 
     async def _models(self) -> tuple[int, tuple[ServedModel, ...], str | None]:
         code, body = await self._get("/v1/models")

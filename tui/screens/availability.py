@@ -7,7 +7,7 @@ from tui.actions import BY_ID, Action, shown_key
 from tui.core.connection import Link
 from tui.core.deployment import DeploymentState
 from tui.core.logs.load_state import Phase
-from tui.widgets.failure_view import why_not
+from tui.core.status import not_ready_reason
 
 if TYPE_CHECKING:
     from tui.screens.main_screen import MainScreen
@@ -44,7 +44,7 @@ def unavailable(screen: "MainScreen", action: Action) -> str | None:
         case "offline" if state.connection.online:
             return "The connection is up: there is nothing to try."
         case "ready" | "bench" if not state.api.ready:
-            why = why_not(state)
+            why = not_ready_reason(state)
             return f"{NOT_YET}: {why}. {_key('show-load', own)} shows {_shown(state)}."
         case "ready" if screen.smoking:
             return f"The smoke prompts are being asked; {_key('stop', own)} stops them."

@@ -7,12 +7,13 @@ from textual.content import Content
 from tui.actions import TABS
 from tui.core.deployment import DeploymentState
 from tui.core.gpu_findings import hosts_of
+from tui.core.presentation import age
+from tui.core.status import Status, status_of
 from tui.screens.pane import Pane, tab_title
 from tui.widgets.canvas import in_ascii
-from tui.widgets.draw import BW, age, label, line
+from tui.widgets.draw import BW, label, line
 from tui.widgets.load_panel import LoadPanel
 from tui.widgets.phases import total_words
-from tui.widgets.status_line import READY, word
 
 if TYPE_CHECKING:
     from tui.screens.main_screen import MainScreen
@@ -42,7 +43,7 @@ class Frame:
     def arrange(self) -> None:
         """Layout and titles."""
         screen = self._screen
-        cause = (screen.size, screen.tab, screen.furnished, self._gpus, word(screen.shown) == READY)
+        cause = (screen.size, screen.tab, screen.furnished, self._gpus, status_of(screen.shown) is Status.READY)
         if cause == self._arranged:
             return
         self._arranged = cause
@@ -53,7 +54,7 @@ class Frame:
             load.redraw_soon()
         if screen.furnished:
             screen.log_pane.set_brief(screen.size.width < NARROW)
-        self._size_gpus(word(screen.shown) == READY)
+        self._size_gpus(status_of(screen.shown) is Status.READY)
         self.retitle()
 
     @property
@@ -67,7 +68,7 @@ class Frame:
         screen = self._screen
         width, height = screen.app.size
         tiny = width < TINY[0] or height < TINY[1]
-        served = word(screen.shown) == READY
+        served = status_of(screen.shown) is Status.READY
         screen.update_classes(
             {
                 "-tiny": tiny,
@@ -122,7 +123,7 @@ class Frame:
         """Upper borders: the tabs, and the names of the panes."""
         screen = self._screen
         narrow = self.narrow or screen.tab == "log"
-        own_pane = {"gpus", "log"} if screen.has_class("-wide") or word(screen.shown) != READY else {"gpus"}
+        own_pane = {"gpus", "log"} if screen.has_class("-wide") or status_of(screen.shown) is not Status.READY else {"gpus"}
         names = [tab for tab in TABS if narrow or tab not in own_pane or tab == screen.tab]
         parts = [self._tab_title(tab) for tab in names]
         self._title("#stage", Content("  ").join(parts), narrow)

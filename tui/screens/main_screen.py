@@ -12,8 +12,8 @@ from textual.widget import MountError
 from textual.widgets import ContentSwitcher
 
 from tui.actions import ACTIONS, BY_ID, TABS, Action, bindings, in_footer, shown_key, types_text
-from tui.core.connection import Link
 from tui.core.deployment import DeploymentState
+from tui.core.status import UNREACHED, Status, not_ready_reason, status_of
 from tui.messages import RunsShown, ScreenFurnished
 from tui.screens.availability import unavailable
 from tui.screens.compositor import SparingCompositor
@@ -21,12 +21,11 @@ from tui.screens.job_state import JobScreen
 from tui.screens.layout import Frame, News
 from tui.screens.pane import Pane
 from tui.widgets.canvas import NOTHING, Canvas, Moment
-from tui.widgets.failure_view import why_not
 from tui.widgets.gpu_panel import GpuPanel
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.load_panel import LoadPanel
 from tui.widgets.phases import Phases
-from tui.widgets.status_line import BAD_CONFIG, FAILED, LOADING, READY, StatusLine, word
+from tui.widgets.status_line import StatusLine
 
 if TYPE_CHECKING:
     from tui.core.bench_result import Plan
@@ -90,7 +89,7 @@ class MainScreen(JobScreen):
     def on_mount(self) -> None:
         self._chose = False
         """Whether the user chose a tab: from then on none opens by itself."""
-        self._was = ""
+        self._was: Status | None = None
         self._marks: tuple[int, ...] = ()
         self.rearrange()
         self.moment = Moment(time.time(), time.monotonic())
@@ -127,17 +126,17 @@ class MainScreen(JobScreen):
         if before.log is not after.log or before.load is not after.load:
             self.log_pane.state = after
         # a change of state is shown at once, figures wait for the next tick
-        if word(before) != word(after) or before.gpus is None or before.connection.link is not after.connection.link:
+        if status_of(before) != status_of(after) or before.gpus is None or before.connection.link is not after.connection.link:
             self.shown = after
             self._draw()
 
     def watch_shown(self) -> None:
-        now = word(self.shown)
+        now = status_of(self.shown)
         if now != self._was:
             self._became(self._was, now)
             self._was = now
         self.api_ready = self.shown.api.ready
-        self.why_not_ready = why_not(self.shown)
+        self.why_not_ready = not_ready_reason(self.shown)
         self.rearrange()
         self._mark_news()
 
@@ -167,24 +166,24 @@ class MainScreen(JobScreen):
             self._marks = marks
             self.frame.retitle()
 
-    def _became(self, before: str, now: str) -> None:
+    def _became(self, before: Status | None, now: Status) -> None:
         """What opens by itself, as long as the user chose nothing."""
-        offline = self.shown.connection.link in (Link.LOST, Link.UNREACHABLE, Link.REFUSED) or now == BAD_CONFIG
+        offline = now in (*UNREACHED, Status.MISCONFIGURED)
         known = self.shown.gpus is not None or self.shown.load is not None
         self.update_classes({"-offline": offline, "-stale": offline and known})
-        if now == READY and not self.benching:
+        if now is Status.READY and not self.benching:
             self.bench_problem = None  # it told of the server that was there before
-        if now == READY:
+        if now is Status.READY:
             self.app.forget_refusal()  # type: ignore[attr-defined]
         if self._chose:
             return
-        if now == READY:
+        if now is Status.READY:
             # who is at the keys means what is there now
             if time.monotonic() - self.app.last_key_at > HANDS_OFF_S:  # type: ignore[attr-defined]
                 self.open_tab("chat", focus=False)
-        elif now in (LOADING, FAILED):
+        elif now in (Status.LOADING, Status.FAILED):
             self.open_tab("load")
-        if now == FAILED:
+        if now is Status.FAILED:
             self.call_after_refresh(self.log_pane.jump_to_cause)
 
     @property

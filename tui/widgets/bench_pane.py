@@ -13,10 +13,10 @@ from tui.core.bench_documents import what_was_sent
 from tui.core.bench_metrics import ANSWER, LATENCIES, View, in_view, metric
 from tui.core.bench_remarks import who
 from tui.core.bench_result import BenchProgress, Plan, Point, Result, Vantage
-from tui.core.presentation import counted
+from tui.core.presentation import change, clock, counted, three, whole
 from tui.core.text import clean
 from tui.widgets.canvas import Canvas, drawn
-from tui.widgets.draw import BE, BP, B, E, G, Part, W, big, change, clock, fit, label, line, meter, rows, spread, three, whole
+from tui.widgets.draw import BE, BP, B, E, G, Part, W, big, fit, label, line, meter, rows, spread
 from tui.widgets.key_bar import key_of
 from tui.widgets.sweep import TTFT_LIMIT_MS, columns_of, fitting, sweep
 

@@ -6,32 +6,11 @@ from statistics import median
 from textual.content import Content
 
 from tui.core.deployment import DeploymentState
+from tui.core.gpu import GIB_MIB
 from tui.core.logs.load_state import LoadState, PastLoad
-from tui.core.presentation import counted
+from tui.core.presentation import DASH, clock, counted, percent, three, whole
 from tui.widgets.canvas import Canvas
-from tui.widgets.draw import (
-    BP,
-    BW,
-    DASH,
-    GIB,
-    B,
-    P,
-    Part,
-    W,
-    area,
-    clock,
-    facts,
-    label,
-    line,
-    lines,
-    percent,
-    rows,
-    sparks,
-    spread,
-    table,
-    three,
-    whole,
-)
+from tui.widgets.draw import BP, BW, B, P, Part, W, area, facts, label, line, lines, rows, sparks, spread, table
 
 
 def _parallel(load: LoadState) -> str:
@@ -48,7 +27,7 @@ def _parallel(load: LoadState) -> str:
 def _weights(load: LoadState) -> str:
     parts = []
     if load.checkpoint_gib is not None:
-        parts.append(f"{load.checkpoint_gib * GIB**3 / 1e9:.0f} GB")
+        parts.append(f"{load.checkpoint_gib * GIB_MIB**3 / 1e9:.0f} GB")
     if load.shards is not None and load.shards.total:
         parts.append(counted(load.shards.total, "shard"))
     if load.quantization:
@@ -104,9 +83,9 @@ class HostPane(Canvas):
             if machine.ram_total_mib is not None and machine.ram_available_mib is not None
             else None
         )
-        cache = machine.page_cache_mib / GIB if machine.page_cache_mib is not None else None
-        shm = machine.shm_total_mib / GIB if machine.shm_total_mib is not None else None
-        swap = machine.swap_used_mib / GIB if machine.swap_used_mib is not None else None
+        cache = machine.page_cache_mib / GIB_MIB if machine.page_cache_mib is not None else None
+        shm = machine.shm_total_mib / GIB_MIB if machine.shm_total_mib is not None else None
+        swap = machine.swap_used_mib / GIB_MIB if machine.swap_used_mib is not None else None
         known: list[tuple[str, str, str]] = [
             ("disk read", three(machine.disk_read_mb_s), "MB/s"),
             ("engine reads", three(machine.engine_read_mb_s), "MB/s"),
@@ -116,8 +95,8 @@ class HostPane(Canvas):
             ("load", three(machine.load_1m), ""),
             (
                 "memory",
-                three(used / GIB if used is not None else None),
-                f"GiB of {whole(machine.ram_total_mib / GIB)}" if machine.ram_total_mib else "GiB",
+                three(used / GIB_MIB if used is not None else None),
+                f"GiB of {whole(machine.ram_total_mib / GIB_MIB)}" if machine.ram_total_mib else "GiB",
             ),
             ("page cache", three(cache), "GiB"),
             ("swap", three(swap), "GiB"),

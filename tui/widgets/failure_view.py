@@ -8,49 +8,8 @@ from textual.content import Content
 from tui.core.deployment import DeploymentState
 from tui.core.gpu_groups import ABOUT_MEMORY, held_by_others, left_behind, next_steps
 from tui.core.logs.load_state import Failure, LoadState, Phase
-from tui.core.presentation import NAMES, amounts, counted, how_far, name_of, one_of
-from tui.widgets.draw import BE, BP, BW, B, E, clock, gib, label, line, meter, rows, short, whole
-
-TITLES = {
-    "cuda_oom": "CUDA out of memory",
-    "host_oom_or_killed": "Killed: the host ran out of memory, or someone ended it",
-    "kv_cache_too_small": "No room for the KV cache",
-    "max_model_len_too_large": "The context length does not fit",
-    "gpu_memory_in_use": "GPU memory is already in use",
-    "missing_file": "A file is missing",
-    "corrupt_checkpoint": "The checkpoint is corrupt",
-    "shape_mismatch": "The weights do not fit the model",
-    "unsupported_model": "This model is not supported",
-    "unsupported_quantization": "This quantization is not supported",
-    "tokenizer": "The tokenizer could not be loaded",
-    "hub_auth": "The model hub refused access",
-    "hub_unreachable": "The model hub can't be reached",
-    "disk_full": "The disk is full",
-    "shm_too_small": "/dev/shm is too small",
-    "port_in_use": "The port is in use",
-    "bad_argument": "An argument is wrong",
-    "missing_library": "A library is missing or does not match",
-    "driver_mismatch": "The driver does not match",
-    "no_kernel_image": "No kernel for this GPU",
-    "nccl": "NCCL failed",
-    "distributed_timeout": "The ranks did not find each other in time",
-    "ready_timeout": "An engine was not ready in time",
-    "ray_placement": "Ray could not place the workers",
-    "not_enough_gpus": "Not enough GPUs",
-    "gpu_lost": "A GPU was lost",
-    "killed_by_supervisor": "Ended by its supervisor",
-    "worker_died": "A worker died",
-    "engine_died": "The engine died",
-    "compile_error": "Compilation failed",
-    "hang": "The engine hangs",
-    "cuda_error": "CUDA error",
-    "gpu_memory_fault": "GPU memory fault",
-}
-
-
-def title(failure: Failure) -> str:
-    """The kind of a failure in words."""
-    return TITLES.get(failure.kind, "The server failed")
+from tui.core.presentation import NAMES, clock, counted, failure_title, gib, how_far, whole
+from tui.widgets.draw import BE, BP, BW, B, E, label, line, meter, rows, short
 
 
 def _where(state: DeploymentState, load: LoadState, failure: Failure) -> str:
@@ -80,7 +39,7 @@ def band(state: DeploymentState, width: int, *, airy: bool = True) -> list[Conte
     if load is None or load.failure is None:
         return []
     failure = load.failure
-    said = title(failure)
+    said = failure_title(failure)
     if failure.kind == "cuda_oom" and (at := re.search(r"\bGPU (\d+)\b", failure.cause)):
         said += f" on GPU {at[1]}"
     inner = [line(("✗ ", BE), (short(said, width - 6), BE)), line(label(short(_where(state, load, failure), width - 4)))]
@@ -171,26 +130,3 @@ def failure_view(state: DeploymentState, width: int, height: int, key: str) -> C
     body = failure_body(state, width - 2 * inset, max(0, height - len(top)), key)
     parts: list[Content] = [line(" " * inset, one) for one in body]
     return rows(*top, *parts)
-
-
-def why_not(state: DeploymentState) -> str:
-    """In a few words; "" when it can be asked."""
-    if state.api.ready:
-        return ""
-    load = state.load
-    if not state.connection.online and state.api.reach != "up":
-        return "no connection to the host" + (f": {state.connection.cause}" if state.connection.cause else "")
-    if load is not None and load.failure is not None:
-        served = load.failure.phase is Phase.READY or load.was_ready
-        return f"the server {'died' if served else 'failed to start'}: {title(load.failure)}"
-    if load is not None and load.phase is Phase.STOPPED:
-        return "the server has been stopped"
-    if load is not None and load.phase is Phase.LOADING and load.shards and load.shards.total:
-        bar = load.shards
-        far = how_far(bar) if bar.unit == "bytes" else f"{one_of(bar)} {' of '.join(amounts(bar))}"
-        return f"the model is not up yet: {far}"
-    if load is not None and load.lines and not load.ready:
-        return f"the model is not up yet: {name_of(load.phase)}"
-    if state.api.error:
-        return f"the server does not answer properly: {state.api.error}"
-    return "the model is not up yet"

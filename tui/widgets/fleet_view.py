@@ -1,58 +1,38 @@
 """Every configured deployment in two lines: its state, what it is at, its GPUs, what it serves."""
 
+from collections import Counter
+
 from textual.content import Content
 from textual.events import Click
 from textual.message import Message
 
 from tui.core.connection import Link
-from tui.core.deployment import DeploymentState, silent_so_far
-from tui.core.fleet import arranged
+from tui.core.deployment import DeploymentState
 from tui.core.gpu_groups import engine_of
 from tui.core.gpu_health import headroom
 from tui.core.gpu_uniformity import uniformity
 from tui.core.logs.load_state import Verdict
-from tui.core.presentation import amounts, gigabytes_s, name_of, one_of
-from tui.widgets.canvas import Canvas, Moment, drawn
-from tui.widgets.draw import (
-    BP,
+from tui.core.presentation import (
     DASH,
-    QUIET,
-    B,
-    E,
-    P,
-    Part,
-    W,
     age,
+    amounts,
     clock,
-    host_now,
-    label,
-    line,
-    meter,
-    middle,
+    failure_title,
+    gigabytes_s,
+    name_of,
+    one_of,
     percent,
-    rows,
-    short,
-    sparks,
     three,
+    verdict_text,
     whole,
 )
-from tui.widgets.failure_view import title
+from tui.core.status import GRAVITY, UNREACHED, Status, arranged, conflict_of, status_of, unheard_text
+from tui.widgets.canvas import Canvas, Moment, drawn
+from tui.widgets.draw import BP, QUIET, B, E, P, Part, W, label, line, meter, middle, rows, short, sparks
 from tui.widgets.gpu_rows import LOW_SHARE, old_mark
 from tui.widgets.load_panel import bar_of
 from tui.widgets.phase_view import past_loading
-from tui.widgets.status_line import (
-    BAD_CONFIG,
-    CONNECTING,
-    FAILED,
-    LINK_LOST,
-    LOADING,
-    LOOKS,
-    READY,
-    STOPPED,
-    UNREACHABLE,
-    WAITING,
-    word,
-)
+from tui.widgets.status_line import LOOKS
 
 STATE_W, GPUS_W = 14, 18
 FIGURES = (("tok/s", 8), ("run", 5), ("wait", 5), ("KV %", 6))
@@ -60,35 +40,35 @@ FIGURES = (("tok/s", 8), ("run", 5), ("wait", 5), ("KV %", 6))
 
 def since_words(state: DeploymentState, moment: Moment) -> str:
     """`28:32 left`, `12 min ago`, `3 d 04 h`."""
-    load, now = state.load, host_now(state)
-    match word(state):
-        case "READY":
+    load, now = state.load, state.host_now
+    match status_of(state):
+        case Status.READY:
             up = now - load.ready_at if load and load.ready_at is not None and now is not None else None
             return age(max(0.0, up)) if up is not None else ""
-        case "LOADING":
+        case Status.LOADING:
             if state.forecast.ready_eta_s is not None:
                 return f"{clock(state.forecast.ready_eta_s)} left"
             start = load.started_at if load else None
             return f"for {clock(now - start)}" if start is not None and now is not None else ""
-        case "FAILED" | "STOPPED":
+        case Status.FAILED | Status.STOPPED:
             silent = state.forecast.silent_s
             return f"{age(silent)} ago" if silent is not None else ""
     ago = moment.since(state.connection.since)
-    return f"{age(ago)} ago" if ago is not None and state.connection.link in (Link.LOST, Link.UNREACHABLE, Link.REFUSED) else ""
+    return f"{age(ago)} ago" if ago is not None and status_of(state) in UNREACHED else ""
 
 
 def now_lines(state: DeploymentState, width: int, moment: Moment) -> tuple[Content, Content]:
     """What it is at, and a quiet line about it."""
     load, link = state.load, state.connection
-    match word(state):
-        case "LINK LOST" | "UNREACHABLE" | "BAD CONFIG":
+    match status_of(state):
+        case Status.LOST | Status.UNREACHABLE | Status.REFUSED | Status.MISCONFIGURED:
             retry = f"next try in {max(0.0, link.retry_at - moment.mono):.0f} s" if link.retry_at is not None else link.advice or ""
             return Content(short(link.cause or "", width)), line(label(short(retry, width)))
-        case "FAILED" if load is not None and load.failure is not None:
-            return Content(short(title(load.failure), width)), line(label(short(load.failure.cause, width)))
-        case "FAILED" | "STOPPED":
-            return Content(short(state.conflict or "stopped in order", width)), Content("")
-        case "LOADING" if load is not None and load.lines:
+        case Status.FAILED if load is not None and load.failure is not None:
+            return Content(short(failure_title(load.failure), width)), line(label(short(load.failure.cause, width)))
+        case Status.FAILED | Status.STOPPED:
+            return Content(short(conflict_of(state) or "stopped in order", width)), Content("")
+        case Status.LOADING if load is not None and load.lines:
             bar = bar_of(load)
             if past_loading(load) or bar is None or not bar.total:
                 silent = f"silent for {clock(state.forecast.silent_s)}" if (state.forecast.silent_s or 0) > 8 else ""
@@ -96,17 +76,17 @@ def now_lines(state: DeploymentState, width: int, moment: Moment) -> tuple[Conte
             rate, step = gigabytes_s(bar), state.forecast.s_per_shard if bar is load.shards else None
             pace = f", {three(rate)} GB/s" if rate else f", {three(step)} s/{one_of(bar)}" if step else ""
             bad = state.forecast.verdict in (Verdict.SLOW, Verdict.STALLED, Verdict.HUNG)
-            said = state.forecast.verdict.value.replace("_", " ")
+            said = verdict_text(state.forecast.verdict)
             told = line(label(f"{' of '.join(amounts(bar))}{pace}, "), (f"▲ {said}" if bad else said, W if bad else QUIET))
             return meter(bar.done, bar.total, width, live=link.online, bright=moment.beat), told
-        case "READY":
+        case Status.READY:
             rates = state.trends.generation_tokens_s
             model = state.api.models[0].id if state.api.models else (load.model if load else None)
             chart = sparks(rates, width) if any(rates) else line(label("idle")) if rates else Content("")
             return chart, line(label(middle(model or "", width)))
     if link.link is Link.ASKING:
         return line(("the login asks you", W)), Content("")
-    waiting = state.log.problem or silent_so_far(state) or ("no start in the log yet" if link.online else "")
+    waiting = state.log.problem or unheard_text(state) or ("no start in the log yet" if link.online else "")
     return line(label(short(waiting, width))), Content("")
 
 
@@ -128,7 +108,7 @@ def gpu_lines(state: DeploymentState, moment: Moment) -> tuple[Content, Content]
         return line(*parts), line(old_mark(sample, moment) or label("as last seen"))
     if judged.even is False:
         return line(*parts), line((f"✗ odd: {', '.join(map(str, judged.odd[:4]))}", E))
-    if word(state) == READY and fullest is not None:
+    if status_of(state) is Status.READY and fullest is not None:
         low = fullest.free_share < LOW_SHARE
         return line(*parts), line(label(f"{percent(fullest.free_share)} free{', low' if low else ''}"))
     return line(*parts), line(label("✓ even" if judged.even else ""))
@@ -136,15 +116,13 @@ def gpu_lines(state: DeploymentState, moment: Moment) -> tuple[Content, Content]
 
 def counts(states: tuple[DeploymentState, ...], brief: bool = False) -> Content:
     """How many are in which state, the worst first, for the border; `brief` leaves the words."""
-    found: dict[str, int] = {}
-    for state in states:
-        found[word(state)] = found.get(word(state), 0) + 1
+    found = Counter(map(status_of, states))
     parts = []
-    for name in (FAILED, BAD_CONFIG, LINK_LOST, UNREACHABLE, STOPPED, LOADING, CONNECTING, WAITING, READY):
-        if name in found:
-            glyph, tint = LOOKS[name]
-            number = (f"{glyph} {found[name]}", B if tint == QUIET else f"bold {tint}")
-            parts.append(line(number, label("" if brief else f" {name.lower()}")))
+    for status in GRAVITY:
+        if status in found:
+            glyph, tint = LOOKS[status]
+            number = (f"{glyph} {found[status]}", B if tint == QUIET else f"bold {tint}")
+            parts.append(line(number, label("" if brief else f" {status.label.lower()}")))
     return Content("  " if brief else "   ").join(parts)
 
 
@@ -236,13 +214,13 @@ class FleetView(Canvas, can_focus=True):
         self, state: DeploymentState, here: bool, width: int, widths: tuple[int, int, int], figures: tuple[tuple[str, int], ...]
     ) -> list[Content]:
         name_w, now_w, gpus_w = widths
-        now = word(state)
+        now = status_of(state)
         glyph, tint = LOOKS[now]
         ink = B if tint == QUIET else f"bold {tint}"
         edge = ("▌ ", BP) if here else "  "
         above, below = now_lines(state, now_w, self.moment)
         cells, says = gpu_lines(state, self.moment) if gpus_w else (Content(""), Content(""))
-        metrics = state.api.metrics if now == READY else None
+        metrics = state.api.metrics if now is Status.READY else None
         values = (
             three(metrics.generation_tokens_s if metrics else None),
             whole(metrics.running if metrics else None),
@@ -256,7 +234,7 @@ class FleetView(Canvas, can_focus=True):
 
         first = line(
             edge,
-            (f"{glyph} {now:<{STATE_W - 2}}", ink),
+            (f"{glyph} {now.label:<{STATE_W - 2}}", ink),
             padded(line((middle(state.name, name_w - 1), B)), name_w),
             padded(above, now_w),
             "  ",

@@ -9,30 +9,9 @@ from tui.core.gpu_groups import engine_of
 from tui.core.gpu_health import headroom
 from tui.core.gpu_uniformity import uniformity
 from tui.core.memory_trend import Outgrowth, outgrowth, peak_mib
-from tui.core.presentation import counted
+from tui.core.presentation import DASH, age, counted, gib, percent, three, whole
 from tui.widgets.canvas import Moment
-from tui.widgets.draw import (
-    BW,
-    DASH,
-    B,
-    E,
-    G,
-    P,
-    Part,
-    W,
-    age,
-    big,
-    facts,
-    gib,
-    label,
-    line,
-    percent,
-    sparks,
-    spread,
-    three,
-    warning,
-    whole,
-)
+from tui.widgets.draw import BW, B, E, G, P, Part, W, big, facts, label, line, sparks, spread, warning
 from tui.widgets.gpu_rows import greyed, old_mark
 
 _OWN_LINES = tuple((field, figure) for field, figure in figures().items() if figure.title)

@@ -13,9 +13,10 @@ from tui.core.gpu_findings import ALL, BY_NUMBER, hosts_of, listed, roughly, tig
 from tui.core.gpu_groups import engine_of, leftovers
 from tui.core.gpu_health import headroom
 from tui.core.memory_trend import outgrowth
+from tui.core.presentation import gib, percent
 from tui.core.trends import Trends
 from tui.widgets.canvas import Moment
-from tui.widgets.draw import BE, BG, BW, QUIET, B, E, P, Part, W, gib, label, line, middle, percent, short, spread
+from tui.widgets.draw import BE, BG, BW, QUIET, B, E, P, Part, W, label, line, middle, short, spread
 from tui.widgets.gpu_rows import SELECTED, Row, greyed, of_none, old_mark, old_words, side_by_side
 
 START = Moment()

@@ -14,9 +14,10 @@ from tui.core.gpu import Gpu, GpuSample
 from tui.core.gpu_findings import ALL, BY_NUMBER, KINDS, ORDERS, hosts_of, serving
 from tui.core.gpu_groups import WORTH_MIB, engine_gone, engine_of, others_mib
 from tui.core.gpu_uniformity import uniformity
+from tui.core.presentation import gib
 from tui.messages import GpuOpened
 from tui.widgets.canvas import Canvas, Moment, drawn
-from tui.widgets.draw import BE, BG, BP, BW, QUIET, W, bar, gib, label, line, spread, warning
+from tui.widgets.draw import BE, BG, BP, BW, QUIET, W, bar, label, line, spread, warning
 from tui.widgets.gpu_facts import gpu_facts, gpu_trends, headroom_block, headroom_words, over_all_hosts, unmet_of_gpus
 from tui.widgets.gpu_hosts import Group, across_for, all_gpus, compact, groups_of, head, in_words
 from tui.widgets.gpu_rows import (

@@ -7,34 +7,12 @@ from msgspec import Struct
 from textual.content import Content, Span
 
 from tui.core.deployment import DeploymentState
-from tui.core.gpu import Gpu, GpuSample, MigInstance
+from tui.core.gpu import GIB_MIB, Gpu, GpuSample, MigInstance
 from tui.core.gpu_groups import engine_gone, engine_of, others_mib
 from tui.core.gpu_uniformity import uniformity
+from tui.core.presentation import DASH, age, gib, percent, whole
 from tui.widgets.canvas import Moment, runs
-from tui.widgets.draw import (
-    BE,
-    BP,
-    BW,
-    DASH,
-    GIB,
-    QUIET,
-    TRACK,
-    B,
-    E,
-    P,
-    Part,
-    W,
-    age,
-    bar,
-    fit,
-    gib,
-    label,
-    line,
-    percent,
-    short,
-    sparks,
-    whole,
-)
+from tui.widgets.draw import BE, BP, BW, QUIET, TRACK, B, E, P, Part, W, bar, fit, label, line, short, sparks
 
 LOW_SHARE = 0.02
 """Below this share of free memory the figure is marked, since it is the first thing to look at; it is no alarm."""
@@ -239,7 +217,7 @@ def gpu_rows(
     index = max(2, digits + 1) + (1 if selected is not None else 0) + (1 if folding else 0)
     wide = max(1, width - index - sum(column.width for column in columns))
     totals = {gpu.memory_total_mib for gpu in sample.gpus if gpu.memory_total_mib}
-    head = f"of {max(totals) / GIB:.1f} GiB" if len(totals) == 1 else "GiB" if totals else ""
+    head = f"of {max(totals) / GIB_MIB:.1f} GiB" if len(totals) == 1 else "GiB" if totals else ""
     titles = "".join(f"{column.title:>{column.width}}" for column in columns)
     out = [Row(line(label(f"{'':<{index}}{short(head, wide):<{wide}}{titles}")))]
     odd = odd_ones(state, sample) if odd is None else odd

@@ -10,8 +10,9 @@ from tui.core.gpu import GpuSample
 from tui.core.gpu_groups import WORTH_MIB, engine_gone, engine_of, others_mib
 from tui.core.gpu_health import headroom
 from tui.core.gpu_uniformity import uniformity
+from tui.core.presentation import gib, percent, whole
 from tui.widgets.canvas import Canvas, Moment
-from tui.widgets.draw import BE, BW, QUIET, B, G, P, Part, W, gib, label, line, percent, short, spread, whole
+from tui.widgets.draw import BE, BW, QUIET, B, G, P, Part, W, label, line, short, spread
 from tui.widgets.gpu_facts import alarm_words
 from tui.widgets.gpu_hosts import hosts_strip
 from tui.widgets.gpu_rows import greyed, old_mark

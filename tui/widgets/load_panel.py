@@ -6,44 +6,25 @@ from statistics import median
 from textual.content import Content
 
 from tui.core.deployment import DeploymentState
+from tui.core.gpu import GIB_MIB
 from tui.core.logs.load_state import Loader, LoadState, Phase, Verdict
-from tui.core.presentation import amounts, gigabytes_s, name_of, one_of
+from tui.core.presentation import DASH, amounts, change, clock, gigabytes_s, name_of, one_of, three, verdict_text, whole
+from tui.core.status import conflict_of
 from tui.widgets.canvas import Canvas
-from tui.widgets.draw import (
-    BP,
-    DASH,
-    GIB,
-    B,
-    P,
-    Part,
-    W,
-    area,
-    big,
-    change,
-    clock,
-    facts,
-    host_now,
-    label,
-    line,
-    rows,
-    spread,
-    three,
-    whole,
-)
+from tui.widgets.draw import BP, B, P, Part, W, area, big, facts, label, line, rows, spread
 from tui.widgets.failure_view import failure_view
 from tui.widgets.key_bar import key_of
-from tui.widgets.phase_view import before, doing, past_loading, phase_seconds, shards
+from tui.widgets.phase_view import before, current_step, past_loading, phase_seconds, shards
 from tui.widgets.phases import last_time, phase_line, phase_rows
 
 VERDICTS = {
-    Verdict.PROGRESSING: ("◐ progressing", "bold"),
-    Verdict.ON_TIME: ("✓ on time", "bold $success"),
-    Verdict.SLOW: ("▲ slow", "bold $warning"),
-    Verdict.STALLED: ("▲ stalled", "bold $error"),
-    Verdict.HUNG: ("✗ hung", "bold $error"),
-    Verdict.FAILED: ("✗ failed", "bold $error"),
-    Verdict.DONE: ("✓ done", "bold $success"),
-    Verdict.UNKNOWN: ("—", ""),
+    Verdict.PROGRESSING: ("◐", "bold"),
+    Verdict.ON_TIME: ("✓", "bold $success"),
+    Verdict.SLOW: ("▲", "bold $warning"),
+    Verdict.STALLED: ("▲", "bold $error"),
+    Verdict.HUNG: ("✗", "bold $error"),
+    Verdict.FAILED: ("✗", "bold $error"),
+    Verdict.DONE: ("✓", "bold $success"),
 }
 
 
@@ -63,8 +44,12 @@ def bar_of(load: LoadState) -> Loader | None:
 
 def verdict(state: DeploymentState, width: int = 99) -> Content:
     """The verdict in its colour; only its sign where there is no room for the word."""
-    words, style = VERDICTS[state.forecast.verdict]
-    return line((words if len(words) <= width else words[:1], style))
+    given = state.forecast.verdict
+    if given is Verdict.UNKNOWN:
+        return Content(DASH)
+    sign, style = VERDICTS[given]
+    words = f"{sign} {verdict_text(given)}"
+    return line((words if len(words) <= width else sign, style))
 
 
 def countdown(state: DeploymentState, wall: float) -> tuple[str, str, Content]:
@@ -84,7 +69,7 @@ def countdown(state: DeploymentState, wall: float) -> tuple[str, str, Content]:
 def so_far(state: DeploymentState) -> float | None:
     """Seconds since the start began; once it is ready, those that it took."""
     took, started = state.forecast.ready_s, state.load.started_at if state.load is not None else None
-    if took is None and started is not None and (now := host_now(state)) is not None:
+    if took is None and started is not None and (now := state.host_now) is not None:
         took = max(0.0, now - started)
     return took
 
@@ -156,7 +141,7 @@ def _reads(state: DeploymentState, load: LoadState, width: int) -> Content:
         if machine
         else None
     )
-    size = f"{load.checkpoint_gib * GIB**3 / 1e9:.0f} GB" if load.checkpoint_gib else None
+    size = f"{load.checkpoint_gib * GIB_MIB**3 / 1e9:.0f} GB" if load.checkpoint_gib else None
     read = machine.engine_read_bytes if machine else None
     shown = line((three(rate), ""), label(" MB/s"))
     bound = ("storage-bound", W) if storage_bound(state) else ""
@@ -216,7 +201,7 @@ def disk(state: DeploymentState, width: int, height: int) -> list[Content]:
     more: list[str] = ["storage-bound"] if storage_bound(state) else []
     if machine is not None:
         if machine.page_cache_mib is not None:
-            more.append(f"page cache {machine.page_cache_mib / GIB:,.0f} GiB")
+            more.append(f"page cache {machine.page_cache_mib / GIB_MIB:,.0f} GiB")
         if machine.iowait_percent is not None:
             more.append(f"iowait {machine.iowait_percent:.0f} %")
     more.append(f"peak {three(max(known))}")
@@ -231,10 +216,10 @@ def disk(state: DeploymentState, width: int, height: int) -> list[Content]:
 def reason(state: DeploymentState, width: int) -> list[Content]:
     """Why the verdict is what it is, and where log and API disagree."""
     out = []
-    if told := doing(state, width):
+    if told := current_step(state, width):
         out.append(told)
-    if state.conflict:
-        out.append(line(("▲ ", W), state.conflict))
+    if conflict := conflict_of(state):
+        out.append(line(("▲ ", W), conflict))
     if state.log.of is not None:
         out.append(line(label(f"The log is {state.log.of}.")))
     look = state.forecast

@@ -7,9 +7,9 @@ from textual.reactive import var
 from textual.widgets import Input
 
 from tui.core.deployment import LOG_LINES, DeploymentState, LogLine
-from tui.core.presentation import counted
+from tui.core.presentation import counted, whole
 from tui.widgets.canvas import NOTHING, Canvas
-from tui.widgets.draw import BW, QUIET, B, W, label, line, rows, whole
+from tui.widgets.draw import BW, QUIET, B, W, label, line, rows
 from tui.widgets.key_bar import key_of
 from tui.widgets.log_view import LogView, bare, poll
 

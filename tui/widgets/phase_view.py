@@ -5,30 +5,11 @@ from statistics import median
 from textual.content import Content
 
 from tui.core.api_status import Reach
-from tui.core.deployment import DeploymentState, gone_silently, silent_so_far
+from tui.core.deployment import DeploymentState
 from tui.core.logs.load_state import Loader, LoadState, Phase
-from tui.core.presentation import amounts, gigabytes_s, one_of
-from tui.widgets.draw import (
-    BW,
-    QUIET,
-    TRACK,
-    B,
-    P,
-    Part,
-    W,
-    area,
-    clock,
-    edges,
-    facts,
-    host_now,
-    label,
-    line,
-    meter,
-    resample,
-    rows,
-    spread,
-    three,
-)
+from tui.core.presentation import NORMAL_SILENCE_S, amounts, clock, doing, gigabytes_s, one_of, silence_text, three
+from tui.core.status import process_gone_unheard, process_unheard
+from tui.widgets.draw import BW, QUIET, TRACK, B, P, Part, W, area, edges, facts, label, line, meter, resample, rows, spread
 from tui.widgets.phases import last_time
 
 
@@ -58,9 +39,9 @@ def before(state: DeploymentState, width: int, height: int) -> Content:
     lines: list[Content | str] = []
     if state.connection.online:
         title, words = "No start in the log yet.", "It shows here as soon as the server writes its first line."
-        if gone_silently(state):
+        if process_gone_unheard(state):
             title, words = "The server's process is gone.", "It left no line to read: look at what started it, and at dmesg."
-        elif silent_so_far(state) is not None:
+        elif process_unheard(state):
             title = f"The server's process {state.server_pid} is there."
             words = (
                 "Its log is not at hand: the API and the GPUs will tell of it."
@@ -86,26 +67,16 @@ def before(state: DeploymentState, width: int, height: int) -> Content:
 
 QUIET_S = 8.0
 """Shorter silences are not worth a word."""
-STEPS: dict[Phase, tuple[str, float]] = {
-    Phase.STARTING: ("importing and reading the configuration", 120.0),
-    Phase.POST_LOADING: ("processing the weights, packing quantised ones", 300.0),
-    Phase.COMPILING: ("compiling the model", 300.0),
-    Phase.PROFILING: ("measuring how much memory a full batch takes", 120.0),
-    Phase.KV_CACHE: ("allocating the KV cache", 60.0),
-    Phase.CAPTURING: ("capturing CUDA graphs", 120.0),
-    Phase.WARMING_UP: ("warming up kernels", 120.0),
-}
-"""Words, and the seconds of silence that are normal in it on GPUs of the day."""
 
 
 def past_loading(load: LoadState) -> bool:
     """Whether the weights are loaded and it still has to come up: a bar at its end says nothing any more."""
-    return load.phase in STEPS and load.phase is not Phase.STARTING
+    return load.phase in NORMAL_SILENCE_S and load.phase is not Phase.STARTING
 
 
 def phase_seconds(state: DeploymentState) -> float | None:
     """How long the phase of now has lasted."""
-    load, now = state.load, host_now(state)
+    load, now = state.load, state.host_now
     if load is None or now is None or not load.phases:
         return None
     span = load.phases[-1]
@@ -120,18 +91,18 @@ def _busy(state: DeploymentState) -> str:
     return f"the GPUs are {mean:.0f} % busy" if mean >= 1 else "the GPUs are idle"
 
 
-def doing(state: DeploymentState, width: int) -> Content | None:
+def current_step(state: DeploymentState, width: int) -> Content | None:
     """One line; None in phases that a bar tells of. What the GPUs do goes first where it does not fit."""
     load, silent = state.load, state.forecast.silent_s
-    if load is None or load.phase not in STEPS or load.failure is not None or not state.connection.online:
+    if load is None or load.phase not in NORMAL_SILENCE_S or load.failure is not None or not state.connection.online:
         return None
-    words, normal = STEPS[load.phase]
+    normal = NORMAL_SILENCE_S[load.phase]
     if load.phase is Phase.CAPTURING and load.capture is not None and load.capture.done < load.capture.total:
         return None
     limit = f"{normal / 60:.0f} min"
-    head = line(label("now  "), (words, B), label("; "))
+    head = line(label("now  "), (doing(load.phase), B), label("; "))
     if silent is None or silent < QUIET_S:
-        return line(head, label(f"up to {limit} without a line are normal"))
+        return line(head, label(silence_text(normal)))
     told = [line(label("silent for "), (clock(silent), B if silent <= normal else BW))]
     told.append(line(label(f"normal up to {limit}")) if silent <= normal else line((f"longer than the usual {limit}", W)))
     whole = line(head, Content(", ").join([*told, line(label(_busy(state)))]))
@@ -191,7 +162,7 @@ def _told_amount(loader: Loader) -> Content:
 
 
 def _told_steps(state: DeploymentState, loader: Loader, took: list[float], width: int, ghost: bool) -> list[Content]:
-    now = host_now(state)
+    now = state.host_now
     parts: list[Part] = [label("seconds a " + one_of(loader))]
     if now is not None and loader.last_at is not None and loader.done < loader.total:
         parts += [

@@ -5,9 +5,9 @@ from textual.content import Content
 
 from tui.core.deployment import DeploymentState
 from tui.core.logs.load_state import LoadState, PastLoad, Phase
-from tui.core.presentation import NAMES
+from tui.core.presentation import NAMES, clock
 from tui.widgets.canvas import Canvas
-from tui.widgets.draw import BE, BP, QUIET, B, G, W, clock, fit, host_now, label, line
+from tui.widgets.draw import BE, BP, QUIET, B, G, W, fit, label, line
 
 USUAL = tuple(phase for phase in NAMES if phase is not Phase.DOWNLOADING)
 """What a log shows in another order is drawn in the log's."""
@@ -45,7 +45,7 @@ def time_line(state: DeploymentState) -> list[Row]:
     past = last_time(state)
     usual = dict(past.phases) if past else {}
     seen: dict[Phase, float | None] = {}
-    now = host_now(state)
+    now = state.host_now
     current = _current(load) if load else None
     for span in load.phases if load else ():
         if span.name not in NAMES:
@@ -85,7 +85,7 @@ def total_words(state: DeploymentState) -> Content:
     past = last_time(state)
     so_far = state.forecast.ready_s
     if so_far is None and state.load and state.load.started_at is not None:
-        end = state.load.ready_at if state.load.ready_at is not None else ended_at(state.load) or host_now(state)
+        end = state.load.ready_at if state.load.ready_at is not None else ended_at(state.load) or state.host_now
         so_far = end - state.load.started_at if end is not None else None
     parts: list[tuple[str, str]] = []
     if so_far is not None:

@@ -17,12 +17,12 @@ from textual.widgets import DataTable, Static
 
 from tui.core.bench_compare import LEGEND, Change, compare, differences, headlines, left_out
 from tui.core.bench_result import Result
-from tui.core.presentation import name_of
+from tui.core.presentation import DASH, clock, name_of, three, whole
 from tui.core.smoke_prompts import Outcome, SmokeResult, SmokeRun
 from tui.core.text import clean
 from tui.messages import CompareRequested, ReportRequested, RunOpened
 from tui.widgets.bench_pane import how, remarks
-from tui.widgets.draw import BE, BP, DASH, QUIET, B, G, Part, W, clock, fit, label, line, middle, rows, short, three, whole
+from tui.widgets.draw import BE, BP, QUIET, B, G, Part, W, fit, label, line, middle, rows, short
 from tui.widgets.key_bar import key_of
 from tui.widgets.smoke_panel import smoke_report
 from tui.widgets.sweep import columns_of, sweep

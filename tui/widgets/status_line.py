@@ -5,72 +5,39 @@ import time
 from textual.content import Content
 
 from tui.core.connection import Link
-from tui.core.deployment import DeploymentState, gone, gone_silently, silent_so_far
-from tui.core.logs.load_state import Phase
-from tui.core.presentation import brief
+from tui.core.deployment import DeploymentState
+from tui.core.presentation import age, brief, clock
+from tui.core.status import Status, status_of
 from tui.widgets.canvas import Canvas, drawn
-from tui.widgets.draw import BE, BW, B, W, age, clock, label, line, meter, middle, rows, short, spread
+from tui.widgets.draw import BE, BW, B, W, label, line, meter, middle, rows, short, spread
 from tui.widgets.key_bar import key_of
 
-CONNECTING, WAITING, LOADING, READY = "CONNECTING", "WAITING", "LOADING", "READY"
-FAILED, STOPPED, UNREACHABLE, LINK_LOST = "FAILED", "STOPPED", "UNREACHABLE", "LINK LOST"
-BAD_CONFIG = "BAD CONFIG"
 LOOKS = {
-    CONNECTING: ("◐", "$primary"),
-    WAITING: ("·", "$quiet"),
-    LOADING: ("◐", "$primary"),
-    READY: ("●", "$success"),
-    FAILED: ("✗", "$error"),
-    STOPPED: ("·", "$warning"),
-    UNREACHABLE: ("✗", "$warning"),
-    LINK_LOST: ("○", "$warning"),
-    BAD_CONFIG: ("✗", "$error"),
+    Status.CONNECTING: ("◐", "$primary"),
+    Status.WAITING: ("·", "$quiet"),
+    Status.LOADING: ("◐", "$primary"),
+    Status.READY: ("●", "$success"),
+    Status.FAILED: ("✗", "$error"),
+    Status.STOPPED: ("·", "$warning"),
+    Status.LOST: ("○", "$warning"),
+    Status.UNREACHABLE: ("✗", "$warning"),
+    Status.REFUSED: ("✗", "$warning"),
+    Status.MISCONFIGURED: ("✗", "$error"),
 }
 
 
-def word(state: DeploymentState) -> str:
-    """The one word for the state of a deployment. The API's word is above the log's."""
-    match state.connection.link:
-        case Link.IDLE if state.misconfigured is not None:
-            return BAD_CONFIG
-        case Link.IDLE | Link.CONNECTING | Link.ASKING:
-            return CONNECTING
-        case Link.LOST:
-            return LINK_LOST
-        case Link.UNREACHABLE | Link.REFUSED:
-            return UNREACHABLE
-    if state.api.ready:
-        return READY
-    load = state.load
-    if gone_silently(state):
-        return FAILED
-    if load is None:
-        return LOADING if silent_so_far(state) else WAITING
-    match load.phase:
-        case Phase.FAILED:
-            return FAILED
-        case Phase.STOPPED:
-            return STOPPED
-        case _ if load.lines and gone(state):
-            return FAILED
-        case Phase.READY:
-            # the log says that it serves; until the API agrees it is not ready
-            return LOADING if state.api.received_at is not None else READY
-    return LOADING if load.lines or silent_so_far(state) else WAITING
-
-
 def chip(state: DeploymentState) -> Content:
-    """The state in a field of fixed width."""
-    text = word(state)
-    glyph, tint = LOOKS[text]
+    """Return the status in a field of fixed width."""
+    status = status_of(state)
+    glyph, tint = LOOKS[status]
     ink = "bold reverse" if tint == "$quiet" else f"bold reverse {tint}"
-    return line((f" {glyph} {text:<11} ", ink))
+    return line((f" {glyph} {status.label:<11} ", ink))
 
 
 def progress_words(state: DeploymentState) -> str:
     """`14/64 28:32`: how far, and how long still."""
     load = state.load
-    if load is None or word(state) != LOADING:
+    if load is None or status_of(state) is not Status.LOADING:
         return ""
     out = []
     if load.shards and load.shards.total:

@@ -7,7 +7,8 @@ from textual.content import Content
 
 from tui.core.bench_metrics import OPTIONAL, Metric, View, in_view
 from tui.core.bench_result import BenchProgress, Plan, Point
-from tui.widgets.draw import BE, BP, QUIET, RULE, B, P, Part, S, W, curve, fit, label, line, three
+from tui.core.presentation import three
+from tui.widgets.draw import BE, BP, QUIET, RULE, B, P, Part, S, W, curve, fit, label, line
 
 TTFT_LIMIT_MS = 2000.0
 """From here on the wait for the first token is felt as a wait; marked in the curve, and counted in the head."""

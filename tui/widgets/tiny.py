@@ -3,18 +3,19 @@
 from textual.content import Content
 
 from tui.core.deployment import DeploymentState
+from tui.core.gpu import GIB_MIB
 from tui.core.gpu_groups import engine_of
 from tui.core.gpu_health import headroom
 from tui.core.gpu_uniformity import uniformity
-from tui.core.presentation import amounts, name_of
+from tui.core.presentation import amounts, clock, failure_title, name_of, percent, three
+from tui.core.status import Status, status_of
 from tui.widgets.canvas import Canvas, Moment
-from tui.widgets.draw import BE, BP, BW, GIB, QUIET, B, E, G, clock, label, line, meter, percent, rows, short, spread, three
-from tui.widgets.failure_view import title
+from tui.widgets.draw import BE, BP, BW, QUIET, B, E, G, label, line, meter, rows, short, spread
 from tui.widgets.gpu_rows import old_mark
 from tui.widgets.gpu_strip import strip
 from tui.widgets.load_panel import bar_of, countdown, verdict
 from tui.widgets.phase_view import past_loading, phase_seconds
-from tui.widgets.status_line import FAILED, LOADING, LOOKS, READY, word
+from tui.widgets.status_line import LOOKS
 
 
 class Tiny(Canvas):
@@ -22,21 +23,21 @@ class Tiny(Canvas):
 
     def draw(self, width: int, height: int) -> Content:
         state = self.state
-        now = word(state)
+        now = status_of(state)
         glyph, tint = LOOKS[now]
         load = state.load
         current = bar_of(load) if load else None
-        right = now.lower()
+        right = now.label.lower()
         loaded = load is not None and past_loading(load) and (current is None or current is load.shards)
-        if now == LOADING and load is not None and loaded:
+        if now is Status.LOADING and load is not None and loaded:
             right = name_of(load.phase)
-        elif now == LOADING and current and current.total:
+        elif now is Status.LOADING and current and current.total:
             right = f"{100 * current.done / current.total:.1f} %"
         name = short(state.name or state.target, max(4, width - len(right) - 4))
         ink = "bold" if tint == QUIET else f"bold {tint}"
         first = spread(width, line((f"{glyph} ", ink), (name, B)), line((right, ink)))
         body: list[Content] = []
-        if now == LOADING and current and current.total:
+        if now is Status.LOADING and current and current.total:
             title_of, figure, _ = countdown(state, self.moment.wall)
             body = [
                 meter(min(width, int(current.done * width / current.total)), width, width),
@@ -50,9 +51,9 @@ class Tiny(Canvas):
                     verdict(state, 1),
                 ),
             ]
-        elif now == FAILED and load and load.failure:
-            body = [line((short(title(load.failure), width), BE)), line(label(short(load.failure.cause, width)))]
-        elif now == READY:
+        elif now is Status.FAILED and load and load.failure:
+            body = [line((short(failure_title(load.failure), width), BE)), line(label(short(load.failure.cause, width)))]
+        elif now is Status.READY:
             rate = state.api.metrics.generation_tokens_s if state.api.metrics else None
             body = [line((three(rate), BP), label(" tok/s"))]
         elif state.connection.cause and not state.connection.online:
@@ -75,7 +76,7 @@ def _memory(state: DeploymentState, width: int, moment: Moment) -> Content:
     )
     fullest = headroom(sample)
     free = line((percent(fullest.free_share), B)) if fullest else Content("")
-    level = line(label(f"{len(sample.gpus)} × {three(used[len(used) // 2] / GIB if used else None)} GiB"))
+    level = line(label(f"{len(sample.gpus)} × {three(used[len(used) // 2] / GIB_MIB if used else None)} GiB"))
     if sample.late:
         return spread(width, level, line(old_mark(sample, moment)), line(("○ old", BW)))
     return spread(width, level, even, free)

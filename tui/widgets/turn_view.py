@@ -14,11 +14,10 @@ from textual.widgets._markdown import MarkdownBlock, MarkdownFence, MarkdownTabl
 from textual.widgets.markdown import MarkdownStream
 
 from tui.core.conversation import Turn
-from tui.core.presentation import counted
+from tui.core.presentation import DASH, counted, three, whole
 from tui.messages import TextCopied
 from tui.widgets.canvas import Verbatim, VerbatimText, in_ascii
-from tui.widgets.draw import BE, BP, DASH, QUIET, E, Part, W, label, line, three, whole
-from tui.widgets.draw import B as BOLD
+from tui.widgets.draw import BE, BP, QUIET, B, E, Part, W, label, line
 
 
 class _Code(Verbatim, Label):
@@ -98,23 +97,21 @@ def footer(turn: Turn) -> Content:
         else:
             pace = f"   {three(turn.tokens_s)} tok/s" if turn.tokens_s is not None else ""
             came = f"{pace}   {counted(tokens, 'token')}"
-        return line(("◐ ", BP), label("TTFT "), (three(turn.ttft_ms), BOLD), label(f" ms{came}{took}"))
+        return line(("◐ ", BP), label("TTFT "), (three(turn.ttft_ms), B), label(f" ms{came}{took}"))
     usage = turn.usage
-    parts: list[list[Part]] = [[label("TTFT "), (three(turn.ttft_ms), BOLD), label(" ms")]]
+    parts: list[list[Part]] = [[label("TTFT "), (three(turn.ttft_ms), B), label(" ms")]]
     if turn.tokens_s is None and turn.chunks_s is not None:
-        parts.append([(f"~{three(turn.chunks_s)}", BOLD), label(" tok/s by chunks")])
+        parts.append([(f"~{three(turn.chunks_s)}", B), label(" tok/s by chunks")])
     else:
-        parts.append([(three(turn.tokens_s), BOLD), label(" tok/s")])
+        parts.append([(three(turn.tokens_s), B), label(" tok/s")])
     if usage.completion_tokens is None or turn.miscounted:
-        parts.append([(f"{turn.chunks:,}", BOLD), label(" chunk" if turn.chunks == 1 else " chunks")])
+        parts.append([(f"{turn.chunks:,}", B), label(" chunk" if turn.chunks == 1 else " chunks")])
         if turn.miscounted:
             parts.append([(f"▲ the server counts {counted(usage.completion_tokens or 0, 'token')}", W)])
     else:
         cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
-        parts.append(
-            [(whole(usage.prompt_tokens), BOLD), label(f" in{cached}, "), (whole(usage.completion_tokens), BOLD), label(" out")]
-        )
-    parts.append([(DASH if turn.seconds is None else f"{turn.seconds:.1f}", BOLD), label(" s")])
+        parts.append([(whole(usage.prompt_tokens), B), label(f" in{cached}, "), (whole(usage.completion_tokens), B), label(" out")])
+    parts.append([(DASH if turn.seconds is None else f"{turn.seconds:.1f}", B), label(" s")])
     if turn.finish:
         words, style = FINISH.get(turn.finish, (turn.finish, W))
         if words:

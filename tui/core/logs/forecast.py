@@ -12,7 +12,7 @@ from statistics import median
 from msgspec.structs import replace
 
 from tui.core.logs.load_state import Forecast, Loader, LoadState, PastLoad, Phase, SignsOfLife, Verdict
-from tui.core.presentation import against, counted, name_of, pace, steadiness, unit, words, words_of
+from tui.core.presentation import about, against, counted, doing_now, name_of, one_of, pace, steadiness
 
 ORDER = (
     Phase.STARTING,
@@ -172,15 +172,15 @@ def _elapsed(load: LoadState, now: float) -> float | None:
 def _serving(forecast: Forecast, load: LoadState, signs: SignsOfLife) -> Forecast:
     running = signs.requests_running
     if running and signs.tokens_s is not None and signs.tokens_s >= HUNG_S:
-        reason = f"{counted(running, 'request is', 'requests are')} running and no token has come for {words(signs.tokens_s)}"
+        reason = f"{counted(running, 'request is', 'requests are')} running and no token has come for {about(signs.tokens_s)}"
         return replace(forecast, verdict=Verdict.HUNG, reason=reason)
     if load.failure is not None and load.failure.kind == "hang" and not (signs.tokens_s is not None and signs.tokens_s < HUNG_S):
         return replace(forecast, verdict=Verdict.HUNG, reason=load.failure.cause)
     if forecast.ready_s is not None and forecast.usual_s is not None:
         behind = forecast.ready_s - forecast.usual_s
-        reason = f"ready after {words(forecast.ready_s)}, {against(behind)}"
+        reason = f"ready after {about(forecast.ready_s)}, {against(behind)}"
         return replace(forecast, verdict=Verdict.DONE, reason=reason, behind_s=behind)
-    reason = f"ready after {words(forecast.ready_s)}" if forecast.ready_s is not None else "ready"
+    reason = f"ready after {about(forecast.ready_s)}" if forecast.ready_s is not None else "ready"
     return replace(forecast, verdict=Verdict.DONE, reason=reason)
 
 
@@ -269,7 +269,7 @@ def _ending(
     if left is None:
         return ""
     if ends_at is not None and now + left > ends_at:
-        return f"ETA {words(left)}, but {ends_by or 'a time limit'} ends it in {words(max(0.0, ends_at - now))}"
+        return f"ETA {about(left)}, but {ends_by or 'a time limit'} ends it in {about(max(0.0, ends_at - now))}"
     began = load.engine_started_at
     if load.engine != "vllm" or began is None:
         return ""
@@ -281,10 +281,10 @@ def _ending(
     if spent + left <= limit or spent > limit:
         return ""  # in time; or the limit has passed and it lives, so it is another one
     if known:
-        return f"ETA {words(left)}, but VLLM_ENGINE_READY_TIMEOUT_S={limit:.0f} ends it in {words(limit - spent)}"
+        return f"ETA {about(left)}, but VLLM_ENGINE_READY_TIMEOUT_S={limit:.0f} ends it in {about(limit - spent)}"
     return (
-        f"ETA {words(left)}, but unless VLLM_ENGINE_READY_TIMEOUT_S was raised, its default of {limit:.0f} s ends it in "
-        f"{words(limit - spent)}"
+        f"ETA {about(left)}, but unless VLLM_ENGINE_READY_TIMEOUT_S was raised, its default of {limit:.0f} s ends it in "
+        f"{about(limit - spent)}"
     )
 
 
@@ -309,27 +309,28 @@ def _compared(
         return replace(forecast, verdict=Verdict.STALLED, reason=stalled)
     step = forecast.s_per_shard
     usual = expect_s_per_shard if expect_s_per_shard is not None else usual_step(past)
-    speed = f"{pace(step)} a {unit(load.shards)}" if step is not None and load.shards is not None else ""
+    speed = f"{pace(step)} a {one_of(load.shards)}" if step is not None and load.shards is not None else ""
     in_shards = load.phase is Phase.LOADING and load.shards is not None and load.shards.done < load.shards.total
     if in_shards and step is not None and usual is not None:
         if step > usual * SLOW_SHARE:
             return replace(forecast, verdict=Verdict.SLOW, reason=f"{speed}, usually {pace(usual)}")
         if forecast.behind_s is None or forecast.usual_s is None or forecast.behind_s <= _tolerance(forecast.usual_s):
-            tail = f", {against(forecast.behind_s)}" if forecast.behind_s is not None else ""
+            late = forecast.behind_s is not None and abs(forecast.behind_s) >= 10
+            tail = f"; the start is {against(forecast.behind_s)}" if late else ""
             return replace(forecast, verdict=Verdict.ON_TIME, reason=f"{speed}, usually {pace(usual)}{tail}")
     if long := _long_phase(load, now, forecast, past):
         return replace(forecast, verdict=Verdict.SLOW, reason=long)
     if forecast.usual_s is not None and load.started_at is not None:
         behind = forecast.behind_s if forecast.behind_s is not None else (now - load.started_at) - forecast.usual_s
+        reason = f"a start usually takes {about(forecast.usual_s)}; so far {against(behind)}"
         if behind > _tolerance(forecast.usual_s):
-            return replace(
-                forecast, verdict=Verdict.SLOW, behind_s=behind, reason=f"usually {words(forecast.usual_s)}; {against(behind)}"
-            )
-        reason = f"usually {words(forecast.usual_s)}; {against(behind)}" if forecast.behind_s is not None else words_of(load)
+            return replace(forecast, verdict=Verdict.SLOW, behind_s=behind, reason=reason)
+        if forecast.behind_s is None:
+            reason = doing_now(load)
         return replace(forecast, verdict=Verdict.ON_TIME, reason=reason)
     if in_shards and step is not None and load.shards is not None:
         return replace(forecast, verdict=Verdict.PROGRESSING, reason=f"{speed}, {steadiness(load.shards, step)}")
-    return replace(forecast, verdict=Verdict.PROGRESSING, reason=words_of(load))
+    return replace(forecast, verdict=Verdict.PROGRESSING, reason=doing_now(load))
 
 
 def _tolerance(usual: float) -> float:
@@ -345,9 +346,9 @@ def _long_phase(load: LoadState, now: float, forecast: Forecast, past: Sequence[
     if spent < max(LONG_PHASE * usual, usual + LONG_PHASE_FLOOR_S):
         return ""
     silent = (
-        f"; no line for {words(forecast.silent_s)}" if forecast.silent_s is not None and forecast.silent_s >= SLOW_FLOOR_S else ""
+        f"; no line for {about(forecast.silent_s)}" if forecast.silent_s is not None and forecast.silent_s >= SLOW_FLOOR_S else ""
     )
-    return f"{name_of(load.phase)} has taken {words(spent)}, usually {words(usual)}{silent}"
+    return f"{name_of(load.phase)} has taken {about(spent)}, usually {about(usual)}{silent}"
 
 
 def _stalled(
@@ -377,7 +378,7 @@ def _stalled(
         return None
     what = f"shard {int(bar.done) + 1} of {int(bar.total)}" if steps_known and bar is not None else name_of(load.phase)
     usual_words = f"; a step takes {pace(forecast.s_per_shard)}" if steps_known and forecast.s_per_shard is not None else ""
-    return f"no sign of life for {words(still)} in {what}{usual_words}{_looked_at(signs)}"
+    return f"no sign of life for {about(still)} in {what}{usual_words}{_looked_at(signs)}"
 
 
 def _stall_limit(bar: Loader, step: float | None, expect: float | None, past: Sequence[PastLoad]) -> float:

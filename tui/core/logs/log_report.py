@@ -6,7 +6,7 @@ from datetime import UTC, datetime, tzinfo
 from typing import Any
 
 from tui.core.logs.load_state import Forecast, Loader, LoadState, Phase, PhaseSpan, Verdict
-from tui.core.presentation import counted, name_of
+from tui.core.presentation import counted, doing, duration, name_of
 
 BAR_CELLS = 20
 _PARTS = " ▏▎▍▌▋▊▉"
@@ -26,20 +26,6 @@ _HEADS: dict[Phase, tuple[str, str, str]] = {
     Phase.READY: ("✓", "good", "ready"),
     Phase.FAILED: ("✗", "bad", "failed"),
     Phase.STOPPED: ("■", "dim", "stopped in order"),
-}
-
-
-_WHILE: dict[Phase, str] = {
-    Phase.STARTING: "before loading",
-    Phase.DOWNLOADING: "while downloading",
-    Phase.LOADING: "while loading weights",
-    Phase.POST_LOADING: "while processing weights",
-    Phase.COMPILING: "while compiling",
-    Phase.PROFILING: "while profiling memory",
-    Phase.KV_CACHE: "while allocating the KV cache",
-    Phase.CAPTURING: "while capturing graphs",
-    Phase.WARMING_UP: "while warming up",
-    Phase.READY: "while serving",
 }
 
 
@@ -82,8 +68,7 @@ def _headline(load: LoadState, forecast: Forecast, source: str) -> Row:
         mark, role, word = "—", "warn", "no server log"
     spans = [Span(f"{mark} {word}", role)]
     if load.phase is Phase.FAILED and load.failure is not None:
-        while_ = _WHILE.get(load.failure.phase, f"in {name_of(load.failure.phase)}")
-        spans.append(Span(f" {while_}: {load.failure.kind.replace('_', ' ')}", role))
+        spans.append(Span(f" while {doing(load.failure.phase)}: {load.failure.kind.replace('_', ' ')}", role))
     elif load.phase is Phase.READY and forecast.ready_s is not None:
         spans.append(Span(f" after {duration(forecast.ready_s)}"))
     elif load.phase is Phase.STOPPED:
@@ -268,20 +253,6 @@ def _remarks(load: LoadState) -> list[Row]:
     if not load.notes:
         return []
     return [(), (Span("Notes", "title"),), *[(Span(f"  {note}", "warn"),) for note in load.notes]]
-
-
-def duration(seconds: float | None) -> str:
-    """0.43 s, 12.3 s, 4 min 05 s, 1 h 02 min."""
-    if seconds is None:
-        return "—"
-    if seconds < 10:
-        return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds:.2f} s"
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    whole = round(seconds)
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
 def when(at: float, zone: tzinfo = UTC) -> str:

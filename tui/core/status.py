@@ -1,0 +1,302 @@
+"""The state of a deployment in one word, decided here and nowhere else, and the reasons for it.
+
+The API's word counts for readiness, the log's for everything before and after. The screen, the commands, their exit codes and the
+JSON documents only word what `status_of` returns.
+"""
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+
+from tui.core.api_status import Reach
+from tui.core.connection import Link
+from tui.core.deployment import DeploymentState, HostSeen
+from tui.core.logs.load_state import Forecast, Phase, Verdict
+from tui.core.presentation import amounts, duration, failure_title, how_far, name_of, one_of, progress_text, some_of
+
+DOWN_FOR_SURE = 2
+"""Polls in a row that must find the API down before a log that says ready is doubted: one may have crossed with its ready line."""
+
+
+class Status(StrEnum):
+    """The value is the one of JSON documents, the label the one for people."""
+
+    CONNECTING = "connecting"
+    WAITING = "waiting"
+    LOADING = "loading"
+    READY = "ready"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    LOST = "lost"
+    UNREACHABLE = "unreachable"
+    REFUSED = "refused"
+    MISCONFIGURED = "misconfigured"
+
+    @property
+    def label(self) -> str:
+        """Return the word in capitals, 11 characters at most."""
+        return _LABELS.get(self, self.value.upper())
+
+
+_LABELS = {Status.LOST: "LINK LOST", Status.MISCONFIGURED: "BAD CONFIG"}
+
+UNREACHED = (Status.LOST, Status.UNREACHABLE, Status.REFUSED)
+"""There is no connection to the host, and none is being made for the first time."""
+
+_LINKS = {
+    Link.IDLE: Status.CONNECTING,
+    Link.CONNECTING: Status.CONNECTING,
+    Link.ASKING: Status.CONNECTING,
+    Link.LOST: Status.LOST,
+    Link.UNREACHABLE: Status.UNREACHABLE,
+    Link.REFUSED: Status.REFUSED,
+}
+
+
+def status_of(state: DeploymentState) -> Status:
+    """Decide the status of a deployment."""
+    if state.misconfigured is not None:
+        return Status.MISCONFIGURED
+    if (offline := _LINKS.get(state.connection.link)) is not None:
+        return offline
+    load, api = state.load, state.api
+    if api.ready:
+        return Status.READY
+    if load is None or not load.lines:
+        return _without_log(state)
+    if load.phase is Phase.FAILED:
+        return Status.FAILED
+    if load.phase is Phase.STOPPED:
+        return Status.STOPPED
+    if process_gone(state):
+        return Status.FAILED
+    if load.ready or load.phase is Phase.READY:
+        return _after_ready_line(state)
+    return Status.LOADING
+
+
+def _without_log(state: DeploymentState) -> Status:
+    """Decide where no log tells anything: an API that answers in part, or a process, is a server that comes up."""
+    if process_gone_unheard(state):
+        return Status.FAILED
+    if state.api.serves:
+        return Status.READY
+    if state.api.reach in (Reach.UP, Reach.SICK) or process_unheard(state):
+        return Status.LOADING
+    return Status.WAITING
+
+
+def _after_ready_line(state: DeploymentState) -> Status:
+    """Decide where the log says ready and the API does not."""
+    api = state.api
+    if api.serves or api.reach is Reach.UNKNOWN:  # nothing contradicts the log before the API has been asked
+        return Status.READY
+    if state.down_polls < DOWN_FOR_SURE:
+        return Status.LOADING
+    if api.engine_died:
+        return Status.FAILED
+    if api.reach is Reach.CLOSED and not state.signs.process_alive:
+        # A log that just ends is what SIGKILL leaves; a process that is known to live may listen on another port.
+        return Status.STOPPED
+    return Status.LOADING
+
+
+# -- processes without a word ------------------------------------------------------------------------------------------------------
+
+
+def process_unheard(state: DeploymentState) -> bool:
+    """Return whether a server's process is seen before its log or its API tells of it."""
+    if state.server_pid is None or state.api.reach in (Reach.UNKNOWN, Reach.UP) or not state.connection.online:
+        return False
+    return state.load is None or not state.load.lines
+
+
+def process_gone_unheard(state: DeploymentState) -> bool:
+    """Return whether the server's process was seen and has gone without a line in a log that can be read."""
+    if state.server_pid is not None or not state.connection.online or (state.load is not None and state.load.lines):
+        return False
+    return state.signs.process_alive is False and state.api.reach is Reach.CLOSED
+
+
+def process_gone(state: DeploymentState) -> bool:
+    """Return whether a process that was seen has gone, whatever its log says: SIGKILL leaves no line."""
+    if state.api.reach is Reach.UP:
+        return False
+    by = state.supervisor
+    if by is not None and by.running is False and by.last_end:
+        return True
+    return state.signs.process_alive is False and state.server_pid is None
+
+
+# -- the reasons, in words ---------------------------------------------------------------------------------------------------------
+
+
+def conflict_of(state: DeploymentState) -> str | None:
+    """Return in one line where log, API and processes disagree and what to look at, or None if they agree or are not known."""
+    load, api = state.load, state.api
+    if state.orphans and not api.ready:
+        pids = " ".join(str(pid) for pid in state.orphans)
+        return f"an engine without its server still holds GPU memory: kill {pids}"
+    if process_gone_unheard(state):
+        return "the server's process is gone and left no line to read: look at what started it, and at dmesg"
+    if load is None or not load.lines or api.reach is Reach.UNKNOWN or not state.connection.online:
+        return None
+    if process_gone(state) and load.phase not in (Phase.FAILED, Phase.STOPPED):
+        return "the server's process is gone and its log does not say why: was it killed (dmesg, the supervisor's own log)?"
+    if api.ready and not load.ready:
+        if load.phase in (Phase.FAILED, Phase.STOPPED):
+            return f"the log says {load.phase}, but the API answers: an older server still runs, or the log is another server's"
+        return f"the API is ready, the log is still at {load.phase}: is it this server's log, or one without its ready line?"
+    if load.ready and not api.ready:
+        return _conflict_after_ready_line(state)
+    return None
+
+
+def _conflict_after_ready_line(state: DeploymentState) -> str | None:
+    api = state.api
+    if api.health == 200:
+        return f"the server is up, but lists no model: {api.error or 'an empty list'}"
+    if api.down and state.down_polls < DOWN_FOR_SURE:
+        return None
+    if api.reach is Reach.CLOSED:
+        return "the log says ready, but nothing listens at the API's address: is `api` right, or did the server die silently?"
+    if api.engine_died:
+        return f"the log says ready, but /health answers {api.health}: the engine has died"
+    return f"the log says ready, but the API does not: {api.error}" if api.error else None
+
+
+def unheard_text(state: DeploymentState) -> str | None:
+    """Return that the server's process is there before anything else tells of it, or None if that is not so."""
+    if not process_unheard(state):
+        return None
+    said = "its log is not at hand" if state.log.unread else "no line of it yet"
+    return f"the server's process {state.server_pid} is there, {said}"
+
+
+def detail_of(state: DeploymentState) -> str:
+    """Return what a row says beside the status: the cause, the progress, the models; "" if there is nothing to add."""
+    load = state.load
+    match status_of(state):
+        case Status.MISCONFIGURED:
+            return state.misconfigured or ""
+        case Status.LOST | Status.UNREACHABLE | Status.REFUSED:
+            return state.connection.cause or ""
+        case Status.READY:
+            return some_of(model.id for model in state.api.models)
+        case Status.FAILED if load is not None and load.failure is not None:
+            return load.failure.cause
+        case Status.FAILED:
+            return (conflict_of(state) or "").partition(": ")[0]
+        case Status.LOADING if load is not None and load.lines:
+            eta = state.forecast.ready_eta_s
+            return progress_text(load) + (f", ready in about {duration(eta)}" if eta is not None else "")
+    return "" if load is not None and load.lines else state.log.problem or unheard_text(state) or ""
+
+
+def not_ready_reason(state: DeploymentState) -> str:
+    """Return in a few words why the model can't be asked, or "" if it can."""
+    if state.api.ready:
+        return ""
+    load = state.load
+    if not state.connection.online and state.api.reach is not Reach.UP:
+        return "no connection to the host" + (f": {state.connection.cause}" if state.connection.cause else "")
+    if load is not None and load.failure is not None:
+        served = load.failure.phase is Phase.READY or load.was_ready
+        return f"the server {'died' if served else 'failed to start'}: {failure_title(load.failure)}"
+    if load is not None and load.phase is Phase.STOPPED:
+        return "the server has been stopped"
+    if load is not None and load.phase is Phase.LOADING and load.shards and load.shards.total:
+        bar = load.shards
+        far = how_far(bar) if bar.unit == "bytes" else f"{one_of(bar)} {' of '.join(amounts(bar))}"
+        return f"the model is not up yet: {far}"
+    if load is not None and load.lines and not load.ready:
+        return f"the model is not up yet: {name_of(load.phase)}"
+    if state.api.error:
+        return f"the server does not answer properly: {state.api.error}"
+    return "the model is not up yet"
+
+
+# -- exit codes and order ----------------------------------------------------------------------------------------------------------
+
+EXIT_CODES = {
+    Status.READY: 0,
+    Status.MISCONFIGURED: 2,
+    Status.LOADING: 3,
+    Status.WAITING: 3,
+    Status.CONNECTING: 3,
+    Status.FAILED: 4,
+    Status.LOST: 5,
+    Status.UNREACHABLE: 5,
+    Status.STOPPED: 7,
+    Status.REFUSED: 8,
+}
+_GRAVEST_FIRST = (4, 2, 8, 5, 7, 3, 0)
+
+
+def exit_code_of(state: DeploymentState) -> int:
+    """Return 0 ready, 2 misconfigured, 3 loading or starting, 4 failed, 5 unreachable, 7 stopped, 8 refused."""
+    return EXIT_CODES[status_of(state)]
+
+
+def gravest_exit_code(states: Iterable[DeploymentState]) -> int:
+    """Return the exit code of the deployment that is worst off; `states` has at least one."""
+    return min((exit_code_of(state) for state in states), key=_GRAVEST_FIRST.index)
+
+
+GRAVITY = {
+    Status.FAILED: 0,
+    Status.MISCONFIGURED: 0,
+    Status.LOST: 1,
+    Status.UNREACHABLE: 1,
+    Status.REFUSED: 1,
+    Status.STOPPED: 3,
+    Status.LOADING: 4,
+    Status.CONNECTING: 5,
+    Status.WAITING: 6,
+    Status.READY: 7,
+}
+"""Which to look at first; a server that hangs or stalls has 2."""
+ORDERS = ("worst first", "by name", "by host", "as configured")
+
+
+def gravity(state: DeploymentState) -> int:
+    """Return how urgent a deployment is; 0 is the worst."""
+    if state.forecast.verdict in (Verdict.STALLED, Verdict.HUNG) and state.connection.online:
+        return 2
+    return GRAVITY[status_of(state)]
+
+
+def arranged(states: Sequence[DeploymentState], order: str, sought: str = "") -> list[DeploymentState]:
+    """Return those whose name, host, model or state contains every word sought, in one of ORDERS; equals stay as configured."""
+    words = sought.casefold().split()
+
+    def searched(state: DeploymentState) -> str:
+        model = state.load.model if state.load is not None else None
+        return " ".join((state.name, state.target, status_of(state).label, model or "")).casefold()
+
+    kept = [state for state in states if all(word in searched(state) for word in words)]
+    match order:
+        case "worst first":
+            return sorted(kept, key=gravity)
+        case "by name":
+            return sorted(kept, key=lambda state: state.name.casefold())
+        case "by host":
+            return sorted(kept, key=lambda state: (state.target.casefold(), state.name.casefold()))
+    return kept
+
+
+# -- a settled state ---------------------------------------------------------------------------------------------------------------
+
+
+def has_settled(state: DeploymentState) -> bool:
+    """Return whether everything of a connected deployment has answered, so that its status is no guess of the first seconds."""
+    load = state.load
+    judged = load is None or not load.lines or state.forecast != Forecast()
+    doubted = load is not None and load.ready and state.api.down and state.down_polls < DOWN_FOR_SURE
+    if doubted or state.gpus is None or state.api.received_at is None:
+        return False
+    return judged and all(_has_told(other) for other in state.others)
+
+
+def _has_told(other: HostSeen) -> bool:
+    """Return whether a further host has told of its GPUs, or can't be reached."""
+    return other.gpus is not None or _LINKS.get(other.connection.link) in UNREACHED
