@@ -48,7 +48,7 @@ EVERY_S = 1.0
 
 
 class Heartbeat:
-    """Sends a progress frame each second, from a thread that sleeps in between, until its end."""
+    """Send a progress frame each second, from a thread that sleeps in between, until its end."""
 
     def __init__(self, link: Link, number: Any, stage: str, work: str) -> None:
         """`number` is the point's, `work` says what is done, in words."""
@@ -65,7 +65,7 @@ class Heartbeat:
         self.end()
 
     def end(self) -> None:
-        """No frame is sent from here on. May be called again."""
+        """Send no more frames. May be called again."""
         if not self._over.is_set():
             self._over.set()
             self._thread.join()
@@ -105,7 +105,7 @@ class _ClientRequests:
 
 
 def play(arguments: Dict[str, Any], link: Link) -> None:
-    """Plays the role until the client says quit, or the server refuses."""
+    """Play the role until the client says quit, or the server refuses."""
     plan = {name: value for name, value in arguments.items() if name != "role"}
     stamping = keep_stamping()
     try:
@@ -159,7 +159,7 @@ def play(arguments: Dict[str, Any], link: Link) -> None:
 
 
 def _reach(plan: Dict[str, Any]) -> Tuple[Address, ApiCaller]:
-    """The first address that answers, and a caller for single requests. Raises OSError or ValueError."""
+    """Return the first address that answers, and a caller for single requests. Raises OSError or ValueError."""
     target = target_of(plan["url"])
     tunnel = plan.get("tunnel")
     address = Address(socket.AF_UNIX, tunnel, target.where) if tunnel else _first_that_answers(resolve(target))
@@ -207,7 +207,7 @@ class _Point:
         self._planned = 0
 
     def run(self, number: int) -> int:
-        """Runs it; prompts are numbered from `number`. Returns the next free number."""
+        """Run it with prompts numbered from `number`; return the next free number."""
         request = self._request
         order = dict(request["order"])
         workers = int(request.get("workers") or 0)
@@ -302,7 +302,7 @@ class _Point:
         return outcome, busy
 
     def _workers(self, order: Dict[str, Any], records: List[Any]) -> int:
-        """How many processes the measured run needs, from what the warm-up showed and what a token costs."""
+        """Return how many processes the measured run needs, from what the warm-up showed and what a token costs."""
         most = int(self._share.plan.get("max_workers") or max(1, min(8, _cpus() - 1)))
         return processes_of(demand_of(order, records, int(self._share.plan["output_tokens"])), most)
 
@@ -335,7 +335,7 @@ REST_BYTES = 256
 
 
 def pieces(records: Sequence[RequestRecord], names: Sequence[str] = ARRAYS) -> List[List[RequestRecord]]:
-    """The records in order, in pieces of which those arrays have PIECE_BYTES at most."""
+    """Cut the records, in order, into pieces whose arrays of those `names` are at most PIECE_BYTES."""
     cut: List[List[RequestRecord]] = []
     room = 0
     for record in sorted(records, key=lambda r: r.index):
@@ -359,7 +359,7 @@ def frames(
     names: Sequence[str] = ARRAYS,
     asked_input: Optional[int] = None,
 ) -> Iterator[Dict[str, Any]]:
-    """The frames of those pieces for the point `number`, made one at a time; `names` and `asked_input` are those of `detail`."""
+    """Make the frames of those pieces for point `number`, one at a time; `names` and `asked_input` are those of `detail`."""
     for records in cut:
         arrays = detail(records, names, texts=keep_text, asked_input=asked_input)
         # the lowest level: a fifth of the CPU of the usual one, for 14 % more bytes

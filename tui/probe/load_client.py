@@ -34,9 +34,9 @@ PROMPT_S = 0.001
 
 
 def gap_of(records: Sequence[RequestRecord]) -> Optional[float]:
-    """The mean time between two chunks of a reply, in seconds: what is read together doesn't change it as it does the median.
+    """Return the mean time between two chunks of a reply in seconds, or None if every reply came at once.
 
-    Replies that came all at once tell none; None where there are no others.
+    Unlike the median, it stays the same if chunks are read together.
     """
     spans = [r for r in records if r.chunks and r.chunks[-1] > r.chunks[0]]
     gaps = sum(len(r.chunks) - 1 for r in spans)
@@ -44,9 +44,10 @@ def gap_of(records: Sequence[RequestRecord]) -> Optional[float]:
 
 
 def falsified(late: float, together: int, records: Sequence[RequestRecord], e2el: Optional[float]) -> bool:
-    """Whether a client that reads `late` (the 99th percentile, beyond what it rests by design) has made figures untrue.
+    """Return whether a client that reads `late` has made figures untrue.
 
-    `together` chunks have the stamp of a later one; `e2el` is the median of a request's whole time. All times in seconds.
+    `late` is the 99th percentile of its lag beyond what it rests by design; `together` chunks have the stamp of a later one;
+    `e2el` is the median of a request's whole time. All times in seconds.
     """
     if late <= PROMPT_S:
         return False
@@ -57,7 +58,7 @@ def falsified(late: float, together: int, records: Sequence[RequestRecord], e2el
 
 
 def client_figures(outcome: LoadOutcome, busy: List[float], figures: Dict[str, Any]) -> Dict[str, Any]:
-    """The `client_…` figures of a point; `busy` is how much of its core each process used."""
+    """Return the `client_…` figures of a point; `busy` is how much of its core each process used."""
     health = outcome.health
     lags = sorted(health.lags)
     late = percentile(lags, 99.0) if lags else None
@@ -95,7 +96,7 @@ LISTENING = b"0A"
 
 
 class MachineUse:
-    """Between its making and `figures`. `address` is the server's; its processes are looked for when it is this machine's own."""
+    """Measure the processor time of this machine, and of the server if it runs here, from its making until `figures`."""
 
     def __init__(self, address: Optional[Address] = None) -> None:
         self._pids = server_pids(address[1][1]) if address is not None and _is_here(address) else []
@@ -104,8 +105,10 @@ class MachineUse:
         self._at = time.monotonic()
 
     def figures(self) -> Dict[str, Optional[float]]:
-        """`host_cores`, `host_busy_cores`, `host_idle_cores` of the machine that the load came from, and `api_server_cpu_cores`,
-        the cores that the processes which accept the server's connections used; None where it can't be told."""
+        """Return `host_cores`, `host_busy_cores` and `host_idle_cores` of this machine, and `api_server_cpu_cores`.
+
+        The last is what the processes that accept the server's connections used. A figure that can't be told is None.
+        """
         after = _stat()
         cores = float(os.cpu_count() or 1)
         found: Dict[str, Optional[float]] = {"host_cores": cores, "host_busy_cores": None, "host_idle_cores": None}
@@ -128,7 +131,7 @@ def _is_here(address: Address) -> bool:
 
 
 def server_pids(port: int) -> List[int]:
-    """Processes of this machine that listen on a port, as far as this user may see them (/proc/net/tcp, then /proc/PID/fd)."""
+    """Find the processes of this machine that listen on a port, as far as this user may see them (/proc/net/tcp, /proc/PID/fd)."""
     inodes = set()
     for name in ("tcp", "tcp6"):
         try:
@@ -154,7 +157,7 @@ def server_pids(port: int) -> List[int]:
 
 
 def _ticks(pids: List[int]) -> Optional[int]:
-    """User and system time of processes, in clock ticks; None when one of them ended."""
+    """Read the user and system time of processes in clock ticks; None if one of them has ended."""
     total = 0
     for pid in pids:
         try:
@@ -167,7 +170,7 @@ def _ticks(pids: List[int]) -> Optional[int]:
 
 
 def _stat() -> Optional[Tuple[int, int]]:
-    """All ticks and idle ticks (idle and iowait) of /proc/stat's first line; guest time is inside user time already."""
+    """Read all ticks and the idle ones (idle and iowait) from /proc/stat's first line; guest time is inside user time already."""
     try:
         with open("/proc/stat", "rb") as file:
             words = file.readline().split()

@@ -60,7 +60,7 @@ class ConnectionPool:
         """By their file descriptors, the one that waits longest first."""
 
     def __len__(self) -> int:
-        """How many are being opened."""
+        """Return how many are being opened."""
         return len(self._opening)
 
     def __contains__(self, fd: int) -> bool:
@@ -68,11 +68,11 @@ class ConnectionPool:
 
     @property
     def waiting(self) -> List[ReplyStream]:
-        """Requests whose connection is being opened."""
+        """Return the requests whose connection is being opened."""
         return [opening.stream for opening in self._opening.values() if opening.stream is not None]
 
     def connect(self, slot: int, stream: Optional[ReplyStream] = None) -> None:
-        """Begins to open a connection."""
+        """Begin to open a connection."""
         last: Optional[OSError] = None
         for address in self._to.addresses:
             try:
@@ -93,7 +93,7 @@ class ConnectionPool:
         self._failed(slot, stream, kind_of(why, True), self.words(why))
 
     def connect_all(self, stopping: Callable[[], bool]) -> List[PendingConnection]:
-        """Waits until all of them are open or failed; the open ones, which are still to be kept or used."""
+        """Wait until all of them are open or have failed; return the open ones, for the caller to keep or use."""
         opened: Dict[int, PendingConnection] = {}
         while self._opening and not stopping():
             for fd, _ in self._poll.poll(ASK_AGAIN_S if self.turned_away else WAIT_S, 256):
@@ -111,7 +111,7 @@ class ConnectionPool:
         return list(opened.values())
 
     def ask_again(self) -> None:
-        """Asks once more for those that were turned away."""
+        """Ask once more for those that were turned away."""
         for fd, opening in list(self.turned_away.items()):
             try:
                 if not opening.connection.ask():
@@ -122,7 +122,7 @@ class ConnectionPool:
                 self._give_up(opening, kind_of(error, True), self.words(error))
 
     def advance(self, fd: int) -> Optional[PendingConnection]:
-        """Goes on with one that is ready for it; it is returned when it is open."""
+        """Go on with one that is ready for it; return it once it is open."""
         opening = self._opening[fd]
         connection = opening.connection
         try:
@@ -137,12 +137,12 @@ class ConnectionPool:
         return opening
 
     def drop_late(self, now: float) -> None:
-        """Gives up those that took too long."""
+        """Give up those that take too long."""
         for opening in [opening for opening in self._opening.values() if now > opening.until]:
             self._give_up(opening, "connect_timeout", "no connection within %g s" % self._timeout_s)
 
     def words(self, error: OSError) -> str:
-        """What an error of one of its connections means."""
+        """Say what an error of one of its connections means."""
         return words_of(error, where_of(self._to.addresses[0]) if self._to.addresses else "the server")
 
     def _give_up(self, opening: PendingConnection, kind: str, words: str) -> None:
@@ -155,11 +155,11 @@ class ConnectionPool:
         self.drop(opening.connection)
 
     def keep(self, connection: Connection) -> None:
-        """Lets one wait for its next request."""
+        """Let one wait for its next request."""
         self._idle[connection.fd] = connection
 
     def take(self) -> Optional[Connection]:
-        """One that waits and is fresh enough; None when there is none."""
+        """Take out one that waits and is fresh enough; return None if there is none."""
         now = time.monotonic()
         while self._idle:
             _, connection = self._idle.popitem(last=False)
@@ -169,21 +169,23 @@ class ConnectionPool:
         return None
 
     def hear(self, fd: int) -> None:
-        """Something came on one that waits: it is kept when TLS alone had something to say, such as the session tickets that follow
-        a handshake; else the server closed it, or said something unasked."""
+        """Read what came on a waiting one; drop it unless TLS alone had something to say, as the tickets behind a handshake.
+
+        Anything else is the server's end, or something that nobody asked for.
+        """
         connection = self._idle.get(fd)
         if connection is not None and not connection.stays_idle():
             del self._idle[fd]
             self.drop(connection)
 
     def renew(self, count: int, now: float) -> int:
-        """Drops spare ones that grew old; how many are missing from `count`."""
+        """Drop spare ones that have grown old; return how many are missing from `count`."""
         while self._idle and now - next(iter(self._idle.values())).idle_since > SPARE_S:
             self.drop(self._idle.popitem(last=False)[1])
         return count - len(self._idle) - sum(opening.stream is None for opening in self._opening.values())
 
     def drop(self, connection: Optional[Connection]) -> None:
-        """Closes one, once."""
+        """Close one, once."""
         if connection is None or connection.sock.fileno() < 0:
             return
         with contextlib.suppress(OSError):
@@ -205,8 +207,10 @@ Incident = Tuple[ReplyStream, Union[float, OSError, None]]
 
 
 class Arrivals:
-    """All of a turn is read before any of it is understood: a system call leaves the processor's caches to the kernel, and Python
-    runs at half its speed behind each one."""
+    """Read all of a turn before any of it is understood.
+
+    A system call leaves the processor's caches to the kernel, and Python runs at half its speed behind each one.
+    """
 
     def __init__(self, streams: Dict[int, ReplyStream]) -> None:
         """`streams`: the requests in flight by file descriptor, as its owner keeps it."""
@@ -217,7 +221,7 @@ class Arrivals:
         """Reads without the kernel's stamp: it begins to stamp some time after the first socket asks for it."""
 
     def read(self, events: List[Tuple[int, int]]) -> Tuple[List[int], List[Arrival], List[Incident]]:
-        """Takes what `epoll.poll` told; the first list is of file descriptors that have no request in flight.
+        """Read what `epoll.poll` reported; return the descriptors without a request in flight, the arrivals, and the incidents.
 
         Raises nothing: an error of a connection is an incident.
         """
@@ -273,18 +277,18 @@ RESERVE = 16
 
 
 def most_files() -> Optional[int]:
-    """How many files each process of the load generator may have open, once it has raised its limit; None is no limit."""
+    """Return how many files each process may have open once it has raised its limit; None is no limit."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     return None if hard == resource.RLIM_INFINITY else hard
 
 
 def short_of(order: LoadOrder, spare: int) -> str:
-    """Raises this process's limit of open files as far as an order needs it; why that isn't enough, in words, or nothing.
+    """Raise this process's limit of open files as far as an order needs; return why that isn't enough, or an empty string.
 
-    The soft limit is often 1,024, for the sake of programs that use `select`, and each process may raise it up to the hard one. How
-    many connections an open loop without a gate will need isn't known: it may have a connection for each request, and is never
-    refused. What it can't send then is a failure of this machine's own (`OWN_LIMITS`), and told as such. `spare`: connections that
-    it keeps ready.
+    The soft limit is often 1,024, for the sake of programs that use `select`, and each process may raise it up to the hard one.
+    How many connections an open loop without a gate will need isn't known: it may have a connection for each request, and is never
+    refused. What it can't send then is a failure of this machine's own (`OWN_LIMITS`), and told as such. `spare` is the number of
+    connections that it keeps ready.
     """
     streams = order.concurrency or order.gate or 0
     most = streams or len(order.schedule or ())

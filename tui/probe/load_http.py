@@ -25,7 +25,7 @@ class Target(NamedTuple):
 
     @property
     def where(self) -> str:
-        """It in words."""
+        """Return the address in words."""
         return self.unix or "%s:%d" % ("[%s]" % self.host if ":" in self.host else self.host, self.port)
 
     @property
@@ -35,7 +35,7 @@ class Target(NamedTuple):
 
 
 def target_of(url: str) -> Target:
-    """`http://host:port/prefix`, `https://…`, or `unix:/path/of.sock`; a `/v1` at the end is dropped, as each path has it.
+    """Read `http://host:port/prefix`, `https://…`, or `unix:/path/of.sock`; a `/v1` at the end is dropped, as each path has it.
 
     Raises ValueError with the reason.
     """
@@ -72,9 +72,9 @@ def target_of(url: str) -> Target:
 
 
 def head_of(target: Target, method: str, path: str, headers: Mapping[str, str], version: str) -> bytes:
-    """The request line and the headers, without Content-Length and the empty line.
+    """Return the request line and the headers, without Content-Length and the empty line.
 
-    Raises ValueError for a header that could not be sent as one line.
+    Raises ValueError for a header that can't be sent as one line.
     """
     lines = ["%s %s%s HTTP/1.1" % (method, target.prefix, path), "Host: " + target.host_header]
     given = {name.lower() for name in headers}
@@ -112,18 +112,18 @@ class Response:
 
     @property
     def refuses(self) -> bool:
-        """Whether its head is known, and tells a status that is no 200."""
+        """Return whether its head is known and has another status than 200."""
         return self._state != HEAD and self.status != 200
 
     @property
     def between(self) -> bool:
-        """Whether the next byte begins a chunk of a chunked body."""
+        """Return whether the next byte begins a chunk of a chunked body."""
         return self._state == SIZE and not self._tail
 
     def feed(self, data: bytes) -> bytes:
-        """The bytes of the body in this piece.
+        """Return the bytes of the body in this piece.
 
-        Raises ValueError when it is no HTTP. Bytes behind the end are dropped: the connection is then not to be used again.
+        Raises ValueError if it isn't HTTP. Bytes behind the end are dropped: the connection is then not to be used again.
         """
         if self._state == SIZE and not self._tail:
             # nearly every piece of a token stream is exactly one chunk
@@ -187,7 +187,7 @@ class Response:
             self._state = DONE
 
     def _head(self, data: bytes, at: int) -> int:
-        """Reads the head that begins at `at`; where the body begins, or -1 when more is needed."""
+        """Read the head that begins at `at`; return where the body begins, or -1 if more is needed."""
         while data[at : at + 1] in (b"\r", b"\n"):  # an empty line behind the response before
             at += 1
         if at == len(data):
@@ -221,7 +221,7 @@ class Response:
         return end + skip
 
     def _body(self, version: str) -> None:
-        """How the body ends."""
+        """Find out how the body ends."""
         connection = self.headers.get("connection", "").lower()
         self.keep = "close" not in connection and (version != "HTTP/1.0" or "keep-alive" in connection)
         coding = self.headers.get("transfer-encoding", "").lower()
@@ -242,7 +242,7 @@ class Response:
             self.keep = False
 
     def eof(self) -> None:
-        """The connection ended. Raises ValueError when the response was not complete."""
+        """Take the end of the connection. Raises ValueError if the response is not complete."""
         if self._state == TO_END:
             self._state = DONE
         elif self._state != DONE:

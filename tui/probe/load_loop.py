@@ -65,7 +65,7 @@ class LoadLoop:
     # -- the run -------------------------------------------------------------------------------------------------------------------
 
     def run(self) -> LoadOutcome:
-        """Carries the order out. Raises nothing for what the server does: that is in the records."""
+        """Carry the order out. Raises nothing for what the server does: that is in the records."""
         order = self._order
         streams = order.concurrency or 0
         spare = self._agenda.spare
@@ -119,14 +119,16 @@ class LoadLoop:
         )
 
     def _refused(self, why: str) -> LoadOutcome:
-        """An order that this machine can't carry out: nothing was sent."""
+        """Return the outcome of an order that this machine can't carry out: nothing was sent."""
         now = time.time()
         self._close()
         return LoadOutcome([], now, now, now, why, ClientHealth(self._arrivals.lags, 0.0, 0.0, 0, False, 0.0))
 
     def _turn(self, begin: float) -> None:
-        """The loop itself. Its times are of the monotonic clock: ticks, the end and what is due stay where they are when the wall
-        clock is set."""
+        """Turn until the order is carried out.
+
+        Its times are of the monotonic clock: ticks, the end and what is due stay where they are if the wall clock is set.
+        """
         order = self._order
         poll = self._poll.poll
         streams = self._streams
@@ -189,7 +191,7 @@ class LoadLoop:
                     time.sleep(max(0.0, min(moment, until - now)))
 
     def _meet(self, stream: ReplyStream, what: Union[float, OSError, None]) -> None:
-        """Deals with what happened to a request's connection, if nothing that arrived with it has ended the request."""
+        """Deal with what happened to a request's connection, unless what arrived with it has ended the request."""
         if stream.connection is None or self._streams.get(stream.connection.fd) is not stream:
             return
         if what is None:
@@ -200,7 +202,7 @@ class LoadLoop:
     # -- starting requests ---------------------------------------------------------------------------------------------------------
 
     def _next(self, connection: Optional[Connection] = None, due: Optional[float] = None) -> ReplyStream:
-        """The next request, to be sent on that connection."""
+        """Make the next request, to be sent on that connection."""
         self._agenda.sent += 1
         record, request = self._bodies.take(None if due is None else due + self._clock.ahead)
         return ReplyStream(connection, record, request, self._to.endpoint, self._order.keep_text)
@@ -209,7 +211,7 @@ class LoadLoop:
         return len(self._streams) + len(self._pool.waiting)
 
     def _start_due(self, now: float) -> None:
-        """Sends what is due: scheduled requests of an open loop, and slots that waited."""
+        """Send what is due: scheduled requests of an open loop, and slots that waited."""
         agenda = self._agenda
         while (due := agenda.take_due(now)) is not None:
             self._dispatch(None, due)
@@ -218,7 +220,7 @@ class LoadLoop:
                 self._dispatch(None)
 
     def _dispatch(self, connection: Optional[Connection], due: Optional[float] = None) -> None:
-        """Begins the next request, on that connection, an idle one, or one that is opened for it first."""
+        """Begin the next request, on that connection, an idle one, or one that is opened for it first."""
         if self._agenda.is_full():
             self._pool.drop(connection)
             return
@@ -266,7 +268,7 @@ class LoadLoop:
             self._count_failure(stream, kind, message, max(slot, 0))
 
     def _other(self, fd: int) -> None:
-        """Something happened on a file descriptor that has no request in flight."""
+        """Deal with an event on a file descriptor that has no request in flight."""
         if fd in self._pool:
             opening = self._pool.advance(fd)
             if opening is None:
@@ -308,7 +310,7 @@ class LoadLoop:
                 self._dispatch(None)
 
     def _ended(self, stream: ReplyStream, what: Union[float, OSError]) -> None:
-        """The server closed the connection at that time, or it broke."""
+        """Take the end of a connection: when the server closed it, or the error that broke it."""
         if self._try_again(stream):
             return
         try:
@@ -322,7 +324,9 @@ class LoadLoop:
             self._fail(stream, failure.kind, str(failure))
 
     def _unsent(self, stream: ReplyStream, connection: Connection, error: OSError) -> None:
-        """Sending failed. What the server said before it closed counts: a proxy refuses a large prompt without reading it."""
+        """Take an error of sending. What the server said before it closed counts: a proxy refuses a large prompt without reading
+        it.
+        """
         try:
             stamp = stream.hear_out(connection)
             if stamp is not None:
@@ -334,13 +338,13 @@ class LoadLoop:
         self._ended(stream, error)
 
     def _over(self, stream: ReplyStream, stamp: float) -> None:
-        """A reply that ended with its connection. Raises Failure where it was none."""
+        """Finish a reply that ended with its connection. Raises RequestFailure if it was not complete."""
         stream.response.keep = False
         stream.judge()
         self._finish(stream, stamp)
 
     def _try_again(self, stream: ReplyStream) -> bool:
-        """Sends a request again, once, whose reused connection closed before any byte came: the server had closed it while idle."""
+        """Send a request again, once, if its reused connection closed before any byte came: the server had closed it while idle."""
         connection = stream.connection
         if connection is None or not stream.may_go_again(time.monotonic()):
             return False

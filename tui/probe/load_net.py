@@ -48,7 +48,7 @@ class TunnelError(OSError):
 
 
 def resolve(target: Target) -> List[Address]:
-    """The addresses of a target, in the order in which to try them. Raises OSError (socket.gaierror) when there are none."""
+    """Return the addresses of a target, in the order in which to try them. Raises OSError (socket.gaierror) if there are none."""
     if target.unix is not None:
         return [Address(socket.AF_UNIX, target.unix)]
     found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
@@ -56,7 +56,7 @@ def resolve(target: Target) -> List[Address]:
 
 
 def tls_context(verify: bool, ca: Optional[str]) -> ssl.SSLContext:
-    """`ca` is PEM text that is trusted in addition to the system's authorities. Raises ssl.SSLError for a bad one."""
+    """Make a TLS context that trusts `ca` (PEM text) in addition to the system's authorities. Raises ssl.SSLError for a bad one."""
     context = ssl.create_default_context(cadata=None)
     if ca:
         context.load_verify_locations(cadata=ca)
@@ -126,7 +126,7 @@ class Connection:
         """The socket's own, where nothing needs to be decrypted: what `receive` does, for a caller in a hurry."""
 
     def ask(self) -> bool:
-        """Asks for the connection; False where the server's queue is full, which Unix sockets alone say: ask again in a while."""
+        """Ask for the connection; return False if a Unix socket's queue is full: ask again in a while."""
         code = self.sock.connect_ex(self._where)
         if code == errno.EAGAIN:
             return False
@@ -135,7 +135,7 @@ class Connection:
         return True
 
     def advance(self) -> None:
-        """Goes on with connecting after the socket became writable or readable; sets `open` at the end."""
+        """Go on with connecting after the socket became writable or readable; set `open` at the end."""
         if not self._connected:
             code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if code:
@@ -186,12 +186,12 @@ class Connection:
 
     @property
     def listening(self) -> bool:
-        """Whether it opens with what the other side says: a tunnel's line, a TLS handshake."""
+        """Return whether what the other side says is missing for it to open: a tunnel's line, a TLS handshake."""
         return self._connected and not self.open
 
     @property
     def writing(self) -> bool:
-        """Whether bytes still wait to be sent: call `flush` when the socket is writable."""
+        """Return whether bytes still wait to be sent: call `flush` once the socket is writable."""
         return bool(self._out)
 
     def send(self, data: bytes) -> None:
@@ -226,7 +226,7 @@ class Connection:
             self._incoming.write_eof()
 
     def receive(self) -> Tuple[Optional[bytes], float]:
-        """The next bytes and when they arrived; None when there are none now, b"" at the end of the stream."""
+        """Return the next bytes and when they arrived; None if there are none now, b"" at the end of the stream."""
         try:
             data, ancillary, _, _ = self.sock.recvmsg(READ, ANCILLARY)
         except BlockingIOError:
@@ -266,14 +266,14 @@ class Connection:
         return b"" if ended else None
 
     def stays_idle(self) -> bool:
-        """Takes what came while no request is in flight; whether the connection can still carry one."""
+        """Read what came while no request is in flight; return whether the connection can still carry one."""
         try:
             return self.receive()[0] is None and not self.ended
         except OSError:
             return False
 
     def unsent(self) -> int:
-        """Bytes that the other side has not taken yet, here and in the kernel."""
+        """Return how many bytes the other side has not taken yet, here and in the kernel."""
         queued = array("i", [0])
         with contextlib.suppress(OSError):
             fcntl.ioctl(self.fd, termios.TIOCOUTQ, queued)
@@ -284,7 +284,7 @@ class Connection:
 
 
 def has_kernel_stamps(connection: Connection) -> bool:
-    """Whether the kernel stamps what arrives on this connection."""
+    """Return whether the kernel stamps what arrives on this connection."""
     try:
         return bool(connection.sock.getsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS)) and connection.sock.family != socket.AF_UNIX
     except OSError:
@@ -292,7 +292,7 @@ def has_kernel_stamps(connection: Connection) -> bool:
 
 
 def words_of(error: BaseException, where: str) -> str:
-    """What an error of a connection to `where` means."""
+    """Say what an error of a connection to `where` means."""
     if isinstance(error, TunnelError):
         return str(error)
     if isinstance(error, ssl.SSLError):
@@ -320,7 +320,7 @@ def words_of(error: BaseException, where: str) -> str:
 
 
 def where_of(address: Address) -> str:
-    """An address in words."""
+    """Return an address in words."""
     where = address.where
     if address.server or address.family == socket.AF_UNIX:
         return address.server or str(where)
@@ -328,7 +328,7 @@ def where_of(address: Address) -> str:
 
 
 def keep_stamping() -> Optional[socket.socket]:
-    """A socket that keeps the kernel stamping while it is open; None where there are no stamps.
+    """Open a socket that keeps the kernel stamping while it is open; return None if the kernel has no stamps.
 
     Linux stamps what arrives only while some socket asks for it, and begins to do so in the background: without this, the first
     packets after a moment without connections would have no stamp.
@@ -343,7 +343,7 @@ def keep_stamping() -> Optional[socket.socket]:
 
 
 def kind_of(error: BaseException, connecting: bool) -> str:
-    """The kind of failure that an exception means."""
+    """Return the kind of failure that an exception means."""
     if isinstance(error, ssl.SSLError):
         return "tls"
     if isinstance(error, socket.gaierror):

@@ -37,11 +37,12 @@ REJECTIONS = (400, 422)
 
 
 class RetryingCaller(ApiCaller):
-    """Asks through another caller, and again where the server has no room."""
+    """Ask through another caller, and again while the server has no room."""
 
     def __init__(self, caller: ApiCaller, wait: Callable[[float], bool], tell: Callable[[str], None]) -> None:
-        """`wait` waits for so many seconds, and says whether to go on; `tell` is told in words what is waited for, and with no
-        words that it is over."""
+        """`wait` waits for so many seconds and returns whether to go on; `tell` is told what is waited for, and an empty string
+        once it is over.
+        """
         self._caller = caller
         self._go_on = wait
         self._tell = tell
@@ -73,7 +74,7 @@ class RetryingCaller(ApiCaller):
 
 
 def settle_model(caller: ApiCaller, plan: Dict[str, Any]) -> None:
-    """Sets `plan["model"]` where it isn't. Raises Refused when the server has several and none was named."""
+    """Set `plan["model"]` if it is not. Raises PlanRefused if the server has several and none was named."""
     if plan.get("model"):
         return
     status, reply = caller.ask_json("GET", "/v1/models")
@@ -94,7 +95,7 @@ def settle_model(caller: ApiCaller, plan: Dict[str, Any]) -> None:
 
 
 def names_in(names: List[str]) -> str:
-    """The names of models, as many as a line takes."""
+    """Return the names of models, as many as a line takes."""
     listed = ", ".join(name[:LISTED_CHARACTERS] for name in names[:LISTED])
     return listed + (" and %d more" % (len(names) - LISTED) if len(names) > LISTED else "")
 
@@ -144,14 +145,14 @@ def _trial(plan: Dict[str, Any], fields: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def _text_of(data: bytes) -> str:
-    """The beginning of what a reply says that is no JSON of an error, without its marks: a proxy's page, say."""
+    """Return the beginning of what a reply says that is no JSON of an error, without its marks: a proxy's page, say."""
     return " ".join(re.sub(r"<[^>]*>", " ", data[:QUOTED_OF].decode("utf-8", "replace")).split())[:QUOTED]
 
 
 def _streamed(caller: ApiCaller, plan: Dict[str, Any], fields: Dict[str, Any]) -> Tuple[Dict[str, Any], str]:
-    """The fields without `stream_options` where only they keep the server from streaming, and a note that says so.
+    """Return the fields without `stream_options` if they alone keep the server from streaming, and a note that says so.
 
-    A request that is no stream can't try them: vLLM takes them with `stream` only.
+    Only a streamed request can try them: vLLM takes them with `stream` only.
     """
     plain = {name: value for name, value in fields.items() if name != "stream_options"}
     if _refuses(caller, plan, fields) and not _refuses(caller, plan, plain):
@@ -160,7 +161,7 @@ def _streamed(caller: ApiCaller, plan: Dict[str, Any], fields: Dict[str, Any]) -
 
 
 def _refuses(caller: ApiCaller, plan: Dict[str, Any], fields: Dict[str, Any]) -> bool:
-    """Whether the server rejects a short streamed request; what else can go wrong with one is for the load to see."""
+    """Return whether the server rejects a short streamed request; what else can go wrong with one is for the load to see."""
     try:
         status, reply = caller.ask("POST", PATHS[plan["endpoint"]], _trial(plan, fields))
     except (OSError, ValueError):
@@ -180,8 +181,10 @@ TOO_LONG = "too_long"
 
 
 def check_lengths(caller: ApiCaller, plan: Dict[str, Any]) -> Tuple[Optional[int], List[str]]:
-    """The server's limit for prompt and reply together in tokens (None where it doesn't say), and a note on a model that it does
-    not list. Raises Refused where no request of the plan, its model being settled, is below that limit."""
+    """Return the server's limit for prompt and reply together in tokens, and notes on a model that it does not list.
+
+    The limit is None if the server tells none. Raises PlanRefused if no request of the plan, whose model is settled, is below it.
+    """
     try:
         status, reply = caller.ask_json("GET", "/v1/models")
     except (OSError, ValueError):
@@ -204,7 +207,10 @@ def check_lengths(caller: ApiCaller, plan: Dict[str, Any]) -> Tuple[Optional[int
 
 
 def _too_long(plan: Dict[str, Any], longest: int) -> str:
-    """Why nothing of the plan fits; empty where something does. The prompts of a file are not counted: their replies alone are."""
+    """Say why nothing of the plan fits; return an empty string if something does.
+
+    The prompts of a file are not counted: their replies alone are.
+    """
     extra = plan.get("extra_body") or {}
     output = extra.get("max_tokens", extra.get("max_completion_tokens", plan["output_tokens"]))
     if not isinstance(output, int):
@@ -212,7 +218,7 @@ def _too_long(plan: Dict[str, Any], longest: int) -> str:
     limit = "than the %s that the server takes together (max_model_len)" % "{:,}".format(longest)
     given = plan.get("prompts")
     if given:
-        least = min(int(one.get("output_tokens") or output) for one in given)
+        least = min(int(prompt.get("output_tokens") or output) for prompt in given)
         return "replies of {:,} tokens and a prompt are more ".format(least) + limit if least >= longest else ""
     prompt = int(plan["input_tokens"]) + int(plan.get("shared_prefix") or 0)
     if prompt + output <= longest:
@@ -236,8 +242,10 @@ NUMBER = -3
 def fit_longest(
     caller: ApiCaller, plan: Dict[str, Any], fields: Dict[str, Any], lengths: Dict[str, Any], wanted: int
 ) -> Tuple[Dict[str, Any], int]:
-    """What is known of the lengths, corrected by one prompt near `wanted` tokens (the shared prefix is on top of them), and the
-    tokens to aim at, so that none is longer than that."""
+    """Correct what is known of the lengths by one prompt near `wanted` tokens, so that none of a run is longer than that.
+
+    Returns the corrected lengths and the tokens to aim at; the shared prefix comes on top of `wanted`.
+    """
     if plan.get("style") == "tokens" or plan.get("prompts"):
         return lengths, wanted
     whole = wanted + int(plan.get("shared_prefix") or 0)
@@ -262,7 +270,7 @@ def fit_longest(
 
 
 def _count(caller: ApiCaller, path: str, body: Dict[str, Any]) -> Optional[int]:
-    """The server's count of a prompt; None where it refuses it or tells none."""
+    """Return the server's count of a prompt; None if it refuses it or tells none."""
     try:
         status, reply = caller.ask_json("POST", path, body)
     except (OSError, ValueError):

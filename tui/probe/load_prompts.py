@@ -85,7 +85,7 @@ class PlanRefused(Exception):
 
 
 class TokenLengths:
-    """What is known about the server's tokenizer; it travels to workers as JSON."""
+    """Hold what is known about the server's tokenizer; it travels to workers as JSON."""
 
     def __init__(self, known: Dict[str, Any]) -> None:
         self.exact: bool = known["exact"]
@@ -99,12 +99,12 @@ class TokenLengths:
 
 
 def asked_input(plan: Dict[str, Any]) -> Optional[int]:
-    """Tokens that a plan's prompts should have; None for given ones, which nobody has counted."""
+    """Return the tokens that a plan's prompts should have; None for given ones, which nobody has counted."""
     return None if plan.get("prompts") else max(1, int(plan["input_tokens"])) + int(plan.get("shared_prefix") or 0)
 
 
 class Prompts:
-    """The bodies of a run: `body(n)` is the n-th request's, the same for the same seed."""
+    """Make the bodies of a run: `body(n)` is the n-th request's, the same for the same seed."""
 
     def __init__(self, plan: Dict[str, Any], lengths: TokenLengths, fields: Dict[str, Any]) -> None:
         self._plan = plan
@@ -125,7 +125,7 @@ class Prompts:
                 self._prefix = self._text(rng, prefix) + " "
 
     def body(self, number: int, output: Optional[int] = None) -> Tuple[bytes, int]:
-        """The JSON of a request and the output tokens that it asks for."""
+        """Return the JSON of a request and the output tokens that it asks for."""
         asked = int(output or self._plan["output_tokens"])
         if self._given:
             given = self._given[number % len(self._given)]
@@ -142,7 +142,7 @@ class Prompts:
         return json.dumps(fields, separators=(",", ":")).encode("ascii"), asked
 
     def fields_for(self, prompt: Any, asked: int) -> Dict[str, Any]:
-        """The whole body as an object."""
+        """Return the whole body as an object."""
         fields: Dict[str, Any] = {"model": self._plan["model"]}
         if self._chat:
             fields["messages"] = prompt if isinstance(prompt, list) else [{"role": "user", "content": prompt}]
@@ -158,7 +158,7 @@ class Prompts:
         return [rng.choice(ids) for _ in range(count)]
 
     def _text(self, rng: random.Random, wanted: int) -> str:
-        """Text of `wanted` tokens (at least one): drawn words, sentences, words that fill up, and a request to go on."""
+        """Make text of `wanted` tokens (at least one): drawn words, sentences, words that fill up, and a request to go on."""
         lengths = self._lengths
         words = lengths.words
         if not lengths.exact:
@@ -193,7 +193,7 @@ class Prompts:
 
 
 def settle_lengths(caller: ApiCaller, plan: Dict[str, Any], fields: Dict[str, Any]) -> Tuple[TokenLengths, List[str]]:
-    """How this server's tokenizer counts our text, and notes where that stays uncertain."""
+    """Find out how this server's tokenizer counts our text; return that, and notes on what stays uncertain."""
     if plan.get("prompts"):
         return uncounted_lengths(), []
     counter = _Tokenizer(caller, plan)
@@ -214,7 +214,7 @@ def uncounted_lengths() -> TokenLengths:
 
 
 class _Tokenizer:
-    """The server's /tokenize. Raises OSError or ValueError when it stops answering."""
+    """Count with the server's /tokenize. Raises OSError or ValueError when it stops answering."""
 
     def __init__(self, caller: ApiCaller, plan: Dict[str, Any]) -> None:
         self._caller = caller
@@ -248,7 +248,7 @@ class _Tokenizer:
         return count
 
     def chat(self, text: str) -> Optional[int]:
-        """Tokens of a whole chat prompt, template included; None where /tokenize takes no messages."""
+        """Count a whole chat prompt, template included; return None if /tokenize takes no messages."""
         fields = {"messages": [{"role": "user", "content": text}]}
         extra = (self._plan.get("extra_body") or {}).get("chat_template_kwargs")
         reply = self._reply(dict(fields, chat_template_kwargs=extra) if extra else fields)
@@ -295,7 +295,7 @@ def _counted(counter: _Tokenizer, plan: Dict[str, Any]) -> Tuple[TokenLengths, L
 
 
 def _from_usage(caller: ApiCaller, plan: Dict[str, Any], fields: Dict[str, Any]) -> Tuple[TokenLengths, List[str]]:
-    """Tokens a word and the template's tokens from the usage of two requests of one token."""
+    """Estimate tokens a word and the template's tokens from the usage of two requests of one token."""
     points = []
     rough = TokenLengths(dict(uncounted_lengths().known, per_word=1.0))
     for number, count in ((-1, 24), (-2, 224)):

@@ -54,7 +54,7 @@ class LoadOrder(NamedTuple):
     """Tokens in a chunk, as far as they are known: for the rate that is told until a request has ended."""
 
     def is_enough(self, sent: int, elapsed: float) -> bool:
-        """Whether no more requests of a closed loop need to be sent."""
+        """Return whether no more requests of a closed loop need to be sent."""
         if self.requests is not None:
             return sent >= self.requests
         if self.duration_s is not None:
@@ -97,7 +97,7 @@ class LoadOutcome(NamedTuple):
 
 
 class Agenda:
-    """What of an order is still to be begun. The loop looks at `due` and `later` in each of its turns."""
+    """Keep what of an order is still to be begun. The loop looks at `due` and `later` in each of its turns."""
 
     def __init__(self, order: LoadOrder, in_flight: Callable[[], int]) -> None:
         self.due: Deque[float] = deque()
@@ -115,23 +115,23 @@ class Agenda:
         self._begin = 0.0
 
     def start(self, begin: float) -> None:
-        """The run begins at that time."""
+        """Begin the run at that time."""
         self._begin = begin
         if self._order.schedule is not None:
             self.due.extend(begin + offset for offset in self._order.schedule)
 
     def elapsed(self, now: float) -> float:
-        """Seconds since the beginning."""
+        """Return the seconds since the beginning."""
         return now - self._begin
 
     @property
     def planned(self) -> Optional[int]:
-        """How many requests there will be; None where that is not settled."""
+        """Return how many requests there will be; None if that is not settled."""
         return self._order.requests if self._order.schedule is None else len(self._order.schedule)
 
     @property
     def spare(self) -> int:
-        """How many idle connections an open loop keeps ready."""
+        """Return how many idle connections an open loop keeps ready."""
         schedule = self._order.schedule
         if schedule is None:
             return 0
@@ -139,22 +139,22 @@ class Agenda:
         return max(2, min(64, int(rate * 0.1) + 2))
 
     def is_enough(self, now: float) -> bool:
-        """Whether no more requests need to be sent."""
+        """Return whether no more requests need to be sent."""
         if self._order.schedule is not None:
             return not self.due
         return self._order.is_enough(self.sent, now - self._begin)
 
     def close(self, now: float) -> None:
-        """Sends no more, since it is enough."""
+        """Send no more, since it is enough."""
         self.closed = True
         self.dispatch_end = now if self._order.requests is None and self._order.schedule is None else None
 
     def wants_another(self, now: float) -> bool:
-        """Whether a stream of a closed loop is to send a request again."""
+        """Return whether a stream of a closed loop is to send a request again."""
         return self._order.concurrency is not None and not self.closed and not self.is_enough(now)
 
     def is_full(self) -> bool:
-        """Whether as many were sent as were asked for."""
+        """Return whether as many were sent as were asked for."""
         return self._order.requests is not None and self.sent >= self._order.requests
 
     def _is_gated(self) -> bool:
@@ -162,22 +162,22 @@ class Agenda:
         return gate is not None and self._in_flight() >= gate
 
     def postpone(self, at: float, slot: int) -> None:
-        """Lets a slot wait until then."""
+        """Let a slot wait until then."""
         heapq.heappush(self.later, (at, slot))
 
     def next_at(self) -> float:
-        """When the next request is to be sent, as far as that is known; infinity where none is."""
+        """Return when the next request is to be sent, as far as that is known; infinity if none is."""
         at = self.due[0] if self.due and not self._is_gated() else float("inf")
         return min(at, self.later[0][0]) if self.later else at
 
     def take_due(self, now: float) -> Optional[float]:
-        """Takes out the first request that is due, and may be sent beside those in flight: when it was due. None: there is none."""
+        """Take out the first request that is due and may be sent beside those in flight; return when it was due, or None."""
         if self.due and self.due[0] <= now and not self._is_gated():
             return self.due.popleft()
         return None
 
     def take_later(self, now: float) -> bool:
-        """Takes out the first slot that has waited; whether there is one."""
+        """Take out the first slot that has waited; return whether there is one."""
         if self.later and self.later[0][0] <= now:
             heapq.heappop(self.later)
             return True
@@ -189,7 +189,7 @@ AHEAD_BYTES = 64 << 20
 
 
 class RequestQueue:
-    """Requests made ahead, in order."""
+    """Make requests ahead, in order."""
 
     def __init__(self, head: bytes, body: MakeBody, order: LoadOrder, first: int, step: int) -> None:
         self._head = head
@@ -209,12 +209,12 @@ class RequestQueue:
             self._next += self._step
 
     def make_one_if_short(self) -> None:
-        """To be called when there is a moment."""
+        """Make one more if too few are ready; call it when there is a moment."""
         if len(self._ready) < self._ahead:
             self.make(1)
 
     def take(self, due: Optional[float] = None) -> Tuple[RequestRecord, bytes]:
-        """The next request: its record, and all of its bytes."""
+        """Return the next request: its record, and all of its bytes."""
         if not self._ready:
             self.make(1)
         index, body, asked = self._ready.popleft()
@@ -226,7 +226,7 @@ STEP_S = 0.002
 
 
 class WallClock:
-    """Notices when the wall clock is set while a run lasts."""
+    """Notice when the wall clock is set while a run lasts."""
 
     def __init__(self) -> None:
         self.stepped = 0.0
@@ -235,7 +235,7 @@ class WallClock:
         """What it shows more than the monotonic clock, at the last look."""
 
     def look(self, now: float, steady: float) -> bool:
-        """To be called now and then with what it tells, and the monotonic clock; whether it was set since the last look."""
+        """Compare the wall clock `now` with the monotonic clock; return whether it was set since the last look."""
         drift = now - steady - self.ahead
         self.ahead += drift
         if abs(drift) <= STEP_S:
@@ -269,7 +269,7 @@ OFTEN = 0.005
 
 
 def a_chunk_of(records: Iterable[RequestRecord]) -> Optional[float]:
-    """Tokens in a chunk, over the completed ones of these requests; None where there are none."""
+    """Return the tokens in a chunk, over the completed ones of these requests; None if there are none."""
     tokens = chunks = 0
     for record in records:
         if record.state == COMPLETED:
@@ -279,7 +279,7 @@ def a_chunk_of(records: Iterable[RequestRecord]) -> Optional[float]:
 
 
 class TokenRate:
-    """Tokens a second of about the last second: chunks are what is seen to come, requests that end tell what one holds."""
+    """Tell the tokens a second of about the last second: chunks are seen to come, requests that end tell what one holds."""
 
     def __init__(self, a_chunk: Optional[float] = None) -> None:
         """`a_chunk` are the tokens in one as far as it is known, until a request has ended."""
@@ -294,7 +294,7 @@ class TokenRate:
         self._chunks += len(record.chunks)
 
     def look(self, now: float, chunks: int) -> Optional[float]:
-        """Takes that so many chunks had come until `now`, in seconds; the tokens a second, None where they are not known yet."""
+        """Note that so many chunks had come until `now`, in seconds; return the tokens a second, or None if not known yet."""
         self.looks.append((now, chunks))
         then, before = self.looks[0]
         a_chunk = self._tokens / self._chunks if self._chunks else self._a_chunk
@@ -302,7 +302,7 @@ class TokenRate:
 
 
 class Tally:
-    """Records of requests that ended, in the order in which they ended."""
+    """Keep the records of requests that ended, in the order in which they ended."""
 
     def __init__(self, a_chunk: Optional[float] = None) -> None:
         """`a_chunk`: see `TokenRate`."""
@@ -332,15 +332,15 @@ class Tally:
         self.in_a_row += 1
 
     def ended(self, stream: ReplyStream) -> None:
-        """Takes the record of a request, whatever ended it: the end of the run, too."""
+        """Take the record of a request, whatever ended it: the end of the run, too."""
         self.records.append(stream.record)
         self.together += stream.together
         self._chunks += len(stream.record.chunks)  # those of a failed one have come, too: the count never falls
 
     def moment(self, streams: int, elapsed: float) -> float:
-        """Seconds for which a loop with many streams may let arrivals gather, by what came so far; to be asked after `progress`.
+        """Return for how many seconds a loop with many streams may let arrivals gather; ask it after `progress`.
 
-        0 where requests are too short for a pause. Until one has ended they last at least as long as the run has, `elapsed`.
+        0 if requests are too short for a pause. Until one has ended they last at least as long as the run has, `elapsed`.
         """
         (then, before), (now, chunks) = self._pace.looks[0], self._pace.looks[-1]
         self._often = self._often or self.together > OFTEN * max(1, self._chunks)
@@ -352,11 +352,11 @@ class Tally:
         return longest if longest >= LEAST_S else 0.0
 
     def pause(self, streams: int) -> float:
-        """Seconds that a stream waits after a failure: a dead server must not be asked ten thousand times a second."""
+        """Return the seconds that a stream waits after a failure: a dead server must not be asked ten thousand times a second."""
         return 0.0 if self.in_a_row <= streams else min(1.0, 0.05 * 2 ** min(5, self.in_a_row // streams))
 
     def progress(self, now: float, streams: Collection[ReplyStream]) -> Dict[str, Any]:
-        """The counts of a progress frame."""
+        """Return the counts of a progress frame."""
         chunks = self._chunks + sum(len(stream.record.chunks) for stream in streams)
         return {
             "in_flight": len(streams),

@@ -15,7 +15,7 @@ MAX_REPLY_BYTES = 16 << 20
 
 
 def json_of(reply: bytes) -> Any:
-    """The JSON of a body; None where it is none."""
+    """Return the JSON of a body; None if it is none."""
     try:
         return json.loads(reply.decode("utf-8", "replace"))
     except ValueError:
@@ -23,7 +23,7 @@ def json_of(reply: bytes) -> Any:
 
 
 class ApiCaller:
-    """Asks one server. Not for use by several threads."""
+    """Ask one server, on one kept connection. Not for use by several threads."""
 
     def __init__(
         self,
@@ -63,14 +63,16 @@ class ApiCaller:
         self.close()
 
     def full(self, path: str) -> str:
-        """The path that is asked indeed: with what the URL has in front of it."""
+        """Return the path that is really asked: with what the URL has in front of it."""
         return self._target.prefix + path
 
     def ask(
         self, method: str, path: str, body: Optional[Dict[str, Any]] = None, within_s: Optional[float] = None
     ) -> Tuple[int, bytes]:
-        """Status and body of the reply, which may take the caller's time limit, or `within_s`. Raises OSError (TimeoutError) or
-        ValueError when there was none."""
+        """Return status and body of the reply, which may take the caller's time limit, or `within_s`.
+
+        Raises OSError (TimeoutError) or ValueError if there was none.
+        """
         until = time.monotonic() + (self._timeout_s if within_s is None else within_s)
         fresh = self._connection is None or time.monotonic() - self._connection.idle_since > 3.0
         try:
@@ -85,7 +87,7 @@ class ApiCaller:
             raise
 
     def ask_json(self, method: str, path: str, body: Optional[Dict[str, Any]] = None) -> Tuple[int, Any]:
-        """As `ask`, with the JSON of the reply (None when it is none)."""
+        """Ask as `ask` does; return the status and the JSON of the reply (None if it is none)."""
         status, reply = self.ask(method, path, body)
         return status, json_of(reply)
 
@@ -196,7 +198,7 @@ LEAVING_S = 3.0
 
 
 def metrics_lines(caller: ApiCaller, within_s: float = METRICS_S) -> Tuple[bool, List[str]]:
-    """Whether there are metrics, and the lines of them that matter, as the server wrote them within so many seconds."""
+    """Ask for the metrics, for so many seconds at most; return whether there are any, and the lines that matter as they are."""
     try:
         status, body = caller.ask("GET", "/metrics", within_s=within_s)
     except (OSError, ValueError):
@@ -213,7 +215,7 @@ def metrics_lines(caller: ApiCaller, within_s: float = METRICS_S) -> Tuple[bool,
 
 
 def values_of(lines: List[str], *names: str) -> List[float]:
-    """What each engine says of the first of these families that is there: a value that is no number is not known."""
+    """Return what each engine says of the first of these families that is there, without values that are no number."""
     for name in names:
         values = []
         for line in lines:
@@ -231,8 +233,11 @@ def values_of(lines: List[str], *names: str) -> List[float]:
 
 
 def note_peaks(peaks: Dict[str, float], lines: List[str]) -> None:
-    """Raises the peaks to what these lines say: requests that run and that wait, of all engines together, and the share of the KV
-    cache (0 to 1) of the engine where it is the largest, since each has a cache of its own."""
+    """Raise the peaks to what these lines say.
+
+    Requests that run and that wait are those of all engines together; the share of the KV cache (0 to 1) is that of the engine
+    whose is the largest, since each has a cache of its own.
+    """
     for key, over, names in (
         ("running", sum, ("num_requests_running", "num_running_reqs")),
         ("waiting", sum, ("num_requests_waiting", "num_queue_reqs")),
@@ -244,7 +249,7 @@ def note_peaks(peaks: Dict[str, float], lines: List[str]) -> None:
 
 
 class GaugeWatch:
-    """Looks at the server's gauges once a second, from a thread that sleeps nearly all the time, and keeps their peaks."""
+    """Look at the server's gauges once a second, from a thread that sleeps nearly all the time, and keep their peaks."""
 
     def __init__(self, plan: Dict[str, Any], address: Address) -> None:
         target = target_of(plan["url"])
@@ -268,7 +273,7 @@ class GaugeWatch:
         self._caller.close()
 
     def end(self) -> Dict[str, float]:
-        """Stops looking; the peaks seen. Waits for a sample in progress for a moment only."""
+        """Stop looking and return the peaks seen. Waits for a sample in progress for a moment only."""
         self._ended.set()
         self._thread.join(0.5)
         return dict(self._peaks, samples=float(self._samples))

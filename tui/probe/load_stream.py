@@ -122,7 +122,7 @@ class ReplyStream:
         self.events = 0
 
     def feed(self, data: bytes, stamp: float) -> bool:
-        """Takes bytes that arrived at `stamp`; whether the response is complete. Raises Failure when it failed by what they say."""
+        """Take bytes that arrived at `stamp`; return whether the response is complete. Raises RequestFailure if they say so."""
         self.heard = stamp
         quick = self.quick
         if quick and len(data) <= PIECE:
@@ -153,8 +153,10 @@ class ReplyStream:
         return response.done
 
     def hear_out(self, connection: Connection) -> Optional[float]:
-        """Takes what has come on a connection that can't be sent on any more; the stamp of the response's end, if it is complete.
-        Raises Failure."""
+        """Read what has come on a connection that can't be sent on any more; return the stamp of the response's end, if complete.
+
+        Raises RequestFailure.
+        """
         with contextlib.suppress(OSError):
             while True:
                 data, stamp = connection.receive()
@@ -165,7 +167,7 @@ class ReplyStream:
         return None
 
     def feed_body(self, body: bytes, stamp: float) -> None:
-        """Takes bytes of the body, the head being known. Raises Failure."""
+        """Take bytes of the body, the head being known. Raises RequestFailure."""
         self.touched = True
         self.heard = stamp
         response = self.response
@@ -236,7 +238,7 @@ class ReplyStream:
                 raise RequestFailure("error_object", message)
 
     def _learn(self, payload: bytes, text: str) -> None:
-        """Remembers what stands around the token's string, when that is told beyond doubt."""
+        """Remember what stands around the token's string, if that is beyond doubt."""
         string = b'":"' + text.encode("utf-8", "replace") + b'"'
         at = payload.find(string)
         if text and at >= 0 and payload.find(string, at + 1) < 0 and payload[:at].endswith((b'"content', b'"text')):
@@ -263,8 +265,10 @@ class ReplyStream:
         record.reasoning = _count(completion.get("reasoning_tokens") if isinstance(completion, dict) else None, record.reasoning)
 
     def overdue(self, wall: float, now: float, stall_s: float, timeout_s: float) -> Optional[RequestFailure]:
-        """Why it is given up: nothing came for too long, or it takes too long; None where it is in time. `wall` is the wall
-        clock's time, as that of stamps is, `now` the monotonic clock's."""
+        """Say why it is given up: nothing came for too long, or it takes too long; return None if it is in time.
+
+        `wall` is the wall clock's time, as that of stamps is, `now` the monotonic clock's.
+        """
         if not self.touched and len(self.body) > LARGE and self.connection is not None:
             unsent = self.connection.unsent()
             if unsent != self.unsent:  # the prompt is still on its way
@@ -277,15 +281,17 @@ class ReplyStream:
         return None
 
     def may_go_again(self, now: float) -> bool:
-        """Whether its connection, which broke, is one that the server had closed while it was idle: the request may be sent again,
-        once. `now` is the monotonic clock's time."""
+        """Return whether its broken connection is one that the server had closed while it was idle: it may be sent again, once.
+
+        `now` is the monotonic clock's time.
+        """
         connection = self.connection
         if connection is None or connection.uses < 2 or self.record.retried or self.touched:
             return False
         return now - self.sent <= STALE_S
 
     def eof(self, stamp: float) -> None:
-        """The connection ended. Raises Failure when the response was not complete."""
+        """Take the end of the connection. Raises RequestFailure if the response is not complete."""
         if self.all_said or self.response.refuses:
             return  # only the end of the framing is missing, or that of an error's words
         kind = "cut" if self.record.chunks else "closed"
@@ -302,17 +308,20 @@ class ReplyStream:
             raise RequestFailure(kind, "the connection ended in the middle of an event") from None
 
     def broke(self, kind: str, words: str) -> None:
-        """The connection broke. Raises Failure when the response was not complete; an error that the server told before counts."""
+        """Take the break of the connection. Raises RequestFailure if the response is not complete.
+
+        An error that the server told before counts.
+        """
         if not self.all_said and not self.response.refuses:
             raise RequestFailure("cut" if kind == "reset" and self.record.chunks else kind, words)
 
     @property
     def all_said(self) -> bool:
-        """Whether the end of the stream has come, though perhaps not that of its framing."""
+        """Return whether the end of the stream has come, though perhaps not that of its framing."""
         return self.done and bool(self.record.chunks)
 
     def judge(self) -> None:
-        """Settles the record of a response that came to its end. Raises Failure when it is no success."""
+        """Settle the record of a response that came to its end. Raises RequestFailure if it is no success."""
         response = self.response
         record = self.record
         record.status = response.status
@@ -352,7 +361,7 @@ class ReplyStream:
             return None
 
     def _words(self) -> str:
-        """The server's own words in a body that is no event stream."""
+        """Return the server's own words in a body that is no event stream."""
         if self.plain is None:
             return ""
         message = error_of(self._json())
@@ -360,5 +369,5 @@ class ReplyStream:
 
 
 def _count(told: Any, known: Optional[int]) -> Optional[int]:
-    """A count of tokens that a server tells; what is known already where it makes no sense."""
+    """Return a count of tokens that a server tells; what is known already if it makes no sense."""
     return told if isinstance(told, int) and not isinstance(told, bool) and 0 <= told < 1 << 31 else known

@@ -45,7 +45,7 @@ class LoadShare(NamedTuple):
     address: Address
 
     def load(self, **hooks: Any) -> LoadLoop:
-        """The loop that carries this share. Raises ValueError for a header that can't be sent."""
+        """Make the loop that carries this share. Raises ValueError for a header that can't be sent."""
         plan = self.plan
         target = target_of(plan["url"])
         headers = dict(plan.get("headers") or {})
@@ -64,7 +64,7 @@ class LoadShare(NamedTuple):
 
 
 def split(share: LoadShare, count: int) -> List[LoadShare]:
-    """The same work in `count` parts that differ by one stream at most; in fewer where one would have no stream or request."""
+    """Split the work into `count` parts that differ by one stream at most; into fewer if one would have no stream or request."""
     parts = []
     order = share.order
     schedule = order.get("schedule")
@@ -98,10 +98,10 @@ QUICK = 10.0
 
 
 def lasts_of(replies: Sequence[RequestRecord], chunks: float) -> float:
-    """Seconds that a reply of so many chunks takes, by the quick ones of these.
+    """Return the seconds that a reply of so many chunks takes, by the quick ones of these.
 
-    Mean gaps of a reply each: where chunks are read together, by a client that was late or since the server sends them in batches,
-    most single gaps are 0.
+    Gaps are means of a reply: if chunks are read together, by a late client or since the server sends them in batches, most single
+    gaps are 0.
     """
     first = percentile(sorted(r.chunks[0] - r.start for r in replies), QUICK)
     gaps: List[float] = sorted((r.chunks[-1] - r.chunks[0]) / (len(r.chunks) - 1) for r in replies if len(r.chunks) > 1)
@@ -110,8 +110,10 @@ def lasts_of(replies: Sequence[RequestRecord], chunks: float) -> float:
 
 
 def demand_of(order: Dict[str, Any], records: Sequence[RequestRecord], output: int) -> float:
-    """Cores that an order of replies of `output` tokens needs, from the records of its warm-up: as many requests a second as its
-    streams can make, or as its schedule wants where that is less. 0 where nothing tells."""
+    """Return the cores that an order of replies of `output` tokens needs, from the records of its warm-up; 0 if nothing tells.
+
+    It has as many requests a second as its streams can make, or as its schedule wants if that is less.
+    """
     replies = [r for r in records if r.chunks]
     tokens = sum(r.n_out or len(r.chunks) for r in replies)
     chunks = output * (sum(len(r.chunks) for r in replies) / tokens if tokens else 1.0)
@@ -124,7 +126,7 @@ def demand_of(order: Dict[str, Any], records: Sequence[RequestRecord], output: i
 
 
 def processes_of(demand: float, most: int) -> int:
-    """How many processes carry a load that needs so many cores."""
+    """Return how many processes carry a load that needs so many cores."""
     return 1 if demand < ONE_CARRIES else min(most, 1 + int(demand / HALF))
 
 
@@ -138,10 +140,11 @@ def run_share(
     wake_fd: Optional[int] = None,
     reaped: Reaped = lambda child: None,
 ) -> Tuple[LoadOutcome, List[float]]:
-    """Carries a share, here or in several processes; the pooled outcome, and how busy each process was (CPU seconds a second).
+    """Carry a share out, here or in several processes; return the pooled outcome, and how busy each process was (CPU seconds a
+    second).
 
-    What `spawn` started is handed to `reaped` when it has ended: its number may be another's from then on. Raises RuntimeError when
-    a worker died, OSError when one could not be started.
+    What `spawn` started is handed to `reaped` once it has ended: its number may be another's from then on. Raises RuntimeError if
+    a worker died, OSError if one could not be started.
     """
     parts = split(share, workers) if workers > 1 else [share]
     if len(parts) == 1:
@@ -156,7 +159,7 @@ def run_share(
 
 
 def pool(outcomes: Sequence[LoadOutcome]) -> LoadOutcome:
-    """One outcome of several that ran at the same time."""
+    """Make one outcome of several that ran at the same time."""
     records = sorted((r for outcome in outcomes for r in outcome.records), key=lambda r: r.index)
     lags = array("f")
     for outcome in outcomes:
@@ -281,7 +284,7 @@ def _sum(states: Sequence[Dict[str, Any]]) -> Dict[str, Any]:
 
 
 def _messages(buffer: bytearray) -> List[Tuple[bytes, bytes]]:
-    """The complete messages at the start of a buffer, taken out of it: a letter, a length, a newline, the bytes."""
+    """Take the complete messages out of the start of a buffer: a letter, a length, a newline, the bytes."""
     found: List[Tuple[bytes, bytes]] = []
     while True:
         line = buffer.find(b"\n")
@@ -308,7 +311,7 @@ def _unpacked(body: bytes) -> LoadOutcome:
 
 
 def work() -> None:
-    """A worker's whole life: a share on stdin, `go`, perhaps `stop`; the end of stdin ends it, whatever it is doing."""
+    """Live a worker's whole life: a share on stdin, `go`, perhaps `stop`; the end of stdin ends it, whatever it is doing."""
     out = os.dup(1)
     os.dup2(2, 1)
     line = bytearray()

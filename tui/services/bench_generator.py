@@ -229,14 +229,14 @@ class LoadGenerator:
         raise ProbeFailed("the load generator ended in the middle of a point")
 
     def _within_limits(self, order: Mapping[str, Any]) -> dict[str, Any]:
-        """The order with at most TUNNEL_STREAMS streams if they pass a tunnel."""
+        """Return the order with at most TUNNEL_STREAMS streams if they pass a tunnel."""
         if self.vantage is not Vantage.TUNNEL:
             return dict(order)
         name = "concurrency" if order.get("concurrency") else "gate"
         return {**order, name: min(order.get(name) or TUNNEL_STREAMS, TUNNEL_STREAMS)}
 
     def _client_figures(self, told: Mapping[str, Any], order: Mapping[str, Any], busy: float) -> dict[str, Any]:
-        """What the load generator says of itself, and of a tunnel what this process has to do with it."""
+        """Return what the load generator says of itself, and of a tunnel what this process has to do with it."""
         if self.vantage is not Vantage.TUNNEL or not told:
             return dict(told)
         asked = int(order.get("concurrency") or order.get("gate") or TUNNEL_STREAMS)
@@ -290,7 +290,7 @@ class LoadGenerator:
 
 
 class _CpuMeter:
-    """How much of a core this process uses while a point's requests are in flight."""
+    """Measure how much of a core this process uses while a point's requests are in flight."""
 
     def __init__(self) -> None:
         self.busy = 0.0

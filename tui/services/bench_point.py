@@ -29,7 +29,7 @@ ENERGY_S = 2.0
 
 
 class GpuSampling:
-    """Samples the host's GPUs once a second in the background; a host without GPUs or Python has no samples."""
+    """Sample the host's GPUs once a second in the background; a host without GPUs or Python has no samples."""
 
     def __init__(self, host: Host, wanted: str = "all", hz: float = 1.0) -> None:
         self._host = host
@@ -47,7 +47,7 @@ class GpuSampling:
             await ended(self._work)
 
     def newest(self) -> GpuSample | None:
-        """The newest sample, of the engine's GPUs only; None when there is none."""
+        """Return the newest sample, of the engine's GPUs only; None if there is none."""
         return self._sample
 
     async def _watch(self) -> None:
@@ -67,9 +67,9 @@ class GpuSampling:
 
 
 class PowerMeter:
-    """What the GPUs drew between `begin` and `end`, by their energy counters.
+    """Measure what the GPUs draw between `begin` and `end`, by their energy counters.
 
-    `own` gives the samples whose counters are read often; `other` those that tell of the memory where there are none.
+    `own` gives the samples whose counters are read often; `other` those that tell of the memory if there are none.
     """
 
     def __init__(self, own: Callable[[], GpuSample | None], other: Callable[[], GpuSample | None]) -> None:
@@ -83,8 +83,11 @@ class PowerMeter:
         self._over = False
 
     def begin(self) -> None:
-        """To be called again and again while the load runs: what counts is the first sample whose counters were read since the
-        first call, since those that it finds are of a time before, in which the GPUs may have idled."""
+        """Note that the load runs; to be called again and again.
+
+        What counts is the first sample whose counters were read since the first call: those that it finds are of a time before, in
+        which the GPUs may have idled.
+        """
         own = self._own()
         read = None if own is None else _read_at(own)
         if not self._begun:
@@ -94,13 +97,13 @@ class PowerMeter:
             self._first = own
 
     def end(self) -> None:
-        """The first call counts: what the GPUs draw while they idle afterwards is not the load's."""
+        """Note that the load is over, at the first call: what the GPUs draw while they idle afterwards is not the load's."""
         if not self._over:
             self._over = True
             self._last = self._own()
 
     def figures(self) -> dict[str, Any] | None:
-        """The point's "gpu", up to now where `end` was not called; None where no GPU was seen."""
+        """Return the point's "gpu", up to now if `end` was not called; None if no GPU was seen."""
         self.end()
         own = self._last
         last = own if own is not None else self._other()
@@ -114,7 +117,7 @@ class PowerMeter:
 
 
 def _read_at(sample: GpuSample) -> float | None:
-    """When the last of its energy counters was read, in seconds of the host's clock; None where there is none."""
+    """Return when the last of its energy counters was read, in seconds of the host's clock; None if there is none."""
     return max((gpu.energy_at for gpu in sample.gpus if gpu.energy_at is not None), default=None)
 
 
@@ -161,18 +164,18 @@ def point_of(
     figures["repeat"] = step.label or None
     detail = measured.detail
     if detail is not None and "errors" in detail:
-        detail = {**detail, "errors": [hide(clean(str(one)), secrets) for one in detail["errors"]]}
+        detail = {**detail, "errors": [hide(clean(str(error)), secrets) for error in detail["errors"]]}
     return Point(step.concurrency, figures, detail)
 
 
 def _per_joule(found: dict[str, Any], mean_power_w: float | None) -> float | None:
-    """Tokens that arrived in the whole run for each joule of it: the power is that of the whole run, ramp and drain included."""
+    """Return the tokens that arrived for each joule of the whole run, ramp and drain included; None if that is not known."""
     tokens, seconds = found.get("arrived_output_tokens"), found["duration"]
     return tokens / (mean_power_w * seconds) if tokens and mean_power_w and seconds else None
 
 
 def _open_ended(order: dict[str, Any], elapsed: float, done: int) -> float | None:
-    """Seconds that are left of a point which lasts for a least time and a least number of requests; None where it can't be told."""
+    """Return the seconds left of a point that lasts for a least time and a least number of requests; None if that can't be told."""
     by_time = float(order["at_least_s"]) - elapsed
     missing = int(order.get("at_least") or 0) - done
     if missing <= 0 or not done:
@@ -183,7 +186,7 @@ def _open_ended(order: dict[str, Any], elapsed: float, done: int) -> float | Non
 
 
 def progress_of(frame: dict[str, Any], number: int, points: int, step: Step) -> BenchProgress:
-    """What a progress frame of the load generator says of point `number` (from 0) of `points`."""
+    """Read a progress frame of the load generator about point `number` (from 0) of `points`."""
     order = step.order
     elapsed = float(frame.get("elapsed_s") or 0.0)
     planned = order.get("requests") or (len(order["schedule"]) if order.get("schedule") else None)

@@ -51,7 +51,7 @@ class BenchmarkRunning(Exception):
 
 
 class ResultFolder:
-    """A folder of them, readable by its owner alone."""
+    """Keep the results of one server's benchmarks in a folder that its owner alone may read."""
 
     def __init__(self, folder: Path | None, name: str) -> None:
         """`folder` is by default below the state directory of XDG; `name` is the server's, as the user calls it."""
@@ -59,8 +59,10 @@ class ResultFolder:
         self._name = name
 
     def lock(self, url: str) -> int | None:
-        """A lock on the server at `url` that other processes of readyroom see too: the file descriptor that holds it until it is
-        closed. Raises BenchmarkRunning; None where the state can't be written."""
+        """Lock the server at `url` against other processes of readyroom; return the file descriptor whose closing unlocks it.
+
+        Returns None if the state can't be written. Raises BenchmarkRunning.
+        """
         word = hashlib.sha256(f"{self._name}\n{url}".encode()).hexdigest()[:16]
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -75,7 +77,7 @@ class ResultFolder:
         return handle
 
     def keep(self, result: Result) -> Result:
-        """Writes the result as JSON, 0600; the result with its path, or unchanged where it can't be written."""
+        """Write the result as JSON, 0600; return it with its path, or unchanged if it can't be written."""
         if not result.points:
             return result
         stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(result.started_at or time.time()))
@@ -94,7 +96,7 @@ class ResultFolder:
 
 
 class Benchmarks:
-    """The benchmarks of one server. `running` says whether one runs; a second `run` raises BenchmarkRunning."""
+    """Benchmark one server. `running` says whether one runs; a second `run` raises BenchmarkRunning."""
 
     def __init__(
         self,
@@ -111,11 +113,13 @@ class Benchmarks:
         state: Path | None = None,
         version: str = "",
     ) -> None:
-        """`target.url` is as seen from `host`; with `direct`, or without a host, as seen from here. `open_local` makes this machine
-        as a host, disconnected. `gpus` gives a sample of the engine's GPUs where the host's can't be sampled for the benchmark
-        itself; `wanted_gpus` are the engine's, as configured. A single stream below `expected_tokens_s` is warned
-        of; `batched_tokens` gives the most tokens that the engine takes into one step, where that is known. Results are kept below
-        `state`, by default the state directory of XDG."""
+        """Take a server whose `target.url` is as seen from `host`; with `direct`, or without a host, as seen from here.
+
+        `open_local` makes this machine as a host, disconnected. `gpus` gives a sample of the engine's GPUs if the host's can't be
+        sampled for the benchmark itself; `wanted_gpus` are the engine's, as configured. A single stream below `expected_tokens_s`
+        is warned of; `batched_tokens` gives the most tokens that the engine takes into one step, if known. Results are kept below
+        `state`, by default the state directory of XDG.
+        """
         self._target = target
         self._host = host
         self._open_local = open_local
@@ -136,7 +140,7 @@ class Benchmarks:
 
     @classmethod
     def of_session(cls, session: Session, open_local: Callable[[], Host], version: str = "") -> "Benchmarks":
-        """The benchmarks of a deployment: its API, its key, its GPUs."""
+        """Make the benchmarks of a deployment: its API, its key, its GPUs."""
         deployment = session.deployment
         headers = authorized(deployment.api, session.api_key, deployment.headers)
         return cls(
@@ -157,7 +161,7 @@ class Benchmarks:
         return self._running
 
     async def stop(self) -> None:
-        """Ends every request now. The benchmark comes to its end with what it has; nothing happens when none runs."""
+        """End every request now. The benchmark comes to its end with what it has; nothing happens if none runs."""
         if self._running and not self._stopping:
             self._stopping = True
             if self._starting is not None:
@@ -172,13 +176,15 @@ class Benchmarks:
         prompts: Sequence[dict[str, Any]] | None = None,
         consent: Callable[[int | None], Awaitable[None]] | None = None,
     ) -> AsyncGenerator[BenchProgress | Point | Result]:
-        """Measures: BenchProgress several times a second, a Point after each one, the Result last.
+        """Measure: yield BenchProgress several times a second, a Point after each one, the Result last.
 
         `prompts` are given ones (`{"prompt"}` or `{"messages"}`, with `output_tokens` perhaps) instead of made ones. `consent` is
-        called before anything is measured, with the requests that run or wait in the server as the source of the load sees it, None
-        where it doesn't say; BenchProgress goes on meanwhile, `stop` cancels it, and what it raises ends the benchmark. A benchmark
-        that is stopped or whose link breaks still ends with a Result, which says why in `stopped`. Raises BenchmarkRunning;
-        ValueError for a plan that makes no sense; BenchmarkRefused, HostError or OSError when it could not begin.
+        called before anything is measured, with the requests that run or wait in the server as the load generator sees it, None if
+        it doesn't say; BenchProgress goes on meanwhile, `stop` cancels it, and what it raises ends the benchmark. A benchmark that
+        is stopped or whose link breaks still ends with a Result, which says why in `stopped`.
+
+        Raises BenchmarkRunning; ValueError for a plan that makes no sense; BenchmarkRefused, HostError or OSError if it could not
+        begin.
         """
         if self._running:
             raise BenchmarkRunning("a benchmark runs already: wait for it or stop it")
@@ -398,7 +404,7 @@ class _Findings:
 
 
 async def collect(benchmarks: Benchmarks, plan: Plan, prompts: Sequence[dict[str, Any]] | None = None) -> Result:
-    """Runs a benchmark to its end and returns the result only."""
+    """Run a benchmark to its end and return the result only."""
     last: BenchProgress | Point | Result | None = None
     async with contextlib.aclosing(benchmarks.run(plan, prompts)) as news:
         async for last in news:  # noqa: B007 the last one counts

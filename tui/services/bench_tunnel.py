@@ -39,7 +39,7 @@ class Tunnel:
 
     @property
     def path(self) -> str:
-        """The socket's path, in a folder of this user alone."""
+        """Return the socket's path, in a folder of this user alone."""
         return str(Path(self._folder) / "api")
 
     async def __aenter__(self) -> Self:

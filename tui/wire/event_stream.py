@@ -35,13 +35,13 @@ class EventDecoder:
 
     @property
     def idle(self) -> bool:
-        """Whether the next byte begins an event."""
+        """Return whether the next byte begins an event."""
         return not self._tail and not self._skip_lf
 
     def feed(self, data: bytes) -> List[bytes]:
-        """The payloads that are complete with these bytes, `[DONE]` among them.
+        """Return the payloads that are complete with these bytes, `[DONE]` among them.
 
-        Raises ValueError when one event is larger than MAX_EVENT_BYTES.
+        Raises ValueError if one event is larger than MAX_EVENT_BYTES.
         """
         if (
             not self._tail
@@ -77,7 +77,7 @@ class EventDecoder:
         return payloads
 
     def close(self) -> List[bytes]:
-        """What remains at the end of the stream: an event whose empty line was never sent.
+        """Return what remains at the end of the stream: an event whose empty line was never sent.
 
         The standard drops it; some servers forget the last empty line, and a token that came is a token.
         """
@@ -87,7 +87,7 @@ class EventDecoder:
 
 
 def _payload(block: bytes) -> Optional[bytes]:
-    """The joined `data` lines of one event; None when it has none (a comment, an empty line, another field)."""
+    """Return the joined `data` lines of one event; None if it has none (a comment, an empty line, another field)."""
     lines = []
     if block.startswith(b"\xef\xbb\xbf"):  # a byte order mark, which may begin the stream
         block = block[3:]
@@ -100,7 +100,7 @@ def _payload(block: bytes) -> Optional[bytes]:
 
 
 def token_of(obj: Dict[str, Any], endpoint: str) -> Tuple[Optional[str], str]:
-    """What kind of token a chunk carries, and its text: ("content" | "reasoning" | "tool" | None, text).
+    """Return what kind of token a chunk carries, and its text: ("content" | "reasoning" | "tool" | None, text).
 
     The rule is that of `vllm bench serve` (0.33), and one field more:
 
@@ -153,10 +153,10 @@ def _arguments(calls: Any) -> str:
 
 
 def error_of(obj: Any) -> Optional[str]:
-    """The server's words when an object reports an error, in any of the shapes in use; None when it doesn't.
+    """Return the server's words if an object reports an error, in any of the shapes in use; None if it doesn't.
 
-    `{"error": {"message"}}` (vLLM, OpenAI), `{"error": "text"}`, `{"object": "error", "message"}` (older vLLM),
-    `{"detail": ...}` (FastAPI), `{"errors": ...}`. The words are the server's own: clean them before they are shown.
+    `{"error": {"message"}}` (vLLM, OpenAI), `{"error": "text"}`, `{"object": "error", "message"}` (older vLLM), `{"detail": ...}`
+    (FastAPI), `{"errors": ...}`. The words are the server's own: clean them before they are shown.
     """
     if not isinstance(obj, dict):
         return None

@@ -10,7 +10,7 @@ INCOMPLETE = "incomplete"
 
 
 class RequestRecord:
-    """One request: when it was sent, when each token-bearing chunk arrived, how it ended."""
+    """Record one request: when it was sent, when each token-bearing chunk arrived, how it ended."""
 
     __slots__ = (
         "answer",
@@ -64,7 +64,7 @@ class RequestRecord:
 
     @property
     def tokens(self) -> int:
-        """Output tokens: the server's count, or the number of chunks where it told none."""
+        """Return the output tokens: the server's count, or the number of chunks if it told none."""
         return len(self.chunks) if self.n_out is None else self.n_out
 
     def pack(self) -> Tuple[Any, ...]:

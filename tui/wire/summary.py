@@ -37,9 +37,9 @@ P99_SAMPLES = 368
 
 
 def percentile(ordered: Sequence[float], p: float) -> float:
-    """The p-th percentile (0 to 100) of values in ascending order, interpolated linearly as numpy does.
+    """Return the p-th percentile (0 to 100) of values in ascending order, interpolated linearly as numpy does.
 
-    Raises ValueError when there are no values.
+    Raises ValueError if there are no values.
     """
     if not ordered:
         raise ValueError("no values")
@@ -54,7 +54,7 @@ def percentile(ordered: Sequence[float], p: float) -> float:
 
 
 def spread(name: str, seconds: Iterable[float], percentiles: Sequence[float] = PERCENTILES) -> Dict[str, Optional[float]]:
-    """Mean, median, population std and percentiles of a latency in ms under vLLM's names; None each when there are no values."""
+    """Return mean, median, std and percentiles of a latency in ms under vLLM's names; None each if there are no values."""
     ordered = sorted(seconds)
     figures: Dict[str, Optional[float]] = {}
     n = len(ordered)
@@ -69,9 +69,9 @@ def spread(name: str, seconds: Iterable[float], percentiles: Sequence[float] = P
 
 
 def quantile_interval(ordered: Sequence[float], p: float) -> Optional[List[float]]:
-    """A distribution-free 95 % confidence interval of the p-th percentile, from order statistics (binomial, normal approximation).
+    """Return a distribution-free 95 % confidence interval of the p-th percentile; None if there are too few values for a bound.
 
-    None when there are too few values for either bound.
+    By order statistics (binomial, normal approximation).
     """
     n = len(ordered)
     q = p / 100.0
@@ -84,18 +84,20 @@ def quantile_interval(ordered: Sequence[float], p: float) -> Optional[List[float
 
 
 def _edges(records: Sequence[RequestRecord]) -> List[Tuple[float, int, RequestRecord]]:
-    """When requests came into flight (1) and left it (-1), in order of time: one that ends when another starts ends first. Those
-    that could not be sent, or that a clock set back made end before they began, were in flight at no time."""
+    """Return when requests came into flight (1) and left it (-1), in order of time: one that ends when another starts ends first.
+
+    Those that could not be sent, or that a clock set back made end before they began, were in flight at no time.
+    """
     sent = [r for r in records if r.start and r.end > r.start]
     return sorted([(r.end, -1, r) for r in sent] + [(r.start, 1, r) for r in sent], key=lambda edge: edge[:2])
 
 
 def steady_window(records: Sequence[RequestRecord], concurrency: int, stop: float) -> Optional[Tuple[float, float]]:
-    """The time in which all `concurrency` streams were busy: from the moment that each of the requests that first made that many in
-    flight has its first token (or has failed without) until the first end after which there were never that many again, or until
-    `stop` (when dispatching ended by time).
+    """Return the time in which all `concurrency` streams were busy; None if there was none.
 
-    None when there was no such time: fewer requests than streams, or the streams never overlapped.
+    It begins once each of the requests that first made that many in flight has its first token (or has failed without), and ends
+    with the first end after which there were never that many again, or at `stop` (when dispatching ended by time). There is none
+    with fewer requests than streams, or if the streams never overlapped.
     """
     flying: Dict[int, RequestRecord] = {}
     begin: Optional[float] = None
@@ -106,7 +108,7 @@ def steady_window(records: Sequence[RequestRecord], concurrency: int, stop: floa
             if len(flying) >= concurrency:
                 end = None
                 if begin is None:
-                    begin = max(one.chunks[0] if one.chunks else one.end for one in flying.values())
+                    begin = max(flown.chunks[0] if flown.chunks else flown.end for flown in flying.values())
         else:
             flying.pop(id(r), None)
             if end is None and r.state != INCOMPLETE:
@@ -118,7 +120,7 @@ def steady_window(records: Sequence[RequestRecord], concurrency: int, stop: floa
 
 
 def _weights(records: Sequence[RequestRecord]) -> Tuple[float, List[Tuple[RequestRecord, float]]]:
-    """Tokens per chunk of each request that delivered tokens, and over all; a request without a count of its own has the mean."""
+    """Return tokens per chunk over all, and of each request that delivered any; without a count of its own it has the mean."""
     known = [r for r in records if r.state == COMPLETED and r.chunks]
     chunks = sum(len(r.chunks) for r in known)
     mean = sum(r.tokens for r in known) / chunks if chunks else 1.0
@@ -131,7 +133,7 @@ def _weights(records: Sequence[RequestRecord]) -> Tuple[float, List[Tuple[Reques
 
 
 def tokens_between(pairs: Sequence[Tuple[RequestRecord, float]], begin: float, end: float) -> float:
-    """Tokens that arrived in (begin, end]; those of one chunk arrive together."""
+    """Return the tokens that arrived in (begin, end]; those of one chunk arrive together."""
     total = 0.0
     for r, weight in pairs:
         total += weight * (bisect_right(r.chunks, end) - bisect_right(r.chunks, begin))
@@ -169,7 +171,7 @@ def _peaks(done: Sequence[RequestRecord], pairs: Sequence[Tuple[RequestRecord, f
 
 
 def _peak_concurrency(records: Sequence[RequestRecord]) -> int:
-    """The most requests that were in flight at one moment."""
+    """Return the most requests that were in flight at one moment."""
     now = peak = 0
     for _, step, _ in _edges(records):
         now += step
@@ -178,7 +180,7 @@ def _peak_concurrency(records: Sequence[RequestRecord]) -> int:
 
 
 def errors_by_kind(records: Sequence[RequestRecord]) -> Tuple[Dict[str, int], List[Dict[str, Any]]]:
-    """How many failed of each kind, and the first examples (one a kind and text)."""
+    """Return how many failed of each kind, and the first examples (one a kind and text)."""
     kinds: Dict[str, int] = {}
     examples: List[Dict[str, Any]] = []
     seen = set()
@@ -214,7 +216,7 @@ def summary(
     limits: Optional[Dict[str, float]] = None,
     percentiles: Sequence[float] = PERCENTILES,
 ) -> Dict[str, Any]:
-    """The figures of a point: vLLM's keys and ours.
+    """Return the figures of a point: vLLM's keys and ours.
 
     `begin` is before the first request was scheduled, `end` when the last one was done; `dispatch_end` when dispatching ended by
     time (None: it ended with the last request). `concurrency` is None for an open loop, which has no steady window.

@@ -11,13 +11,16 @@ SOCKET = "unix:"
 
 
 def socket_path(written: str) -> str:
-    """The path of a Unix socket as it stands behind `unix:`: `unix:///run/a%20b` is `unix:/run/a%20b`, and both are `/run/a b`."""
+    """Return the path of a Unix socket as it stands behind `unix:`.
+
+    `unix:///run/a%20b` is `unix:/run/a%20b`, and both are `/run/a b`.
+    """
     path = unquote(written)
     return "/" + path.lstrip("/") if path.startswith("/") else path
 
 
 def port_of(url: str) -> int:
-    """The port that a URL names, or its scheme's. Raises ValueError for one that can't be read, or whose port is none."""
+    """Return the port that a URL names, or its scheme's. Raises ValueError for one that can't be read, or whose port is none."""
     parts = urlsplit(url)
     port = parts.port
     if port == 0:
@@ -26,9 +29,9 @@ def port_of(url: str) -> int:
 
 
 def shown_url(url: str) -> str:
-    """The URL without the name and the password of its user, and without a query and a fragment, which may hold a key.
+    """Return the URL without the name and the password of its user, and without query and fragment, which may hold a key.
 
-    Of one that can't be read no more than its host and its path, and not even those where they may be a part of a password.
+    Of one that can't be read it keeps its host and its path at most, and not even those if they may be part of a password.
     """
     if url.startswith(SOCKET):
         return url
@@ -60,7 +63,7 @@ TOKEN_CHARACTERS = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxy
 
 
 def unsendable(name: str, value: str) -> Optional[str]:
-    """Why a header can't be sent; None where it can. The value is not repeated: it may be secret."""
+    """Say why a header can't be sent; return None if it can. The value is not repeated: it may be secret."""
     if not name or not TOKEN_CHARACTERS.issuperset(name):
         return "that is no name of a header"
     if any(c in value for c in "\r\n\0"):
@@ -71,8 +74,11 @@ def unsendable(name: str, value: str) -> Optional[str]:
 
 
 def basic_of(url: str) -> Optional[str]:
-    """The value of the Authorization header that the name and password in a URL ask for, as curl sends it: percent-decoded, in
-    base64 (RFC 7617). None where the URL has neither, or can't be read."""
+    """Return the Authorization header's value that the name and password in a URL ask for; None if it has neither or can't be
+    read.
+
+    As curl sends it: percent-decoded, in base64 (RFC 7617).
+    """
     try:
         user, at, _ = urlsplit(url).netloc.rpartition("@")
     except ValueError:
@@ -84,7 +90,7 @@ def basic_of(url: str) -> Optional[str]:
 
 
 def merged(*groups: Mapping[str, str]) -> Dict[str, str]:
-    """Headers of several origins in one: a later one takes the place of an earlier one of its name, however that is written."""
+    """Merge headers of several origins: a later one takes the place of an earlier one of its name, however that is written."""
     found: Dict[str, str] = {}
     names: Dict[str, str] = {}
     for group in groups:
@@ -96,7 +102,7 @@ def merged(*groups: Mapping[str, str]) -> Dict[str, str]:
 
 
 def authorized(url: str, key: Optional[str], headers: Mapping[str, str]) -> Dict[str, str]:
-    """The headers with the one that lets the request in: a given Authorization, else the URL's name and password, else the key."""
+    """Add the header that lets the request in: a given Authorization, else the URL's name and password, else the key."""
     value = basic_of(url) or ("Bearer " + key if key else None)
     return merged({AUTHORIZATION: value} if value else {}, headers)
 
@@ -106,7 +112,8 @@ LONGEST_ID = 4096
 
 
 def askable(listed: Any) -> Tuple[List[Dict[str, Any]], str]:
-    """The entries of `data` whose id can be sent with a request, unchanged, and what is wrong with the others (empty: nothing).
+    """Return the entries of `data` whose id can be sent with a request, unchanged, and what is wrong with the others (empty:
+    nothing).
 
     An id is sent as the server writes it, whatever is in it: a cleaned one would be the name of no model.
     """
@@ -124,18 +131,20 @@ __all__ = ["SOCKET", "of_socket", "secrets_of", "shown_url", "socket_of"]
 
 
 def socket_of(url: str) -> str | None:
-    """The path of the Unix socket that an address names; None for a URL."""
+    """Return the path of the Unix socket that an address names; None for a URL."""
     return socket_path(url.removeprefix(SOCKET)) if url.startswith(SOCKET) else None
 
 
 def of_socket(path: str) -> str:
-    """The address of a server on a Unix socket."""
+    """Return the address of a server on a Unix socket."""
     return SOCKET + quote(path)
 
 
 def secrets_of(url: str) -> Tuple[str, ...]:
-    """The password in a URL, or the name that stands alone for one (a token), as written, as meant and as sent; empty where there
-    is neither."""
+    """Return the password in a URL, or the name that stands alone for one (a token), as written, as meant and as sent.
+
+    Empty if there is neither.
+    """
     try:
         parts = urlsplit(url)
     except ValueError:
