@@ -15,9 +15,9 @@ import tomli
 from tui.core.bench_plan import MOST_STREAMS, MOST_TOKENS
 from tui.core.text import clean
 from tui.host.target import require_target
+from tui.wire.log_prefixes import AUTO, NO_LOG, split_source
 from tui.wire.urls import port_of, shown_url, socket_of, unsendable
 
-LOG_SOURCES = ("auto", "none", "file:", "journal:", "docker:", "compose:", "kubectl:", "tmux:", "command:")
 LARGEST = 4 * 2**20
 THEMES = ("auto", "dark", "light", "16", "16-light")
 
@@ -345,13 +345,11 @@ def _deployment_problems(key: str, deployment: Deployment) -> Iterator[tuple[str
                 require_target(engine.host)
             except ValueError as error:
                 yield f"{at}.host", str(error)
-        if engine.log not in ("auto", "none") and not any(
-            source.endswith(":") and engine.log.startswith(source) and len(engine.log) > len(source) for source in LOG_SOURCES
-        ):
-            yield (
-                f"{at}.log",
-                f"must be auto, none or one of {' '.join(f'{s}…' for s in LOG_SOURCES if s[-1] == ':')}, not {engine.log!r}",
-            )
+        try:
+            if engine.log not in (AUTO, NO_LOG):
+                split_source(engine.log)
+        except ValueError as error:
+            yield f"{at}.log", str(error)
         if not re.fullmatch(r"all|\d+(-\d+)?(,\d+(-\d+)?)*|(GPU-[\w-]+)(,GPU-[\w-]+)*", engine.gpus):
             yield f"{at}.gpus", f'must be "all", indices such as "0-3,6" or UUIDs, not {engine.gpus!r}'
     for name, amount in msgspec.structs.asdict(deployment.expect).items():

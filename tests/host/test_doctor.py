@@ -122,8 +122,8 @@ async def test_a_file_is_followed_by_its_path(tmp_path: Path) -> None:
     ("source", "kind", "name"),
     [
         ("file:/a:b.log", "file", {"path": "/a:b.log"}),
-        ("/var/log/x.log", "file", {"path": "/var/log/x.log"}),
         ("docker:vllm", "docker", {"name": "vllm"}),
+        ("podman:vllm", "podman", {"name": "vllm"}),
         ("journal:user/vllm.service", "journal", {"name": "user/vllm.service"}),
         ("kubectl:ns/pod/c", "kubectl", {"name": "ns/pod/c"}),
         ("tmux:%0", "tmux", {"name": "%0"}),

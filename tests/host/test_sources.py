@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from test_follow import Follower, append, follow  # noqa: F401
 
-from tui.probe.log_sources import overlap
+from tui.probe.follow_command import overlap
 
 Follow = Callable[..., Follower]
 
@@ -82,11 +82,12 @@ def test_command_that_fails_says_so(follow: Follow) -> None:  # noqa: F811
     follower.until(lambda f: any("exit status 3" in (frame["why"] or "") for frame in f.said("source")))
 
 
-def test_docker(tmp_path: Path, follow: Follow, on_path: Callable[[str, str], None]) -> None:  # noqa: F811
+@pytest.mark.parametrize("program", ["docker", "podman"])
+def test_containers(program: str, tmp_path: Path, follow: Follow, on_path: Callable[[str, str], None]) -> None:  # noqa: F811
     log = tmp_path / "container.log"
     # `docker logs --timestamps --follow [--since S] NAME`: whole lines from a stamp on, inclusive.
     on_path(
-        "docker",
+        program,
         f"""
         if [ "$1" = inspect ]; then echo 2026-11-29T10:00:00.000000000Z; exit; fi
         since=0; while [ $# -gt 0 ]; do if [ "$1" = --since ]; then since=$2; fi; shift; done
@@ -102,14 +103,14 @@ def test_docker(tmp_path: Path, follow: Follow, on_path: Callable[[str, str], No
         "2026-11-29T10:00:02.000000001Z one\n"
         "2026-11-29T10:00:02.000000001Z two\n",
     )
-    first = follow(source="docker", name="vllm")
+    first = follow(source=program, name="vllm")
     first.caught_up()
     assert first.lines == ["vLLM API server version 0.10.1", "one", "two"]
     assert first.said("lines")[0]["stamps"][0] == pytest.approx(1795946401.5)
     place = first.place
     first.close()
     append(log, "2026-11-29T10:00:02.000000001Z three\n2026-11-29T10:00:03.000000000Z \rbar 1\rbar 2\n")
-    again = follow(source="docker", name="vllm", **{"from": place})
+    again = follow(source=program, name="vllm", **{"from": place})
     again.until(lambda f: len(f.lines) == 3)
     assert again.lines == ["three", "bar 1", "bar 2"]
 

@@ -88,12 +88,13 @@ def deploy(tmp_path: Path, api: Replay) -> Callable[[str], Deployed]:
 STAMP = "2026-11-29T10:00:0{}.000000000Z "
 
 
-async def test_a_container_that_was_killed_for_memory(deploy: Callable[[str], Deployed], api: Replay) -> None:
-    box = deploy("docker:vllm")
+@pytest.mark.parametrize("program", ["docker", "podman"])
+async def test_a_container_that_was_killed_for_memory(program: str, deploy: Callable[[str], Deployed], api: Replay) -> None:
+    box = deploy(f"{program}:vllm")
     log = box.log("log", LOADING, stamp=STAMP.format(1))
     state = json.dumps({"Status": "exited", "Running": False, "OOMKilled": True, "ExitCode": 137})
     box.put(
-        "docker",
+        program,
         f"""
         case "$*" in
         *json*) echo '0 {state}';;
@@ -108,6 +109,7 @@ async def test_a_container_that_was_killed_for_memory(deploy: Callable[[str], De
     assert (code, document["status"]) == (4, "failed")
     assert document["supervisor"]["oom_killed"] is True
     assert document["supervisor"]["exit_code"] == 137
+    assert document["supervisor"]["by"] == program
     code, out, _ = await box.run("status", "kimi")
     assert "OOMKilled" in out
 

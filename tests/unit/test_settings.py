@@ -53,8 +53,8 @@ def test_the_example_shows_every_key_with_its_default() -> None:
         (
             "[[deployments.a.engines]]\nlog = '/var/log/x'\ngpus = 'some'",
             [
-                "deployments.a.engines[0].log: must be auto, none or one of file:… journal:… docker:… compose:… kubectl:… tmux:…"
-                " command:…, not '/var/log/x'",
+                "deployments.a.engines[0].log: must be auto, none or one of file:… journal:… docker:… podman:… compose:… kubectl:…"
+                " tmux:… command:…, not '/var/log/x'",
                 'deployments.a.engines[0].gpus: must be "all", indices such as "0-3,6" or UUIDs, not \'some\'',
             ],
         ),

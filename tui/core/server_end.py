@@ -14,7 +14,7 @@ SIGNALS = {6: "SIGABRT", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
 
 
 class Supervisor(Struct, frozen=True):
-    """`by` is "systemd", "docker" or "kubernetes"; what it doesn't tell is None.
+    """`by` is "systemd", "docker", "podman" or "kubernetes"; what it doesn't tell is None.
 
     The exit status, the signal and the reason are those of the last end.
     """

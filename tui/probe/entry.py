@@ -16,7 +16,7 @@ from tui.wire import frames
 
 MODULES = {
     frames.WATCH: "tui.probe.watch",
-    frames.FOLLOW: "tui.probe.follow",
+    frames.FOLLOW: "tui.probe.log_sources",
     frames.RELAY: "tui.probe.relay",
     frames.LOAD: "tui.probe.load",
     frames.RUN: "tui.probe.run",

@@ -21,7 +21,7 @@ from typing import Any, Dict, List, Optional, Set, Tuple
 
 from tui.probe.become import Become
 from tui.probe.leash import Link
-from tui.probe.outputs import Outputs
+from tui.probe.log_sources import LogFinder
 from tui.probe.process_table import read
 from tui.probe.server_processes import PORTS, Table, facts_of
 
@@ -132,8 +132,8 @@ def play(arguments: Dict[str, Any], link: Link) -> None:
         # What a young server listens on and writes to settles while it starts.
         if found != pids or last is None or any(server["listens"] is not True for server in last):
             pids = found
-            outputs = Outputs(link, become)
-            servers = sorted((describe(pid, table, outputs) for pid in found), key=lambda one: one["started_at"] or 0.0)
+            logs = LogFinder(link, become)
+            servers = sorted((describe(pid, table, logs) for pid in found), key=lambda one: one["started_at"] or 0.0)
             if servers != last:
                 last = servers
                 link.send({"f": "servers", "wall": time.time(), "servers": servers, "boot": boot})
@@ -142,7 +142,7 @@ def play(arguments: Dict[str, Any], link: Link) -> None:
         link.request(float(every))
 
 
-def describe(pid: int, table: Table, outputs: Outputs) -> Dict[str, Any]:
+def describe(pid: int, table: Table, logs: LogFinder) -> Dict[str, Any]:
     """One server."""
     facts = facts_of(pid, table)
     port = facts.pop("asked_port")
@@ -156,15 +156,15 @@ def describe(pid: int, table: Table, outputs: Outputs) -> Dict[str, Any]:
     if facts["uds"]:
         facts["port"] = facts["host"] = None
         facts["listens"] = os.path.exists(facts["uds"])
-        return _with_output(facts, outputs)
+        return _with_output(facts, logs)
     facts["port"] = port or PORTS.get(facts["engine"])
     facts["host"] = reached_by(host, pid)
     facts["listens"] = None if listeners is None else any(listener[1] == facts["port"] for listener in listeners)
-    return _with_output(facts, outputs)
+    return _with_output(facts, logs)
 
 
-def _with_output(facts: Dict[str, Any], outputs: Outputs) -> Dict[str, Any]:
-    output = outputs.of(facts["pid"])
+def _with_output(facts: Dict[str, Any], logs: LogFinder) -> Dict[str, Any]:
+    output = logs.of(facts["pid"])
     facts["source"] = output.source
     facts["why"] = output.why
     return facts

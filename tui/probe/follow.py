@@ -1,16 +1,4 @@
-"""The role "follow": one source of a server's log, from its last start on, for as long as the client wants.
-
-Arguments: `source` (file, journal, docker, compose, kubectl, tmux, command), `path` or `name`, `from` (the place that an earlier
-run gave as `resume`, or null), `start_markers` and `important` (regular expressions), `noise` (plain texts of lines that never
-matter), `tail` (last lines that are always sent), `become` (words before a command that may read more). Frames:
-
-    source    what is followed (`path`, `inode`, `size`), or `why` it can't be now; it goes on trying
-    start     what follows begins at the last start of a server; `quiet`: the same lines again, more completely, for the reader only
-    lines     `lines` as they stand there; `wall` and `mono` of the host where they are live, else when the last was `written`;
-              `first` number; `resume`
-    skipped   `count` lines were left out, because they came faster than they can be sent, or are of no weight
-    rotated, truncated
-    caught_up what there was at attach has been sent; what comes now is live
+"""A log file that is followed: from its last start on, through rotation and truncation, resumed where an earlier run stopped.
 
 Python 3.8: this runs on the GPU host.
 """
@@ -43,16 +31,6 @@ FLOOD_ROUND = 16 << 20
 BAR_AFTER = 2
 LINE_AFTER = 10
 """Idle rounds before an unfinished bar, or line, is shown."""
-
-
-def play(arguments: Dict[str, Any], link: Link) -> None:
-    """Follows until the client ends it."""
-    if arguments.get("source", "file") == "file":
-        FileFollower(arguments, link).run()
-    else:
-        from tui.probe.follow_command import follow_source
-
-        follow_source(arguments, link)
 
 
 class FileFollower:

@@ -1,9 +1,11 @@
-"""Follows the output of a child command that tells a log: runs it again and again, and tells what is new.
+"""Log sources that a child command tells: it is run again and again, and what is new is sent.
 
-Beside the lines go frames of what supervises the server:
+Each can go on at the place where an earlier run stopped, without losing or repeating a line. Beside the lines go frames of what
+supervises the server:
 
-    supervisor  {"by": systemd, docker or kubernetes, "name", "running", "restarts", "exit_code", "signal", "oom_killed", "reason"}
-    previous    {"lines"}: the end of the log of the start before the present one, where the supervisor started the server again
+    supervisor  {"by": systemd, docker, podman or kubernetes, "name", "running", "restarts", "exit_code", "signal", "oom_killed",
+                "reason"}
+    previous    {"lines"}: the end of the log of the start before the present one, if the supervisor started the server again
 
 Python 3.8: this runs on the GPU host.
 """
@@ -13,19 +15,21 @@ import re
 import select
 import subprocess
 import time
-import zlib
-from typing import Any, Dict, List, Optional, Tuple
+from abc import abstractmethod
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from tui.probe.become import Become, denied, environment
 from tui.probe.leash import Link
 from tui.probe.log_lines import LONGEST, Digest, LineCutter, Outlet
 from tui.probe.log_search import LineFilter
-from tui.probe.log_sources import KINDS, LAST_LINES, Item, Journal, Kubectl, Problem, Source, overlap
+from tui.probe.outputs import LogSource
 
+LAST_LINES = 64
+PREVIOUS_LINES = 2000
 QUIET_S = 0.6
-"""A child that is silent for this long has told its past; what comes now is live."""
+"""Seconds of silence after which a child has told its past; what comes now is live."""
 FIRST_WORD_S = 15.0
-"""What a child gets to say its first word."""
+"""Seconds that a child gets to say its first word."""
 AGAIN_S = 2.0
 FLOOD_LINES = 2000
 LONGEST_RECORD = 1 << 20
@@ -33,22 +37,90 @@ LONGEST_RECORD = 1 << 20
 SUPERVISOR_S = 30.0
 """How often systemd is asked; the followed logs of containers end with them, so that is when their supervisor is asked."""
 
+Item = NamedTuple("Item", [("text", str), ("stamp", Optional[float]), ("token", Any)])
 
-def follow_source(arguments: Dict[str, Any], link: Link) -> None:
-    """Plays role "follow" for a source that is no file."""
-    kind = str(arguments["source"])
-    if kind == "tmux":
-        PaneFollower(arguments, link).run()
-        return
-    if kind not in KINDS:
-        raise ValueError("there is no log source %r" % kind)
-    ChildFollower(KINDS[kind](arguments, link), arguments, link).run()
+
+class Problem(Exception):
+    """The source can't be read now; the message says why."""
+
+
+class CommandSource(LogSource):
+    """A source that a command tells: the command, and what its lines mean. `place` is what the client gets as `resume`."""
+
+    records = True
+    """Whether each line of its output is one record, which may hold CRs."""
+    supervised_live = False
+    """Whether its supervisor is asked while the command runs; else the command ends with the server, and it is asked then."""
+    rights_of_host = True
+    """Whether another user of this host may read more (`become`)."""
+
+    def __init__(self, arguments: Dict[str, Any], link: Link) -> None:
+        self.name = str(arguments.get("name", ""))
+        self.place: Dict[str, Any] = dict(arguments.get("from") or {})
+        self._link = link
+
+    @property
+    def needs_rights(self) -> bool:
+        """Whether it says nothing useful without more rights than the login has."""
+        return False
+
+    @classmethod
+    def follow(cls, arguments: Dict[str, Any], link: Link) -> None:
+        ChildFollower(cls(arguments, link), arguments, link).run()
+
+    @abstractmethod
+    def argv(self) -> List[str]:
+        """Return the command that tells what came after `place`, or everything since the last start. Raise Problem."""
+
+    def item(self, line: bytes) -> Optional[Item]:
+        """Read a line of its output; None for one that was told before. Raise Problem for an error of the command."""
+        return self.record(line)
+
+    @abstractmethod
+    def record(self, line: bytes) -> Item:
+        """Read a line of its output, told before or not. Raise Problem."""
+
+    @abstractmethod
+    def see(self, item: Item) -> None:
+        """Move `place` behind an item."""
+
+    def after_gap(self, items: List[Item]) -> List[Item]:
+        """Return what is new of what another run of the command told of the past."""
+        return items
+
+    def supervisor(self) -> Optional[Dict[str, Any]]:
+        """Return what supervises the server and how the server last ended; None if nothing supervises it."""
+        return None
+
+    def previous(self) -> Optional[List[str]]:
+        """Return the command that prints the end of the log of the start before this one; None if there is none."""
+        return None
+
+    def output(self, argv: Sequence[str], timeout: float = 10.0) -> Optional[str]:
+        """Return what a short command prints; None if it fails."""
+        try:
+            child = self._link.spawn(
+                list(argv),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=environment(),
+            )
+        except OSError:
+            return None
+        try:
+            out, _ = child.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            self._link.kill(child)
+            return None
+        self._link.reaped(child)
+        return out.decode("utf-8", "replace").strip() if child.returncode == 0 else None
 
 
 class ChildFollower:
-    """Runs a source's command again and again, and tells what is new."""
+    """Run a source's command again and again, and send what is new."""
 
-    def __init__(self, source: Source, arguments: Dict[str, Any], link: Link) -> None:
+    def __init__(self, source: CommandSource, arguments: Dict[str, Any], link: Link) -> None:
         self._source = source
         self._link = link
         self._out = Outlet(link)
@@ -65,8 +137,8 @@ class ChildFollower:
         self._ask_at = 0.0
 
     def run(self) -> None:
-        """For ever."""
-        if isinstance(self._source, Journal) and not self._source.name.startswith("user/"):
+        """Follow until the client ends it."""
+        if self._source.needs_rights:
             self._become.take_over()  # without rights it shows nothing of the system's units, and says so in passing at most
         while True:
             try:
@@ -80,10 +152,10 @@ class ChildFollower:
             self._link.request(AGAIN_S)
 
     def _explained(self, why: Optional[str]) -> Optional[str]:
-        """The reason with what would give the missing right; with `become`, this process may end here, and another goes on."""
+        """Add to the reason what would give the missing right; with `become`, this process may end here, and another goes on."""
         if why is None or not denied(why):
             return why
-        if not isinstance(self._source, Kubectl):  # its rights are the cluster's, and lie in the user's own files
+        if self._source.rights_of_host:
             self._become.take_over(**{"from": self._source.place or None})
         return "%s (%s)" % (why, self._become.advice())
 
@@ -99,7 +171,7 @@ class ChildFollower:
             self._out.caught_up()
 
     def _run_once(self) -> Optional[str]:
-        """Follows one child to its end; says why it ended."""
+        """Follow one child to its end; return why it ended."""
         self._tell_supervisor()
         argv = self._source.argv()
         child = self._link.spawn(
@@ -114,7 +186,7 @@ class ChildFollower:
             while not ended:
                 ended, items = self._read(fd, cutter, None)
                 self._tell(items, live=True)
-                if isinstance(self._source, Journal) and time.monotonic() > self._ask_at:
+                if self._source.supervised_live and time.monotonic() > self._ask_at:
                     self._tell_supervisor()
             child.wait()
             self._link.reaped(child)
@@ -139,7 +211,7 @@ class ChildFollower:
         self._link.send(dict(facts, f="supervisor"))
 
     def _tell_previous(self) -> None:
-        """The end of the log before the present start: why the supervisor had to start the server again."""
+        """Send the end of the log before this start: it says why the supervisor had to start the server again."""
         argv = self._source.previous()
         text = self._source.output(argv) if argv is not None else None
         lines = []
@@ -152,7 +224,7 @@ class ChildFollower:
             self._link.send({"f": "previous", "lines": lines})
 
     def _tell_past(self, fd: int, cutter: LineCutter) -> bool:
-        """What the child tells of the time before it began. True when it ended meanwhile."""
+        """Send what the child tells of the time before it began. Return True if it ended meanwhile."""
         digest = Digest(self._tail, self._starts.matches, self._important.matches)
         behind: List[Item] = []
         quiet = FIRST_WORD_S
@@ -187,7 +259,7 @@ class ChildFollower:
         return ended
 
     def _read(self, fd: int, cutter: LineCutter, timeout: Optional[float]) -> Tuple[bool, List[Item]]:
-        """(ended, items): waits for bytes, `timeout` seconds at most; an unfinished line is told after a moment of silence."""
+        """Wait `timeout` seconds at most for bytes; return (ended, items). An unfinished line is one after a moment of silence."""
         if not select.select([fd], [], [], QUIET_S if timeout is None else timeout)[0]:
             lines = cutter.flush(bars_only=False) if timeout is None and not self._source.records else []
             return False, self._items(lines)
@@ -237,111 +309,20 @@ class ChildFollower:
         return [piece for piece in pieces if piece] or [""]
 
 
-EVERY_S = 1.0
-HISTORY = 20000
-RECENT = 2000
-REDRAWN = 4
-"""Lines at the end that a program may have drawn again."""
+def overlap(lines: Sequence[Any], last: Sequence[Any], tolerance: int = 0) -> int:
+    """Return how many of `lines` were told before, if `last` are the last ones that were.
 
-
-class PaneFollower:
-    """The last line of a pane is still being written: it is told when it changes, and not again when the next one follows it."""
-
-    def __init__(self, arguments: Dict[str, Any], link: Link) -> None:
-        self._link = link
-        self._out = Outlet(link)
-        self._name = str(arguments.get("name", ""))
-        socket, _, target = self._name.partition(":") if self._name.startswith("/") else ("", "", self._name)
-        self._server = ["-S", socket] if socket else []
-        self._target = target
-        self._become = Become(arguments, link)
-        self._tail = int(arguments.get("tail", 400))
-        self._starts = LineFilter([str(text) for text in arguments.get("start_markers") or ()])
-        self._important = LineFilter([str(text) for text in arguments.get("important") or ()])
-        place: Dict[str, Any] = dict(arguments.get("from") or {})
-        self._known: List[int] = list(place.get("last") or ())
-        self._open: Optional[int] = place.get("open")
-        self._why: Optional[str] = None
-        self._said = False
-
-    def run(self) -> None:
-        """For ever."""
-        first = True
-        fresh = not self._known and self._open is None
-        before: Optional[List[str]] = None
-        while True:
-            lines = self._capture(HISTORY if first else RECENT)
-            if lines is not None and lines != before:
-                before = lines
-                if fresh:
-                    self._tell_past(lines)
-                    fresh = False
-                else:
-                    self._tell_new(lines, live=not first)
-            if first:
-                self._out.caught_up()
-                first = False
-            self._link.request(EVERY_S)
-
-    def _capture(self, history: int) -> Optional[List[str]]:
-        """The pane's lines, without the empty ones at the end; None where it can't be read."""
-        argv = ["tmux", *self._server, "capture-pane", "-p", "-J", "-t", self._target, "-S", "-%d" % history]
-        try:
-            child = self._link.spawn(
-                argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
-            )
-        except OSError as error:
-            self._say("tmux can't be run: %s" % error.strerror)
-            return None
-        try:
-            out, errors = child.communicate(timeout=10)
-        except subprocess.TimeoutExpired:
-            self._link.kill(child)
-            self._say("tmux does not answer")
-            return None
-        self._link.reaped(child)
-        if child.returncode:
-            why = errors.decode("utf-8", "replace").strip() or "tmux failed"
-            if denied(why):
-                self._become.take_over(**{"from": self._place() if self._known else None})
-                why = "%s (%s)" % (why, self._become.advice())
-            self._say(why)
-            return None
-        self._say(None)
-        return [line.rstrip() for line in out.decode("utf-8", "replace").rstrip("\n ").split("\n")]
-
-    def _say(self, why: Optional[str]) -> None:
-        if why != self._why or not self._said:
-            self._said = True
-            self._why = why
-            self._out.source("tmux:" + self._name, why=why)
-
-    def _tell_past(self, lines: List[str]) -> None:
-        digest = Digest(self._tail, self._starts.matches, self._important.matches)
-        for line in lines:
-            digest.add(line)
-        self._out.start(None)
-        self._remember(lines)
-        self._out.lines([line for _, line, _ in digest.chosen()], self._place(), live=False)
-
-    def _tell_new(self, lines: List[str], live: bool) -> None:
-        marks = [_mark(line) for line in lines]
-        done, last = lines[:-1], lines[-1]
-        new = done[overlap(marks[:-1], self._known, REDRAWN) :]
-        if new and _mark(new[0]) == self._open:
-            new = new[1:]
-        if last and marks[-1] != self._open:
-            new = [*new, last]
-        self._remember(lines)
-        self._out.lines(new, self._place(), live=live)
-
-    def _remember(self, lines: List[str]) -> None:
-        self._known = [_mark(line) for line in lines[:-1][-LAST_LINES:]]
-        self._open = _mark(lines[-1]) if lines[-1] else None
-
-    def _place(self) -> Dict[str, Any]:
-        return {"last": list(self._known), "open": self._open}
-
-
-def _mark(line: str) -> int:
-    return zlib.crc32(line.encode("utf-8", "replace"))
+    So many as `tolerance` of the last may have changed since (a bar that is drawn again).
+    """
+    for short in range(tolerance + 1):
+        known = list(last[: len(last) - short])
+        if not known:
+            return 0
+        size = len(known)
+        for begin in range(len(lines) - size, -1, -1):
+            if lines[begin + size - 1] == known[-1] and list(lines[begin : begin + size]) == known:
+                return begin + size
+        for size in range(min(len(known) - 1, len(lines)), 0, -1):
+            if list(lines[:size]) == known[-size:]:
+                return size
+    return 0

@@ -18,10 +18,11 @@ from tui.record.store import RecordError
 from tui.services.attach import alive, meant, undecided
 from tui.services.chat_turn import one_token
 from tui.services.deployment_watch import Session
-from tui.services.log_following import LogIntake, follow_arguments, kind_and_name
+from tui.services.log_following import LogIntake, follow_arguments
 from tui.services.posix_tail import tail_frames
 from tui.services.server_search import Server, find_servers, servers_from_frame
 from tui.wire.frames import FIND, FOLLOW, WATCH
+from tui.wire.log_prefixes import FILE, split_source
 
 FRAME_S = 15.0
 FIRST_WORD_S = 10.0
@@ -277,8 +278,8 @@ async def _taken(intake: LogIntake, frame: dict[str, Any]) -> None:
 async def _log_without_probe(host: Host, intake: LogIntake, why: str) -> Check:
     """Of a file a shell of the host tells the same."""
     source = intake.source
-    kind, path = kind_and_name(source)
-    if kind != "file":
+    prefix, path = split_source(source)
+    if prefix != FILE:
         fix = 'install python3 >= 3.8 on the host, or set log = "file:/path"'
         return Check("log", Grade.FAIL, f"{clean(source)}: {why}; without it only files can be followed", fix)
     told: dict[str, Any] = {}

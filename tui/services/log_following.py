@@ -26,6 +26,7 @@ from tui.services.host_clock import HostClock
 from tui.services.posix_tail import tail_frames
 from tui.services.server_search import Server
 from tui.wire.frames import FOLLOW
+from tui.wire.log_prefixes import FILE, split_source
 
 if TYPE_CHECKING:
     from tui.services.deployment_watch import Session
@@ -121,23 +122,16 @@ def _ended_why(frame: Mapping[str, Any]) -> Failure | None:
     return reader.state.failure
 
 
-LOG_KINDS = ("file", "journal", "docker", "compose", "kubectl", "tmux", "command")
 TAIL_LINES = 400
-
-
-def kind_and_name(source: str) -> tuple[str, str]:
-    """`docker:vllm` as ("docker", "vllm"); what has no kind before it is a file's path."""
-    kind, _, name = source.partition(":")
-    return (kind, name) if kind in LOG_KINDS else ("file", source)
 
 
 def follow_arguments(source: str, *, resume: Mapping[str, Any] | None = None, become: Sequence[str] = ()) -> dict[str, Any]:
     """Arguments of the role "follow". `resume` is the place that an earlier run gave; `become` are words before a command that may
     read more."""
-    kind, name = kind_and_name(source)
+    prefix, name = split_source(source)
     return {
-        "source": kind,
-        "path" if kind == "file" else "name": name,
+        "source": prefix,
+        "path" if prefix == FILE else "name": name,
         "from": resume,
         "start_markers": list(START_MARKERS),
         "important": list(IMPORTANT),
@@ -341,9 +335,9 @@ class Following:
         """A file can be followed with a shell of the host; of anything else the reason is shown."""
         intake = self._intake
         assert intake is not None, "the source was opened before the probe was tried"
-        kind, path = kind_and_name(source)
+        prefix, path = split_source(source)
         why = f"{error.cause} — {error.advice}" if error.advice else error.cause
-        if kind != "file":
+        if prefix != FILE:
             self._publish(LogSourceChanged(source, f'{why}; without Python only files can be followed: log = "file:…"'))
             await asyncio.sleep(WITHOUT_PROBE_S / 10)
             return
