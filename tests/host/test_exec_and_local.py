@@ -12,7 +12,7 @@ import pytest
 from needs import allowed
 from sshd import Sshd, descendants, eventually
 
-from tui.core.connection import Link
+from tui.core.connection import LinkState
 from tui.host.base import HostError, NotPermitted, ProbeFailed, Refused, Unreachable
 from tui.host.local import ExecHost, LocalHost
 from tui.host.open import open_host
@@ -93,7 +93,7 @@ async def test_a_lost_prefix_is_told_and_started_again(sshd: Sshd) -> None:
         sshd.restart()
         error = await asyncio.wait_for(host.wait_lost(), 15)
         assert isinstance(error, Unreachable)
-        assert host.connection.link is Link.LOST
+        assert host.connection.link is LinkState.LOST
         await host.connect()
         assert (await host.run(["echo", "back"])).stdout == b"back\n"
 

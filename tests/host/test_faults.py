@@ -15,7 +15,7 @@ from slow_link import SlowLink
 from sshd import Sshd, alive, eventually, free_port
 from test_session import until
 
-from tui.core.connection import Link
+from tui.core.connection import LinkState
 from tui.core.deployment import DeploymentState
 from tui.host.ssh import SshHost
 from tui.services.deployment_watch import Session
@@ -56,7 +56,7 @@ async def test_the_link_is_lost_and_taken_up_again(sshd: Sshd, link: SlowLink, t
             case _:
                 await asyncio.to_thread(sshd.restart)
         lost = await until(session, lambda s: not s.connection.online)
-        assert lost.connection.link in (Link.LOST, Link.UNREACHABLE, Link.CONNECTING)
+        assert lost.connection.link in (LinkState.LOST, LinkState.UNREACHABLE, LinkState.CONNECTING)
         assert lost.connection.cause
         assert lost.machine is not None  # what was known stays
         assert texts(lost) == ["line 0"]
@@ -76,7 +76,7 @@ async def test_a_key_that_changed_meanwhile_is_refused_for_good(sshd: Sshd, link
         await until(session, lambda s: s.log.lines)
         sshd.new_host_key()
         await asyncio.to_thread(sshd.restart)
-        state = await until(session, lambda s: s.connection.link is Link.REFUSED, 60)
+        state = await until(session, lambda s: s.connection.link is LinkState.REFUSED, 60)
         assert "key" in (state.connection.cause or "")
         assert state.connection.retry_at is None
         assert texts(state) == ["line 0"]

@@ -15,11 +15,11 @@ from test_locked_record import held
 from test_session import Cuttable
 from test_simulated_host import stopped
 
-from tui.core.connection import Link
+from tui.core.connection import LinkState
 from tui.core.deployment import DeploymentState
+from tui.core.deployment_status import Status, conflict_of, status_of
 from tui.core.logs.load_state import Phase
 from tui.core.server_end import LastServer
-from tui.core.status import Status, conflict_of, status_of
 from tui.host.base import Host, Unreachable
 from tui.host.open import open_host
 from tui.record.store import RunStore
@@ -213,7 +213,7 @@ async def test_a_link_that_is_lost_meanwhile(
             assert ("a shell reads it" in (state.log.note or "")) == without_python
         lines = [line.text for line in state.log.lines]
         await host.cut(Unreachable("the cable was cut", "plug it in"))
-        await until(session, lambda s: s.connection.link is Link.LOST)
+        await until(session, lambda s: s.connection.link is LinkState.LOST)
         session.retry()
         state = await until(session, lambda s: s.connection.online and told(s) and (s.machine or without_python))
         assert [line.text for line in state.log.lines] == lines

@@ -11,7 +11,7 @@ from needs import allowed, need
 from sshd import SSHD, Sshd, free_port
 from test_session import until
 
-from tui.core.connection import Link
+from tui.core.connection import LinkState
 from tui.core.deployment import DeploymentState
 from tui.host.ssh import SshHost
 from tui.services.deployment_watch import Session
@@ -104,7 +104,7 @@ def test_a_freeze(link: LossyLink, far: Sshd, tmp_path: Path, seconds: float | N
             if seconds is not None:
                 await asyncio.sleep(seconds)  # the pause itself
             else:
-                lost = await until(session, lambda s: s.connection.link is Link.LOST, 40)
+                lost = await until(session, lambda s: s.connection.link is LinkState.LOST, 40)
                 assert lost.connection.cause
                 assert lost.connection.retry_at is not None
                 assert lost.machine is not None

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tui.cli.context import open_session
-from tui.core.connection import Link
+from tui.core.connection import LinkState
 from tui.core.deployment import DeploymentState, HostSeen
 from tui.core.gpu import Gpu, GpuSample
 from tui.core.gpu_choice import only, together
@@ -40,7 +40,7 @@ async def test_every_further_host_is_watched_once_and_none_stops_the_others() ->
             state.gpus is not None
             and first.gpus is not None
             and first.connection.online
-            and second.connection.link in (Link.UNREACHABLE, Link.REFUSED)
+            and second.connection.link in (LinkState.UNREACHABLE, LinkState.REFUSED)
         )
 
     async with open_session(settings, "two") as session:
@@ -81,7 +81,7 @@ async def test_a_sampler_that_breaks_is_seen() -> None:
 
 
 async def test_a_lost_link_is_tried_again_and_nothing_stays() -> None:
-    host, links = Unsteady(), list[Link]()
+    host, links = Unsteady(), list[LinkState]()
     came = asyncio.Event()
 
     def publish(seen: HostSeen) -> None:
@@ -89,7 +89,7 @@ async def test_a_lost_link_is_tried_again_and_nothing_stays() -> None:
             links.append(seen.connection.link)
             came.set()
 
-    async def until(*wanted: Link) -> None:
+    async def until(*wanted: LinkState) -> None:
         async with asyncio.timeout(30):
             while tuple(links[-len(wanted) :]) != wanted:
                 came.clear()
@@ -97,11 +97,11 @@ async def test_a_lost_link_is_tried_again_and_nothing_stays() -> None:
 
     other = OtherHost(host, "gpu-2")
     watching = asyncio.create_task(other.run(publish))
-    await until(Link.ONLINE)
+    await until(LinkState.ONLINE)
     host.cut.set()
-    await until(Link.ONLINE, Link.LOST)
+    await until(LinkState.ONLINE, LinkState.LOST)
     other.retry()
-    await until(Link.LOST, Link.CONNECTING, Link.ONLINE)
+    await until(LinkState.LOST, LinkState.CONNECTING, LinkState.ONLINE)
     watching.cancel()
     await asyncio.wait([watching])
     assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]

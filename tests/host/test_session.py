@@ -9,10 +9,10 @@ import pytest
 from test_api import UP, Replay
 
 from tui.core.api_status import Reach
-from tui.core.connection import ConnectionState, Link
+from tui.core.connection import ConnectionState, LinkState
 from tui.core.deployment import DeploymentState
+from tui.core.deployment_status import Status, conflict_of, status_of
 from tui.core.logs.load_state import Phase
-from tui.core.status import Status, conflict_of, status_of
 from tui.host.base import CommandStream, Completed, Host, HostError, ProbeFailed, ProbeStream, Refused, Unreachable
 from tui.host.local import LocalHost
 from tui.record.store import RunStore
@@ -150,7 +150,7 @@ async def test_a_lost_link_loses_and_doubles_no_line(tmp_path: Path, unused_tcp_
     async with session_on(host, log, f"http://127.0.0.1:{unused_tcp_port}") as session:
         await until(session, lambda s: len(s.log.lines) == 1 and s.machine)
         await host.cut(Unreachable("the cable was cut", "plug it in"))
-        state = await until(session, lambda s: s.connection.link is Link.LOST)
+        state = await until(session, lambda s: s.connection.link is LinkState.LOST)
         assert state.connection.cause == "the cable was cut"
         assert state.connection.retry_at is not None
         assert state.machine is not None
@@ -170,12 +170,12 @@ async def test_refused_is_final_until_retry(tmp_path: Path, unused_tcp_port: int
     beside.refuse = [Unreachable("no route"), Unreachable("no route")]
     api = f"http://127.0.0.1:{unused_tcp_port}"
     async with session_on(host, tmp_path / "log", api) as session, session_on(beside, tmp_path / "log", api) as other:
-        state = await until(session, lambda s: s.connection.link is Link.REFUSED)
+        state = await until(session, lambda s: s.connection.link is LinkState.REFUSED)
         assert state.connection.retry_at is None
         await until(other, lambda s: s.connection.online)  # one that began with it has been tried again, twice
         assert beside.connects == 3
         assert host.connects == 1
-        assert session.state.connection.link is Link.REFUSED
+        assert session.state.connection.link is LinkState.REFUSED
         session.retry()
         await until(session, lambda s: s.connection.online)
         assert host.connects == 2
@@ -185,7 +185,7 @@ async def test_unreachable_is_tried_again(tmp_path: Path, unused_tcp_port: int) 
     host = Cuttable()
     host.refuse = [Unreachable("no route"), Unreachable("no route")]
     async with session_on(host, tmp_path / "log", f"http://127.0.0.1:{unused_tcp_port}") as session:
-        state = await until(session, lambda s: s.connection.link is Link.UNREACHABLE)
+        state = await until(session, lambda s: s.connection.link is LinkState.UNREACHABLE)
         assert state.connection.attempt == 1
         await until(session, lambda s: s.connection.online)
         assert host.connects == 3
@@ -228,4 +228,4 @@ async def test_a_role_that_dies_is_started_again(tmp_path: Path, unused_tcp_port
 
 async def test_leaving_at_once_is_clean(tmp_path: Path) -> None:
     async with session_on(Cuttable(), tmp_path / "log", "http://127.0.0.1:9") as session:
-        assert session.state.connection.link in (Link.IDLE, Link.CONNECTING)
+        assert session.state.connection.link in (LinkState.IDLE, LinkState.CONNECTING)

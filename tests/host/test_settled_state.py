@@ -9,8 +9,8 @@ import pytest
 from tui.cli import status
 from tui.cli.context import open_session
 from tui.cli.status import settled_state
-from tui.core.connection import Link
-from tui.core.status import exit_code_of
+from tui.core.connection import LinkState
+from tui.core.deployment_status import exit_code_of
 from tui.host.ssh import SshHost
 from tui.services.deployment_watch import Session
 from tui.settings import Deployment, Engine, Settings
@@ -34,7 +34,7 @@ def far(folder: Path, port: int, connect_timeout: int) -> Session:
 async def test_a_mute_host_is_unreachable_when_its_time_is_over(tmp_path: Path, mute: int) -> None:
     async with far(tmp_path, mute, 1) as session:
         state = await settled_state(session, 0.1)
-    assert state.connection.link is Link.UNREACHABLE
+    assert state.connection.link is LinkState.UNREACHABLE
     assert exit_code_of(state) == 5
     assert "within 1 s" in (state.connection.cause or "")
 
@@ -70,11 +70,11 @@ async def test_further_hosts_are_waited_for() -> None:
         state = await settled_state(session, 60.0)
     there, away = state.others
     assert there.gpus is not None
-    assert away.connection.link in (Link.UNREACHABLE, Link.REFUSED)
+    assert away.connection.link in (LinkState.UNREACHABLE, LinkState.REFUSED)
 
 
 async def test_a_host_whose_name_resembles_a_command() -> None:
     async with open_session(Settings(), "statsu.invalid", resembles="status") as session:
         state = await settled_state(session, 1.0)
-    assert state.connection.link is Link.UNREACHABLE
+    assert state.connection.link is LinkState.UNREACHABLE
     assert (state.connection.advice or "").endswith("(or did you mean the command 'status'?)")

@@ -10,7 +10,7 @@ from endpoint import Endpoint
 from slow_link import SlowLink
 from sshd import Sshd, alive, eventually
 
-from tui.core.connection import Link
+from tui.core.connection import LinkState
 from tui.host.base import HostError, Unreachable
 from tui.host.shipped import ShippedProbe
 from tui.host.ssh import SshHost
@@ -80,7 +80,7 @@ async def test_a_link_frozen_for_good(sshd: Sshd, link: SlowLink) -> None:
         error = await asyncio.wait_for(host.wait_lost(), 20)
         noticed = time.monotonic() - frozen
         assert isinstance(error, Unreachable)
-        assert host.connection.link is Link.LOST
+        assert host.connection.link is LinkState.LOST
         with pytest.raises(HostError):
             await frames_of(probe, 1000)
         await eventually(lambda: not alive(pid), seconds=12, what="the end of the probe on the host")

@@ -13,7 +13,7 @@ from listening import Listening
 from needs import allowed
 from sshd import Sshd, eventually, free_port, until
 
-from tui.core.connection import Link
+from tui.core.connection import LinkState
 from tui.host.base import HostError, NotPermitted, ProbeFailed, Refused, Unreachable
 from tui.host.ssh import STANDING_LIMIT, SshHost
 
@@ -354,7 +354,7 @@ async def test_a_lost_connection_is_told_to_everybody_and_can_be_made_again(sshd
         sshd.restart()
         error = await asyncio.wait_for(waiting, 10)
         assert isinstance(error, Unreachable)
-        assert host.connection.link is Link.LOST
+        assert host.connection.link is LinkState.LOST
         assert host.connection.cause == error.cause
         assert isinstance(await asyncio.wait_for(watching, 5), HostError)
         with pytest.raises(Unreachable):

@@ -17,7 +17,7 @@ from asker import Person
 from needs import need
 from sshd import Sshd, until
 
-from tui.core.connection import Link
+from tui.core.connection import LinkState
 from tui.host.base import Refused, Unreachable
 from tui.host.open import AcceptNobody, open_host
 from tui.host.ssh import SshHost
@@ -32,7 +32,7 @@ def host_of(config: Path, asker: Person | None = None) -> SshHost:
 async def refusal(host: SshHost) -> Refused:
     with pytest.raises(Refused) as caught:
         await host.connect()
-    assert host.connection.link is Link.REFUSED
+    assert host.connection.link is LinkState.REFUSED
     return caught.value
 
 
@@ -288,7 +288,7 @@ async def test_nobody_is_asked_where_there_is_nobody(tmp_path: Path, method: str
 
 async def test_asking_is_a_state_and_stops_the_clock(tmp_path: Path) -> None:
     server = AskingServer(tmp_path, "password")
-    states: list[Link] = []
+    states: list[LinkState] = []
 
     class Slow(Person):
         async def secret(self, host_name: str, prompt: str, echo: bool) -> str | None:
@@ -302,4 +302,4 @@ async def test_asking_is_a_state_and_stops_the_clock(tmp_path: Path) -> None:
         async with host:
             await host.connect()
             assert host.connection.online
-    assert states == [Link.ASKING]
+    assert states == [LinkState.ASKING]

@@ -9,7 +9,7 @@ import pytest
 from asker import Person
 from sshd import Sshd
 
-from tui.core.connection import Link
+from tui.core.connection import LinkState
 from tui.host.base import Refused
 from tui.host.ssh import SshHost
 
@@ -28,7 +28,7 @@ async def refusal(host: SshHost) -> Refused:
     async with host:
         with pytest.raises(Refused) as caught:
             await host.connect()
-        assert host.connection.link is Link.REFUSED
+        assert host.connection.link is LinkState.REFUSED
         assert host.connection.cause == caught.value.cause
     return caught.value
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tui.cli.status import table
-from tui.core.connection import ConnectionState, Link
+from tui.core.connection import ConnectionState, LinkState
 from tui.core.deployment import DeploymentState
 from tui.core.logs.load_state import Failure, LoadState, Phase
 
@@ -68,11 +68,11 @@ def test_usage(tmp_path: Path, words: list[str], config: str, said: str) -> None
 
 
 def test_as_a_table() -> None:
-    online = ConnectionState(Link.ONLINE)
+    online = ConnectionState(LinkState.ONLINE)
     failed = LoadState(phase=Phase.FAILED, lines=3, failure=Failure("cuda_oom", Phase.LOADING, "CUDA \x1b[31mout of memory"))
     states = [
         DeploymentState("kimi", "gpu-box", online, load=failed),
-        DeploymentState("a-longer-name", "u@h", ConnectionState(Link.UNREACHABLE, cause="no route to host")),
+        DeploymentState("a-longer-name", "u@h", ConnectionState(LinkState.UNREACHABLE, cause="no route to host")),
     ]
     assert list(table(states)) == [
         "DEPLOYMENT     STATE        HOST     GPUS  WHAT",

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tui.core.connection import Link
+from tui.core.connection import LinkState
 from tui.core.deployment import DeploymentState
-from tui.core.status import Status, status_of
+from tui.core.deployment_status import Status, status_of
 from tui.core.text import clean
 from tui.host.open import open_host
 from tui.services.deployment_watch import Session
@@ -100,7 +100,7 @@ async def test_a_host_without_python_and_without_configuration(tmp_path: Path, m
             # Other servers of this machine may be seen first: the one on the API's port is meant.
             await until(lambda s: s.log.lines and s.log.source == sim.log_path and s.server_pid and s.gpus and s.gpus.gpus)
             await sim.do("drop_link")
-            await until(lambda s: s.connection.link in (Link.LOST, Link.UNREACHABLE))
+            await until(lambda s: s.connection.link in (LinkState.LOST, LinkState.UNREACHABLE))
             session.retry()
             state = await until(lambda s: s.connection.online and s.api.ready and s.load and s.load.ready)
             assert status_of(state) == Status.READY
@@ -127,7 +127,7 @@ async def test_a_dropped_link_is_taken_up_again(tmp_path: Path, monkeypatch: pyt
             await until(lambda s: s.load and s.load.shards and s.gpus)
             assert status_of(session.state) == Status.LOADING
             await sim.do("drop_link")
-            await until(lambda s: s.connection.link in (Link.LOST, Link.UNREACHABLE))
+            await until(lambda s: s.connection.link in (LinkState.LOST, LinkState.UNREACHABLE))
             assert session.state.gpus is not None
             session.retry()
             await until(lambda s: s.connection.online)

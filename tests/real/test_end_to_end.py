@@ -17,7 +17,7 @@ from needs import need
 from sshd import SSHD, Sshd, running
 from vllm_server import VllmServer, serving, vllm_folder
 
-from tui.core.connection import Link
+from tui.core.connection import LinkState
 from tui.core.conversation import Conversation, Turn
 from tui.core.deployment import DeploymentState
 from tui.core.logs.load_state import Phase
@@ -110,7 +110,7 @@ async def test_a_start_is_watched_until_the_api_says_ready(deployed: Deployed, m
             etas = [state.forecast.shards_eta_s for state in seen if state.forecast.shards_eta_s is not None]
             assert etas
             assert all(eta < READY_S for eta in etas)
-            assert ready.connection.link is Link.ONLINE
+            assert ready.connection.link is LinkState.ONLINE
             assert not any(state.api.error for state in seen), "a port that is still closed is no error"
 
             # what the log said of it is right

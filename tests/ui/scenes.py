@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from tui.core.api_status import ApiStatus, Reach, ServedModel, ServerMetrics
-from tui.core.connection import ConnectionState, Link
+from tui.core.connection import ConnectionState, LinkState
 from tui.core.deployment import DeploymentState, HostSeen, LogTail
 from tui.core.gpu import Gpu, GpuProcess, GpuSample
 from tui.core.host_machine import MachineSample
@@ -16,7 +16,7 @@ from tui.core.logs.load_state import PastLoad, Phase, SignsOfLife
 from tui.core.logs.log_reader import LogReader
 from tui.core.trends import Trends
 
-ONLINE = ConnectionState(link=Link.ONLINE, host="gpu-8x", round_trip_ms=31.0)
+ONLINE = ConnectionState(link=LinkState.ONLINE, host="gpu-8x", round_trip_ms=31.0)
 TOTAL = 97887.0
 STEPS = (31.2, 31.6, 32.1, 31.4, 31.9, 31.2, 33.0, 31.5, 44.4, 32.2, 31.4, 30.9, 31.3, 30.8)
 LAST = tuple(31.0 + (i * 7 % 5) * 0.6 + (8 if i in (9, 33) else 0) for i in range(64))
@@ -247,7 +247,7 @@ def hosts(mono: float = 0.0, count: int = 4, **more: object) -> DeploymentState:
     others = []
     for n in range(1, count):
         away = n == count - 1
-        link = ConnectionState(link=Link.LOST, host=f"gpu-{n}", cause="no answer to 3 keepalives") if away else ONLINE
+        link = ConnectionState(link=LinkState.LOST, host=f"gpu-{n}", cause="no answer to 3 keepalives") if away else ONLINE
         others.append(HostSeen(f"gpu-{n}", link, gpus(used=96733.0, busy=61.0, lost=3 if n == 1 else None, mono=mono)))
     return ready(mono, others=tuple(others), **more)
 
@@ -268,7 +268,7 @@ def dead(mono: float = 0.0) -> DeploymentState:
 
 def lost(mono: float = 0.0) -> DeploymentState:
     link = ConnectionState(
-        link=Link.LOST, host="gpu-8x", since=mono - 12, cause="no answer to 3 keepalives", advice="The host or the network is down; check it with ping gpu-8x.",
+        link=LinkState.LOST, host="gpu-8x", since=mono - 12, cause="no answer to 3 keepalives", advice="The host or the network is down; check it with ping gpu-8x.",
         attempt=2, retry_at=mono + 4.4,
     )  # fmt: skip
     return loading(mono=mono - 12, connection=link)
@@ -289,13 +289,13 @@ def importing(mono: float = 0.0) -> DeploymentState:
 
 def connecting(mono: float = 0.0) -> DeploymentState:
     return DeploymentState(
-        name="kimi-k2-w4", target="gpu-8x", connection=ConnectionState(link=Link.CONNECTING, host="gpu-8x", attempt=1)
+        name="kimi-k2-w4", target="gpu-8x", connection=ConnectionState(link=LinkState.CONNECTING, host="gpu-8x", attempt=1)
     )
 
 
 def refused(mono: float = 0.0) -> DeploymentState:
     link = ConnectionState(
-        link=Link.REFUSED, host="gpu-8x", since=mono - 3, cause="Permission denied for user lena (publickey)",
+        link=LinkState.REFUSED, host="gpu-8x", since=mono - 3, cause="Permission denied for user lena (publickey)",
         advice="Add a key of yours to ~/.ssh/authorized_keys there, or name one with IdentityFile in ~/.ssh/config.",
     )  # fmt: skip
     return DeploymentState(name="kimi-k2-w4", target="gpu-8x", connection=link)

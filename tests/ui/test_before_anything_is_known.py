@@ -4,10 +4,10 @@ import re
 
 from room import SetSession, room, screen, until
 
-from tui.core.connection import ConnectionState, Link
+from tui.core.connection import ConnectionState, LinkState
 from tui.core.deployment import DeploymentState
 
-STATE = DeploymentState(name="wide", target="root@gpu-8x", connection=ConnectionState(Link.CONNECTING, "root@gpu-8x"))
+STATE = DeploymentState(name="wide", target="root@gpu-8x", connection=ConnectionState(LinkState.CONNECTING, "root@gpu-8x"))
 
 
 async def test_the_first_paint_names_the_host_and_the_time() -> None:

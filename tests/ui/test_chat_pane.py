@@ -7,12 +7,12 @@ from pane_host import HOSTILE, PaneHost, text, until
 from textual.widgets import Markdown
 
 from tui.core.api_status import ApiStatus, Reach, ServedModel
-from tui.core.connection import ConnectionState, Link
+from tui.core.connection import ConnectionState, LinkState
 from tui.core.conversation import NO_TEMPLATE, Conversation, Turn, Usage
 from tui.core.deployment import DeploymentState
+from tui.core.deployment_status import not_ready_reason
 from tui.core.logs.load_state import Loader, LoadState, Phase
 from tui.core.smoke_prompts import Outcome, SmokeResult, SmokeRun
-from tui.core.status import not_ready_reason
 from tui.core.text import clean
 from tui.messages import ConversationCleared, GenerationStopped, PromptSubmitted, SystemPromptChanged, TextCopied
 from tui.widgets.chat_pane import ChatPane, Prompt, Turns
@@ -234,13 +234,13 @@ async def test_errors_and_notes_stand_in_the_pane() -> None:
         ({"load": LoadState(lines=5, phase=Phase.LOADING, shards=Loader("model", 14, 64))}, "shard 14 of 64"),
         ({"load": LoadState(lines=5, phase=Phase.KV_CACHE)}, "KV cache"),
         ({"load": LoadState(lines=5, phase=Phase.STOPPED)}, "stopped"),
-        ({"connection": ConnectionState(Link.LOST, cause="no answer to 3 keepalives")}, "keepalives"),
+        ({"connection": ConnectionState(LinkState.LOST, cause="no answer to 3 keepalives")}, "keepalives"),
         ({"api": ApiStatus(reach=Reach.ERROR, error="502 Bad Gateway")}, "502"),
         ({"api": ApiStatus(reach=Reach.UP, health=200, models=(ServedModel("m"),))}, ""),
     ],
 )
 def test_why_nothing_can_be_sent(state: dict[str, object], words: str) -> None:
-    fields: dict[str, object] = {"connection": ConnectionState(Link.ONLINE), **state}
+    fields: dict[str, object] = {"connection": ConnectionState(LinkState.ONLINE), **state}
     told = not_ready_reason(DeploymentState("d", "t", **fields))  # type: ignore[arg-type]
     assert words in told
     assert bool(told) == bool(words)

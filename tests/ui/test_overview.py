@@ -11,7 +11,7 @@ from room import Room, SetSession, room, screen, shows, until
 from tui.app import ControlRoom
 from tui.core.connection import ConnectionState
 from tui.core.deployment import DeploymentState
-from tui.core.status import arranged, exit_code_of, gravity, status_of
+from tui.core.deployment_status import arranged, exit_code_of, gravity, status_of
 from tui.core.text import clean
 from tui.screens.dialogs import HelpDialog
 from tui.screens.palette import Palette

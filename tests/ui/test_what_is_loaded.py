@@ -11,9 +11,9 @@ from test_overview import fleet_room
 from tui.cli.status import status_lines, table
 from tui.cli.wait import where
 from tui.core.deployment import DeploymentState
+from tui.core.deployment_status import not_ready_reason
 from tui.core.logs.load_state import Loader
 from tui.core.presentation import gigabytes_s, how_far
-from tui.core.status import not_ready_reason
 from tui.widgets.phase_view import shards
 
 

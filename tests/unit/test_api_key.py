@@ -3,7 +3,7 @@
 import pytest
 
 from tui.cli.context import api_key
-from tui.cli.exit_message import Exit, Fail
+from tui.cli.exit_message import ExitCode, Fail
 from tui.settings import Deployment
 
 
@@ -21,7 +21,7 @@ def test_a_key_that_no_header_can_carry(key: str, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("VLLM_API_KEY", key)
     with pytest.raises(Fail) as caught:
         api_key(Deployment())
-    assert caught.value.code is Exit.USAGE
+    assert caught.value.code is ExitCode.USAGE
     assert "VLLM_API_KEY" in caught.value.message
     assert key not in caught.value.message
 

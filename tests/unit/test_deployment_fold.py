@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from tui.core.api_status import ApiStatus, Reach, ServedModel, ServerMetrics
-from tui.core.connection import ConnectionState, Link
+from tui.core.connection import ConnectionState, LinkState
 from tui.core.deployment import (
     NO_LOG,
     ApiPolled,
@@ -17,16 +17,16 @@ from tui.core.deployment import (
     LogTail,
     fold,
 )
+from tui.core.deployment_status import Status, conflict_of, exit_code_of, status_of, unheard_text
 from tui.core.gpu import Gpu, GpuSample
 from tui.core.host_machine import MachineSample
 from tui.core.liveness import SignTracker
 from tui.core.logs.load_state import Failure, LoadState, Phase, SignsOfLife
 from tui.core.server_end import Supervisor
-from tui.core.status import Status, conflict_of, exit_code_of, status_of, unheard_text
 from tui.core.trends import TREND
 from tui.core.wait_rules import Waiting, WaitOutcome, WaitRules
 
-ONLINE = DeploymentState("kimi", "gpu-box", connection=ConnectionState(Link.ONLINE))
+ONLINE = DeploymentState("kimi", "gpu-box", connection=ConnectionState(LinkState.ONLINE))
 UP = ApiStatus(Reach.UP, 200, (ServedModel("kimi"),))
 CLOSED = ApiStatus(Reach.CLOSED)
 SICK = ApiStatus(Reach.SICK, 503, (ServedModel("kimi"),))
@@ -74,14 +74,14 @@ def test_status(load: LoadState | None, api: ApiStatus, signs: SignsOfLife, word
 @pytest.mark.parametrize(
     ("link", "word", "code"),
     [
-        (Link.IDLE, Status.CONNECTING, 3),
-        (Link.ASKING, Status.CONNECTING, 3),
-        (Link.UNREACHABLE, Status.UNREACHABLE, 5),
-        (Link.LOST, Status.LOST, 5),
-        (Link.REFUSED, Status.REFUSED, 8),
+        (LinkState.IDLE, Status.CONNECTING, 3),
+        (LinkState.ASKING, Status.CONNECTING, 3),
+        (LinkState.UNREACHABLE, Status.UNREACHABLE, 5),
+        (LinkState.LOST, Status.LOST, 5),
+        (LinkState.REFUSED, Status.REFUSED, 8),
     ],
 )
-def test_status_without_a_connection(link: Link, word: str, code: int) -> None:
+def test_status_without_a_connection(link: LinkState, word: str, code: int) -> None:
     state = replace(ONLINE, connection=ConnectionState(link), load=READY, api=UP)
     assert (status_of(state), exit_code_of(state)) == (word, code)
 
@@ -103,7 +103,7 @@ def test_a_process_before_its_first_line(api: ApiStatus, log: LogTail, load: Loa
     """Seen on a host with cold caches: 24 s from `vllm serve` to its first line."""
     state = replace(ONLINE, api=api, log=log, load=load, server_pid=936)
     assert (status_of(state), unheard_text(state)) == (word, says)
-    lost = replace(state, connection=ConnectionState(Link.LOST))
+    lost = replace(state, connection=ConnectionState(LinkState.LOST))
     assert (status_of(lost), unheard_text(lost)) == (Status.LOST, None)
 
 
@@ -139,7 +139,7 @@ def test_a_poll_that_crossed_with_the_ready_line_is_no_conflict() -> None:
 def test_what_is_known_stays_while_the_link_is_lost() -> None:
     state = fold(ONLINE, GpusSampled(GpuSample((Gpu(0, memory_used_mib=5.0, memory_total_mib=10.0),))))
     state = fold(state, LogRead((LogLine("a"),), LOADING))
-    lost = fold(state, ConnectionChanged(ConnectionState(Link.LOST)))
+    lost = fold(state, ConnectionChanged(ConnectionState(LinkState.LOST)))
     assert lost.gpus == state.gpus
     assert lost.load == LOADING
     assert lost.log.lines == (LogLine("a"),)
@@ -298,9 +298,9 @@ def test_new_does_not_take_the_old_server_for_the_new_one() -> None:
 
 def test_the_ends_of_a_wait() -> None:
     assert waiting(timeout_s=5).look(ONLINE, 5, True) is WaitOutcome.TIMED_OUT
-    unreachable = replace(ONLINE, connection=ConnectionState(Link.UNREACHABLE))
+    unreachable = replace(ONLINE, connection=ConnectionState(LinkState.UNREACHABLE))
     assert waiting().look(unreachable, 0, False) is WaitOutcome.UNREACHABLE
-    assert waiting().look(replace(ONLINE, connection=ConnectionState(Link.REFUSED)), 0, False) is WaitOutcome.REFUSED
+    assert waiting().look(replace(ONLINE, connection=ConnectionState(LinkState.REFUSED)), 0, False) is WaitOutcome.REFUSED
     seen = waiting()
     seen.look(ONLINE, 0, True)
     assert seen.look(unreachable, 1, True) is WaitOutcome.GOES_ON

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tui.cli.exit_message import Exit, explain
+from tui.cli.exit_message import ExitCode, explain
 from tui.host.base import Refused, Unreachable
 
 LOST = Unreachable("the link is dead", "try again")
@@ -13,10 +13,10 @@ LOST = Unreachable("the link is dead", "try again")
 @pytest.mark.parametrize(
     ("errors", "code", "words"),
     [
-        ([LOST], Exit.UNREACHABLE, "the link is dead\n  try again"),
-        ([asyncio.CancelledError(), LOST], Exit.UNREACHABLE, "the link is dead"),
-        ([BaseExceptionGroup("", [asyncio.CancelledError()]), Refused("no such key")], Exit.REFUSED, "no such key"),
-        ([BaseExceptionGroup("", [asyncio.CancelledError(), LOST]), Refused("later")], Exit.UNREACHABLE, "the link is dead"),
+        ([LOST], ExitCode.UNREACHABLE, "the link is dead\n  try again"),
+        ([asyncio.CancelledError(), LOST], ExitCode.UNREACHABLE, "the link is dead"),
+        ([BaseExceptionGroup("", [asyncio.CancelledError()]), Refused("no such key")], ExitCode.REFUSED, "no such key"),
+        ([BaseExceptionGroup("", [asyncio.CancelledError(), LOST]), Refused("later")], ExitCode.UNREACHABLE, "the link is dead"),
     ],
 )
 def test_the_first_cause_that_is_no_cancellation_speaks(errors: list[BaseException], code: int, words: str) -> None:

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from tui.cli.status import status_lines
 from tui.cli.wait import where
 from tui.core.api_status import ApiStatus, Reach, ServedModel
-from tui.core.connection import ConnectionState, Link
+from tui.core.connection import ConnectionState, LinkState
 from tui.core.deployment import DeploymentState, LogTail
+from tui.core.deployment_status import Status, status_of
 from tui.core.logs.load_state import Failure, LoadState, Phase, SignsOfLife
 from tui.core.server_end import LastServer, how_it_ended
-from tui.core.status import Status, status_of
 from tui.core.wait_rules import Waiting, WaitOutcome, WaitRules
 from tui.record.store import RunStore
 
@@ -28,7 +28,7 @@ RECALLED = LogTail(source="/srv/vllm.log", note=f"of {SEEN}", of=f"of {SEEN}")
 NONE_RUNS = DeploymentState(
     "gpu-box",
     "gpu-box",
-    connection=ConnectionState(Link.ONLINE),
+    connection=ConnectionState(LinkState.ONLINE),
     api=ApiStatus(Reach.CLOSED),
     signs=SignsOfLife(process_alive=False),
     log=RECALLED,

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from tui.cli.status import status_lines
 from tui.core.api_status import ApiStatus, Reach, ServedModel
-from tui.core.connection import ConnectionState, Link
+from tui.core.connection import ConnectionState, LinkState
 from tui.core.deployment import ApiPolled, DeploymentState, GpusSampled, HostSeen, ProcessesSeen, fold
 from tui.core.gpu import Gpu, GpuSample
 from tui.core.gpu_findings import hosts_of
@@ -90,13 +90,13 @@ def test_a_driver_that_does_not_answer_tells_nothing_of_growth() -> None:
 
 def grown() -> DeploymentState:
     """Two hosts over an hour, the further one with a leak."""
-    state = DeploymentState("kimi", "gpu-a", ConnectionState(Link.ONLINE, "gpu-a"))
+    state = DeploymentState("kimi", "gpu-a", ConnectionState(LinkState.ONLINE, "gpu-a"))
     state = fold(state, GpusSampled(sample(990.0, 20_000.0)))  # still loading: it does not count
     state = fold(state, ApiPolled(UP))
     for n in range(361):
         at = 1000.0 + 10.0 * n
         state = fold(state, GpusSampled(sample(at, 96_733.0)))
-        link = ConnectionState(Link.ONLINE, "gpu-b")
+        link = ConnectionState(LinkState.ONLINE, "gpu-b")
         state = fold(state, HostSeen("gpu-b", link, sample(at, 95_833.0 + 900.0 * 10.0 * n / HOUR)))
     return state
 

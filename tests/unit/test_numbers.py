@@ -5,7 +5,7 @@ import pytest
 from tui.core.deployment import DeploymentState
 from tui.core.logs.load_state import LoadState, Phase, PhaseSpan
 from tui.core.presentation import gib
-from tui.widgets.phases import total_words
+from tui.widgets.phase_view import total_words
 
 
 @pytest.mark.parametrize(

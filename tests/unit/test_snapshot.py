@@ -6,21 +6,21 @@ from msgspec.structs import replace
 
 from tui.cli.status import status_lines, table
 from tui.core.api_status import ApiStatus, Reach, ServedModel
-from tui.core.connection import ConnectionState, Link
+from tui.core.connection import ConnectionState, LinkState
 from tui.core.deployment import DeploymentState, HostSeen, ServerSeen
+from tui.core.deployment_status import exit_code_of
 from tui.core.gpu import Gpu, GpuProcess, GpuSample, Xid
 from tui.core.host_machine import MachineSample
 from tui.core.snapshot import snapshot
-from tui.core.status import exit_code_of
 
 FURTHER = GpuSample(gpus=(Gpu(index=0, name="NVIDIA H200", memory_used_mib=100.0, memory_total_mib=1000.0),), source="nvml")
 TWO_HOSTS = DeploymentState(
     "kimi",
     "gpu-a",
-    ConnectionState(Link.ONLINE, "gpu-a"),
+    ConnectionState(LinkState.ONLINE, "gpu-a"),
     others=(
-        HostSeen("gpu-b", ConnectionState(Link.ONLINE, "gpu-b", round_trip_ms=3.0), FURTHER),
-        HostSeen("gpu-c", ConnectionState(Link.UNREACHABLE, "gpu-c", cause="no route to gpu-c", advice="is the VPN up?")),
+        HostSeen("gpu-b", ConnectionState(LinkState.ONLINE, "gpu-b", round_trip_ms=3.0), FURTHER),
+        HostSeen("gpu-c", ConnectionState(LinkState.UNREACHABLE, "gpu-c", cause="no route to gpu-c", advice="is the VPN up?")),
     ),
 )
 

@@ -8,11 +8,11 @@ from msgspec.structs import replace
 
 from tui.cli.status import status_lines, table
 from tui.core.api_status import ApiStatus, Reach, ServedModel
-from tui.core.connection import ConnectionState, Link
+from tui.core.connection import ConnectionState, LinkState
 from tui.core.deployment import DeploymentState
+from tui.core.deployment_status import EXIT_CODES, Status, arranged, exit_code_of, gravity, has_settled, status_of
 from tui.core.logs.load_state import Failure, LoadState, Phase, SignsOfLife
 from tui.core.snapshot import snapshot
-from tui.core.status import EXIT_CODES, Status, arranged, exit_code_of, gravity, has_settled, status_of
 from tui.widgets.fleet_view import counts
 from tui.widgets.status_line import LOOKS, chip
 
@@ -41,7 +41,7 @@ LOGS: dict[str, LoadState | None] = {"none": None, "empty": LoadState()} | {
 
 def combinations() -> Iterator[DeploymentState]:
     """Yield every combination of log, API, connection and process."""
-    for log, api, link, alive, pid, polls in product(LOGS, APIS, Link, (None, True, False), (None, 7), (0, 3)):
+    for log, api, link, alive, pid, polls in product(LOGS, APIS, LinkState, (None, True, False), (None, 7), (0, 3)):
         yield DeploymentState(
             "d",
             "gpu-box",
@@ -74,7 +74,7 @@ def online(log: str, api: str, polls: int = 3, alive: bool | None = None, pid: i
     return DeploymentState(
         "d",
         "gpu-box",
-        ConnectionState(Link.ONLINE),
+        ConnectionState(LinkState.ONLINE),
         load=LOGS[log],
         api=APIS[api],
         signs=SignsOfLife(process_alive=alive),

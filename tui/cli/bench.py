@@ -26,7 +26,7 @@ from tui.cli.context import (
     resolve,
     run,
 )
-from tui.cli.exit_message import Exit, Fail
+from tui.cli.exit_message import ExitCode, Fail
 from tui.cli.login_prompts import confirm
 from tui.cli.signals import first_signal
 from tui.core.bench_documents import csv_of, document, is_much, recorded, too_few
@@ -51,22 +51,23 @@ NOT_NOW = ("http_429", "http_502", "http_503", "http_504")
 def refusal(name: str, error: "BenchmarkRefused", by_url: bool) -> Fail:
     """Return how the command ends if the server `name` refused the benchmark: an exit code, the cause, and what to do."""
     if error.kind == "tls":
-        return Fail(Exit.UNREACHABLE, f"{name}: {error.cause}\n  {_trust(error.cause, by_url)}")
+        return Fail(ExitCode.UNREACHABLE, f"{name}: {error.cause}\n  {_trust(error.cause, by_url)}")
     if error.unreachable:
         step = "is the server up, and is this its address?" if by_url else f"is the server ready? `readyroom status {name}` tells"
-        return Fail(Exit.UNREACHABLE, f"{name}: {error.cause}\n  {step}")
+        return Fail(ExitCode.UNREACHABLE, f"{name}: {error.cause}\n  {step}")
     if error.kind in KEY_WANTED:
         given = "set VLLM_API_KEY or OPENAI_API_KEY" if by_url else "set VLLM_API_KEY, or api_key_env in the configuration"
-        return Fail(Exit.REFUSED, f"{name}: an API key is missing, or is not the right one: {error.cause}\n  {given}")
+        return Fail(ExitCode.REFUSED, f"{name}: an API key is missing, or is not the right one: {error.cause}\n  {given}")
     if error.kind == "too_long":
-        return Fail(Exit.USAGE, f"{name}: {error.cause}: nothing was sent\n  ask for less with --input-tokens or --output-tokens")
+        step = "ask for less with --input-tokens or --output-tokens"
+        return Fail(ExitCode.USAGE, f"{name}: {error.cause}: nothing was sent\n  {step}")
     if error.kind in NOT_NOW:
         step = "try again when it is up, or has room" if by_url else f"`readyroom status {name}` tells which"
-        return Fail(Exit.NEGATIVE, f"{name}: the server is not ready, or full ({error.kind}): {error.cause}\n  {step}")
+        return Fail(ExitCode.NEGATIVE, f"{name}: the server is not ready, or full ({error.kind}): {error.cause}\n  {step}")
     if error.kind.startswith("http_5"):
         step = "its own log says more" if by_url else f"`readyroom status {name}` tells more, and its log"
-        return Fail(Exit.NEGATIVE, f"{name}: the server failed ({error.kind}): {error.cause}\n  {step}")
-    return Fail(Exit.NEGATIVE, f"{name}: the server takes no such request ({error.kind}): {error.cause}")
+        return Fail(ExitCode.NEGATIVE, f"{name}: the server failed ({error.kind}): {error.cause}\n  {step}")
+    return Fail(ExitCode.NEGATIVE, f"{name}: the server takes no such request ({error.kind}): {error.cause}")
 
 
 def _trust(cause: str, by_url: bool) -> str:
@@ -170,7 +171,7 @@ async def _bench(
     try:
         steps_of(plan)
     except ValueError as error:
-        raise Fail(Exit.USAGE, f"readyroom: {error}") from None
+        raise Fail(ExitCode.USAGE, f"readyroom: {error}") from None
     require_writable(options["save"], options["csv_file"])
     if base_url is not None:
         opened = _by_url(base_url, plan, options["ca_file"])
@@ -185,11 +186,11 @@ async def _bench(
                 click.echo(f"readyroom: {fewer}", err=True)
             result = await _show(benchmarks, plan, prompts, options["as_json"], consent)
         except BenchmarkRunning as error:
-            raise Fail(Exit.NEGATIVE, str(error)) from None
+            raise Fail(ExitCode.NEGATIVE, str(error)) from None
         except BenchmarkRefused as error:
             raise refusal(name, error, base_url is not None) from None
         except ValueError as error:
-            raise Fail(Exit.USAGE, str(error)) from None
+            raise Fail(ExitCode.USAGE, str(error)) from None
     if options["save_detailed"] and is_much(result):
         click.echo(f"readyroom: writing the records of {counted(recorded(result), 'request')} to {options['save']} …", err=True)
     saved = save(result, options["save"], options["csv_file"])
@@ -206,7 +207,7 @@ async def _bench(
     for problem in saved.problems:
         click.echo(f"readyroom: {clean(problem)}", err=True)
     code = exit_code(result)
-    return Exit.NOT_SAVED if saved.problems and code == Exit.OK else code
+    return ExitCode.NOT_SAVED if saved.problems and code == ExitCode.OK else code
 
 
 def exit_code(result: Result) -> int:
@@ -215,12 +216,12 @@ def exit_code(result: Result) -> int:
     """
     failed = sum(int(point.figures.get("failed") or 0) for point in result.points)
     if result.stopped == STOPPED_BY_USER:
-        return Exit.INTERRUPTED
+        return ExitCode.INTERRUPTED
     if failed > result.plan.max_failures or not any(point.figures.get("completed") for point in result.points):
-        return Exit.NEGATIVE
+        return ExitCode.NEGATIVE
     if result.stopped is not None and result.stopped.startswith(REFUSED):
-        return Exit.NEGATIVE
-    return Exit.UNREACHABLE if result.stopped else Exit.OK
+        return ExitCode.NEGATIVE
+    return ExitCode.UNREACHABLE if result.stopped else ExitCode.OK
 
 
 @asynccontextmanager
@@ -235,7 +236,7 @@ async def _by_url(url: str, plan: Plan, ca_file: str | None) -> AsyncIterator[tu
     try:
         target = target_of(url)
     except ValueError as error:
-        raise Fail(Exit.USAGE, f"--base-url: {error}") from None
+        raise Fail(ExitCode.USAGE, f"--base-url: {error}") from None
     key = api_key(Deployment(), base_url=True)
     headers = authorized(url, key, {})
     name = target.unix or target.host_header
@@ -259,7 +260,7 @@ async def _by_target(
 
     name, _, deployment = resolve(settings, target)
     if not deployment.allow_bench:
-        raise Fail(Exit.USAGE, f"{name}: the configuration says allow_bench = false: this server is not to be benchmarked")
+        raise Fail(ExitCode.USAGE, f"{name}: the configuration says allow_bench = false: this server is not to be benchmarked")
     # The session is not entered: nothing is to be watched here, only its host and its API are used.
     session = open_session(settings, target, asker=terminal_asker(), accept_new=accept_new, port=port)
     async with session.host:
@@ -369,7 +370,7 @@ class Consent:
                 click.echo(f"readyroom: {self._name} {seen}: what others asked it meanwhile is in the figures", err=True)
                 self.given = True
                 return
-            raise Fail(Exit.USAGE, f"{words} Say --yes to do it anyway")
+            raise Fail(ExitCode.USAGE, f"{words} Say --yes to do it anyway")
         if not await confirm(words + " Go on?"):
             raise click.Abort
         self.given = True

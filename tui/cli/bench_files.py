@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from tui.cli.exit_message import Exit, Fail
+from tui.cli.exit_message import ExitCode, Fail
 from tui.core.bench_documents import csv_of, json_pieces, saved_document, saved_name
 from tui.core.bench_result import Plan, Result, Vantage
 
@@ -34,7 +34,7 @@ def require_writable(directory: str | None, csv_file: str | None) -> None:
         try:
             attempt(Path(path))
         except OSError as error:
-            raise Fail(Exit.USAGE, f"{option} {_problem(error, Path(path))}: nothing was measured") from None
+            raise Fail(ExitCode.USAGE, f"{option} {_problem(error, Path(path))}: nothing was measured") from None
 
 
 def _try_folder(folder: Path) -> None:

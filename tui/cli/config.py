@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from tui.cli.context import accept_new_option, config_path_option, open_session, run, settings_of
-from tui.cli.exit_message import Exit, Fail
+from tui.cli.exit_message import ExitCode, Fail
 from tui.core.presentation import counted
 from tui.settings import Settings, SettingsError, load_settings, redacted, settings_path
 
@@ -28,7 +28,7 @@ def check(named: Path | None, file: Path | None) -> None:
     from tui.actions import key_problems
 
     if named is not None and file is not None:
-        raise Fail(Exit.USAGE, "name the file once: as FILE or with --config")
+        raise Fail(ExitCode.USAGE, "name the file once: as FILE or with --config")
     file = named or file
     path = file or settings_path()
     settings: Settings | None
@@ -38,7 +38,7 @@ def check(named: Path | None, file: Path | None) -> None:
         settings, problems = error.fitting, error.problems
     problems += [f"{path}: {one}" for one in key_problems(settings.keys if settings is not None else {})]
     if problems or settings is None:
-        raise Fail(Exit.USAGE, "\n".join([f"the configuration has {counted(len(problems), 'problem')}:", *problems]))
+        raise Fail(ExitCode.USAGE, "\n".join([f"the configuration has {counted(len(problems), 'problem')}:", *problems]))
     if not path.exists():
         click.echo(f"{path}: not there; the defaults are in use")
     elif not settings.deployments:
@@ -119,22 +119,22 @@ async def _init(
     chosen: list[Server] = [one for one in servers if port is None or one.port == port]
     if not chosen:
         what = f"on port {port}" if port else "there"
-        raise Fail(Exit.NEGATIVE, f"no vLLM or SGLang server runs {what}: start it first, or write the configuration by hand")
+        raise Fail(ExitCode.NEGATIVE, f"no vLLM or SGLang server runs {what}: start it first, or write the configuration by hand")
     if len(chosen) > 1:
         listed = "\n".join(f"  --port {one.port or '?'}  {one.model or '—'} (pid {one.pid})" for one in chosen)
-        raise Fail(Exit.USAGE, f"{len(chosen)} servers run on {target}; name one:\n{listed}")
+        raise Fail(ExitCode.USAGE, f"{len(chosen)} servers run on {target}; name one:\n{listed}")
     server = chosen[0]
     wanted = name or name_for(server, session.host.name)
     if wanted in settings.deployments:
-        raise Fail(Exit.USAGE, f"the configuration has a deployment {wanted!r} already; give another --name")
+        raise Fail(ExitCode.USAGE, f"the configuration has a deployment {wanted!r} already; give another --name")
     try:
         found = found_deployment(server, session.target, wanted)
         if to_stdout:
             click.echo(deployment_toml(found), nl=False)
-            return Exit.OK
+            return ExitCode.OK
         path = keep(found, file)
     except KeepFailed as error:
-        raise Fail(Exit.USAGE, str(error)) from None
+        raise Fail(ExitCode.USAGE, str(error)) from None
     there = f" --config {shlex.quote(str(file))}" if file is not None else ""
     click.echo(f"{path}: deployment {wanted!r} added; open it with: readyroom {wanted}{there}")
-    return Exit.OK
+    return ExitCode.OK

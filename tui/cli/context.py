@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from tui.cli.exit_message import Exit, Fail, state_directory
+from tui.cli.exit_message import ExitCode, Fail, state_directory
 from tui.cli.signals import play
 from tui.core.presentation import counted
 from tui.core.text import clean
@@ -79,7 +79,7 @@ def settings_of(file: Path | None) -> Settings:
     try:
         return load_settings(file)
     except SettingsError as error:
-        raise Fail(Exit.USAGE, f"the configuration has {counted(len(error.problems), 'problem')}:\n{error}") from None
+        raise Fail(ExitCode.USAGE, f"the configuration has {counted(len(error.problems), 'problem')}:\n{error}") from None
 
 
 def port_option(function: Any) -> Any:
@@ -104,7 +104,7 @@ def resolve(settings: Settings, target: str | None) -> tuple[str, str, Deploymen
         if name is None:
             known = ", ".join(settings.deployments)
             raise Fail(
-                Exit.USAGE,
+                ExitCode.USAGE,
                 f"name a target: one of {known}, or user@host" if known else "name a target: user@host, an alias, local, …",
             )
         target = name
@@ -127,14 +127,14 @@ def api_key(deployment: Deployment, *, base_url: bool = False) -> str | None:
         except (OSError, ValueError, subprocess.TimeoutExpired) as error:
             # not the error's own words: they would repeat the command
             why = "it did not end within 30 s" if isinstance(error, subprocess.TimeoutExpired) else "it can't be run"
-            raise Fail(Exit.USAGE, f"api_key_command failed: {why}: run it by hand to see why") from None
+            raise Fail(ExitCode.USAGE, f"api_key_command failed: {why}: run it by hand to see why") from None
         if done.returncode != 0 or not done.stdout.strip():
-            raise Fail(Exit.USAGE, f"api_key_command failed (exit {done.returncode}): run it by hand to see why")
+            raise Fail(ExitCode.USAGE, f"api_key_command failed (exit {done.returncode}): run it by hand to see why")
         return _sendable(done.stdout.strip(), "api_key_command")
     if deployment.api_key_env:
         value = os.environ.get(deployment.api_key_env)
         if value is None and deployment.api_key_env != "VLLM_API_KEY":
-            raise Fail(Exit.USAGE, f"api_key_env names {deployment.api_key_env}, but it is not set in the environment")
+            raise Fail(ExitCode.USAGE, f"api_key_env names {deployment.api_key_env}, but it is not set in the environment")
         return _sendable(value, deployment.api_key_env)
     for name in ("VLLM_API_KEY", "OPENAI_API_KEY") if base_url else ("VLLM_API_KEY",):
         if os.environ.get(name):
@@ -145,7 +145,7 @@ def api_key(deployment: Deployment, *, base_url: bool = False) -> str | None:
 def _sendable(key: str | None, where: str) -> str | None:
     """A key as a header can carry it. Raises Fail naming where it is from, never the key."""
     if key is not None and not (key.isascii() and key.isprintable()):
-        raise Fail(Exit.USAGE, f"the API key of {where} has characters that no HTTP header can carry: set it anew")
+        raise Fail(ExitCode.USAGE, f"the API key of {where} has characters that no HTTP header can carry: set it anew")
     return key
 
 
@@ -196,7 +196,7 @@ async def attached(session: "Session") -> None:
     try:
         await attach(session)
     except Undecided as error:
-        raise Fail(Exit.USAGE, str(error)) from None
+        raise Fail(ExitCode.USAGE, str(error)) from None
     except (ProbeFailed, TimeoutError):
         return  # without a probe nothing is found; the usual address is asked
 
@@ -223,7 +223,7 @@ def open_session(
     try:
         host = open_host(host_target, name=name, asker=asker, accept_new=accept_new)
     except ValueError as error:
-        raise Fail(Exit.USAGE, str(error)) from None
+        raise Fail(ExitCode.USAGE, str(error)) from None
     key = api_key(deployment)
     others = _other_hosts(settings, deployment, asker, accept_new)
     return Session(
@@ -244,7 +244,7 @@ def _other_hosts(settings: Settings, deployment: Deployment, asker: "Asker | Non
         try:
             host = open_host(target, name=target, asker=asker, accept_new=accept_new)
         except ValueError as error:
-            raise Fail(Exit.USAGE, str(error)) from None
+            raise Fail(ExitCode.USAGE, str(error)) from None
         become = shlex.split(next((engine.become for engine in engines if engine.become), ""))
         wanted = together(engine.gpus for engine in engines)
         out.append(OtherHost(host, target, wanted, hz=settings.ui.gpu_hz, become=become))

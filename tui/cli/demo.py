@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from tui.cli.context import config_option, run
-from tui.cli.exit_message import Exit, Fail
+from tui.cli.exit_message import ExitCode, Fail
 from tui.cli.room import require_terminal, until_left
 from tui.settings import THEMES, Settings
 
@@ -43,7 +43,7 @@ def demo(speed: float | None, name: str, listing: bool, theme: str | None, plain
             click.echo(f"{scenario.name:{width}}  {scenario.about}")
         return
     if name not in SCENARIOS:
-        raise Fail(Exit.USAGE, f"there is no scenario {name!r}; known are {', '.join(SCENARIOS)}")
+        raise Fail(ExitCode.USAGE, f"there is no scenario {name!r}; known are {', '.join(SCENARIOS)}")
     require_terminal()
     ui = msgspec.structs.replace(settings.ui, theme=theme or settings.ui.theme, ascii=plain or settings.ui.ascii)
     settings = msgspec.structs.replace(settings, ui=ui)
@@ -94,5 +94,5 @@ async def _demo(name: str, speed: float, settings: Settings) -> int:
                     app = ControlRoom(session, own, asker=asker, record=record)
                     await until_left(app)
         except (SimulatorFailed, TimeoutError) as error:
-            raise Fail(Exit.BUG, f"the simulated host did not start: {error}") from None
-    return Exit.OK
+            raise Fail(ExitCode.BUG, f"the simulated host did not start: {error}") from None
+    return ExitCode.OK

@@ -6,14 +6,18 @@ from contextlib import closing
 import click
 
 from tui.cli.context import accept_new_option, config_option, open_record, open_session, port_option, run
-from tui.cli.exit_message import Exit
+from tui.cli.exit_message import ExitCode
 from tui.core.checks import Check, Grade
-from tui.core.connection import Link
+from tui.core.connection import LinkState
 from tui.settings import Settings
 
 SIGNS = {Grade.OK: ("✓", "green"), Grade.WARN: ("▲", "yellow"), Grade.FAIL: ("✗", "red"), Grade.SKIPPED: ("·", "bright_black")}
 
-LINK_CODES = {Link.UNREACHABLE: Exit.UNREACHABLE, Link.LOST: Exit.UNREACHABLE, Link.REFUSED: Exit.REFUSED}
+LINK_CODES = {
+    LinkState.UNREACHABLE: ExitCode.UNREACHABLE,
+    LinkState.LOST: ExitCode.UNREACHABLE,
+    LinkState.REFUSED: ExitCode.REFUSED,
+}
 """As for every command: a host that is not reached, or that refuses, is no finding about the server."""
 
 
@@ -52,7 +56,7 @@ async def _doctor(settings: Settings, target: str | None, as_json: bool, token: 
     if as_json:
         rows = [{"name": one.name, "grade": one.grade.value, "says": one.says, "fix": one.fix} for one in checks]
         click.echo(json.dumps({"schema": 1, "target": target, "ok": not failed, "checks": rows}, ensure_ascii=False))
-    return LINK_CODES.get(link, Exit.NEGATIVE) if failed else Exit.OK
+    return LINK_CODES.get(link, ExitCode.NEGATIVE) if failed else ExitCode.OK
 
 
 def _print(check: Check) -> None:

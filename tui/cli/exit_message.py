@@ -19,7 +19,7 @@ from tui.core.gone import GONE
 from tui.core.text import clean
 
 
-class Exit(IntEnum):
+class ExitCode(IntEnum):
     OK = 0
     NEGATIVE = 1
     """The command worked; its answer is no: a smoke prompt failed, too many requests failed, doctor found something."""
@@ -39,7 +39,7 @@ class Exit(IntEnum):
 class Fail(Exception):
     """Ends a command with a message on stderr and an exit code."""
 
-    def __init__(self, code: Exit, message: str) -> None:
+    def __init__(self, code: ExitCode, message: str) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
@@ -55,16 +55,16 @@ def explain(error: BaseException) -> tuple[int, str]:
         # a task group's failure: the first cause that is not a mere cancellation speaks
         return explain(_first(error))
     if isinstance(error, KeyboardInterrupt):
-        return Exit.INTERRUPTED, "readyroom: interrupted"
+        return ExitCode.INTERRUPTED, "readyroom: interrupted"
     if isinstance(error, SettingsError):
-        return Exit.USAGE, str(error)
+        return ExitCode.USAGE, str(error)
     if isinstance(error, RecordError):
-        return Exit.NEGATIVE, f"readyroom: {clean(str(error))}"
+        return ExitCode.NEGATIVE, f"readyroom: {clean(str(error))}"
     if isinstance(error, HostError):
-        code = Exit.REFUSED if isinstance(error, Refused) else Exit.UNREACHABLE
+        code = ExitCode.REFUSED if isinstance(error, Refused) else ExitCode.UNREACHABLE
         advice = f"\n  {clean(error.advice)}" if error.advice else ""
         return code, f"readyroom: {clean(error.cause)}{advice}"
-    return Exit.BUG, f"readyroom: a bug: {type(error).__name__}. The report lies in {write_report(error)}"
+    return ExitCode.BUG, f"readyroom: a bug: {type(error).__name__}. The report lies in {write_report(error)}"
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

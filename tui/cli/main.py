@@ -11,7 +11,7 @@ from typing import NoReturn
 import click
 
 from tui import __version__
-from tui.cli.exit_message import Exit, Fail, last_words, no_room, nobody_listens
+from tui.cli.exit_message import ExitCode, Fail, last_words, no_room, nobody_listens
 
 PIPE_BROKEN = 141
 """As a shell tells of what SIGPIPE ended."""
@@ -95,7 +95,7 @@ def main() -> NoReturn:
     try:
         code, message = _ended()
     except KeyboardInterrupt:  # one more, while the first was answered
-        code, message = Exit.INTERRUPTED, "readyroom: interrupted"
+        code, message = ExitCode.INTERRUPTED, "readyroom: interrupted"
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         if signal.getsignal(number) in (_terminated, signal.default_int_handler):
             signal.signal(number, signal.SIG_DFL)  # they end it, whatever the end of the interpreter may wait for
@@ -117,22 +117,22 @@ def _ended() -> tuple[int, str]:
         return error.code, f"readyroom: {error.message}"
     except click.UsageError as error:
         hint = f"\nTry '{error.ctx.command_path} --help'." if error.ctx else ""
-        return Exit.USAGE, f"readyroom: {error.format_message()}{hint}"
+        return ExitCode.USAGE, f"readyroom: {error.format_message()}{hint}"
     except click.ClickException as error:
         return error.exit_code, f"readyroom: {error.format_message()}"
     except (click.Abort, KeyboardInterrupt):
-        return Exit.INTERRUPTED, "readyroom: interrupted"
+        return ExitCode.INTERRUPTED, "readyroom: interrupted"
     except BaseException as error:
         if nobody_listens(error):
             # the reader of a pipe went away (`readyroom log FILE | head`), or the terminal: no error of ours
             piped = isinstance(error, BrokenPipeError) and not isinstance(error.__context__, KeyboardInterrupt)
-            return (PIPE_BROKEN if piped else Exit.INTERRUPTED), ""
+            return (PIPE_BROKEN if piped else ExitCode.INTERRUPTED), ""
         if (why := no_room(error)) is not None:
-            return Exit.NOT_SAVED, f"readyroom: {why}"
+            return ExitCode.NOT_SAVED, f"readyroom: {why}"
         from tui.cli.exit_message import explain
 
         return explain(error)
-    return (int(code) if isinstance(code, int) else Exit.OK), ""
+    return (int(code) if isinstance(code, int) else ExitCode.OK), ""
 
 
 def _terminated(number: int, frame: object) -> None:

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from tui.cli.context import accept_new_option, config_option, open_record, open_session, port_option, resolve
-from tui.cli.exit_message import Exit, Fail
+from tui.cli.exit_message import ExitCode, Fail
 from tui.cli.signals import Interrupted, first_signal, play
 from tui.core.presentation import counted
 from tui.settings import THEMES, Settings
@@ -41,7 +41,7 @@ def room(target: str | None, theme: str | None, plain: bool, port: int | None, a
     settings = msgspec.structs.replace(settings, ui=ui)
     several = target is None and settings.default is None and len(settings.deployments) > 1
     if several and port is not None:
-        raise Fail(Exit.USAGE, f"--port means a server of one TARGET: name one of {', '.join(settings.deployments)}, or a host")
+        raise Fail(ExitCode.USAGE, f"--port means a server of one TARGET: name one of {', '.join(settings.deployments)}, or a host")
     chosen = None if several else resolve(settings, target)[0]  # a target that can't be meant is said before the screen opens
     near = resembled(settings, chosen)
     require_terminal(near)
@@ -62,7 +62,9 @@ def require_terminal(resembles: str | None = None) -> None:
     """Raises Fail where there is no terminal to draw on."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         hint = f" (or did you mean the command {resembles!r}?)" if resembles is not None else ""
-        raise Fail(Exit.USAGE, f"the control room needs a terminal; `readyroom status TARGET` and `wait` work without one{hint}")
+        raise Fail(
+            ExitCode.USAGE, f"the control room needs a terminal; `readyroom status TARGET` and `wait` work without one{hint}"
+        )
 
 
 def _require_keys(settings: Settings) -> None:
@@ -71,7 +73,7 @@ def _require_keys(settings: Settings) -> None:
 
     problems = key_problems(settings.keys)
     if problems:
-        raise Fail(Exit.USAGE, "\n".join([f"the configuration has {counted(len(problems), 'problem')}:", *problems]))
+        raise Fail(ExitCode.USAGE, "\n".join([f"the configuration has {counted(len(problems), 'problem')}:", *problems]))
 
 
 def open_room(
@@ -115,7 +117,7 @@ async def _watch(settings: Settings, chosen: str | None, accept_new: bool, port:
             await until_left(app)
     finally:
         record.close()
-    return app.return_code or Exit.OK
+    return app.return_code or ExitCode.OK
 
 
 async def until_left(app: "ControlRoom") -> None:

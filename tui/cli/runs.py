@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tui.cli.context import open_record
-from tui.cli.exit_message import Exit, Fail
+from tui.cli.exit_message import ExitCode, Fail
 from tui.core.text import clean
 from tui.record.store import RecordError, Run, RunStore, benchmark_of
 
@@ -70,7 +70,7 @@ def compare(a: str, b: str, as_json: bool) -> None:
     try:
         before, after = benchmark_of(first), benchmark_of(second)
     except RecordError as error:
-        raise Fail(Exit.USAGE, str(error)) from None
+        raise Fail(ExitCode.USAGE, str(error)) from None
     points, remarks = bench_compare.compare(before, after), differences(before, after)
     left_out = bench_compare.left_out(before, after)
     if as_json:
@@ -103,7 +103,7 @@ def compare(a: str, b: str, as_json: bool) -> None:
         return
     if not points:
         ours, theirs = (", ".join(bench_compare.loads(result)) for result in (before, after))
-        raise Fail(Exit.NEGATIVE, f"no load was measured to its end by both: {ours or 'none'} and {theirs or 'none'}")
+        raise Fail(ExitCode.NEGATIVE, f"no load was measured to its end by both: {ours or 'none'} and {theirs or 'none'}")
     _print_comparison(first, second, points, (*remarks, *left_out.words))
 
 
@@ -181,16 +181,16 @@ def report(run: int, output: Path | None) -> None:
     record = _opened()
     found = record.run(run)
     if found is None:
-        raise Fail(Exit.USAGE, f"there is no run {run} in {record.path}; `readyroom runs` lists them")
+        raise Fail(ExitCode.USAGE, f"there is no run {run} in {record.path}; `readyroom runs` lists them")
     try:
         if output is None:
             click.echo(readable(found), nl=False)
         elif (path := write_report(found, output)) != output:
             click.echo(f"readyroom: {output} is there already: the report was written to {path}", err=True)
     except RecordError as error:
-        raise Fail(Exit.NEGATIVE, str(error)) from None
+        raise Fail(ExitCode.NEGATIVE, str(error)) from None
     except OSError as error:
-        raise Fail(Exit.NEGATIVE, f"{output} can't be written: {error.strerror}") from None
+        raise Fail(ExitCode.NEGATIVE, f"{output} can't be written: {error.strerror}") from None
 
 
 def _opened() -> RunStore:
@@ -198,7 +198,7 @@ def _opened() -> RunStore:
     try:
         record.runs(limit=1)
     except RecordError as error:
-        raise Fail(Exit.NEGATIVE, str(error)) from None
+        raise Fail(ExitCode.NEGATIVE, str(error)) from None
     if record.problem:
         click.echo(f"readyroom: {record.problem}", err=True)
     return record
@@ -208,12 +208,12 @@ def _benchmark_run(record: RunStore, which: str) -> Run:
     if which.isdigit():
         found = record.run(int(which))
         if found is None:
-            raise Fail(Exit.USAGE, f"there is no run {which} in {record.path}; `readyroom runs` lists them")
+            raise Fail(ExitCode.USAGE, f"there is no run {which} in {record.path}; `readyroom runs` lists them")
         return found
     newest = record.runs(kind="benchmark", deployment=which, limit=1)
     if not newest:
         raise Fail(
-            Exit.USAGE, f"{which!r} is no run's id, and no benchmark of a deployment of that name is kept; see `readyroom runs`"
+            ExitCode.USAGE, f"{which!r} is no run's id, and no benchmark of a deployment of that name is kept; see `readyroom runs`"
         )
     return newest[0]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tui.cli.context import accept_new_option, attached, config_option, keep, open_session, port_option, printing, run
-from tui.cli.exit_message import Exit, Fail
+from tui.cli.exit_message import ExitCode, Fail
 from tui.core.presentation import some_of
 from tui.core.smoke_prompts import Outcome, SmokeResult, SmokeRun
 from tui.core.text import clean
@@ -64,7 +64,7 @@ async def _smoke(
             from rich.console import Console
 
             report(done, Console())
-    return Exit.OK if done.passed else Exit.NEGATIVE
+    return ExitCode.OK if done.passed else ExitCode.NEGATIVE
 
 
 @asynccontextmanager
@@ -103,22 +103,22 @@ async def choose_model(api: "ApiClient", wanted: str | None) -> str:
     entries, refused = askable((await api.get("/v1/models")).get("data"))
     served = [str(entry["id"]) for entry in entries]
     if not served:
-        raise Fail(Exit.NEGATIVE, refused or "the server lists no model at /v1/models")
+        raise Fail(ExitCode.NEGATIVE, refused or "the server lists no model at /v1/models")
     if wanted is None:
         return served[0]
     for name in served:
         if wanted in (name, clean(name)):  # it may have been copied from the screen
             return name
-    raise Fail(Exit.USAGE, f"the server does not serve {wanted!r}; it serves {some_of(map(clean, served))}")
+    raise Fail(ExitCode.USAGE, f"the server does not serve {wanted!r}; it serves {some_of(map(clean, served))}")
 
 
 def _no_answer(name: str, error: "ApiError") -> Fail:
     match error.kind:
         case "closed" | "unreachable" | "timeout" | "not_permitted":
-            return Fail(Exit.UNREACHABLE, f"{name}: {error.message}\n  is the server ready? `readyroom status` tells")
+            return Fail(ExitCode.UNREACHABLE, f"{name}: {error.message}\n  is the server ready? `readyroom status` tells")
         case "unauthorized":
-            return Fail(Exit.REFUSED, f"{name}: {error.message}")
-    return Fail(Exit.NEGATIVE, f"{name}: {error.message}")
+            return Fail(ExitCode.REFUSED, f"{name}: {error.message}")
+    return Fail(ExitCode.NEGATIVE, f"{name}: {error.message}")
 
 
 def document(run: SmokeRun) -> dict[str, Any]:

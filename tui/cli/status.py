@@ -11,16 +11,10 @@ import click
 from msgspec.structs import replace
 
 from tui.cli.context import accept_new_option, config_option, open_record, open_session, port_option, run
-from tui.cli.exit_message import Exit, Fail
-from tui.core.connection import ConnectionState, Link
+from tui.cli.exit_message import ExitCode, Fail
+from tui.core.connection import ConnectionState, LinkState
 from tui.core.deployment import DeploymentState
-from tui.core.gpu import Gpu, GpuSample
-from tui.core.gpu_findings import HostGpus, hosts_of
-from tui.core.gpu_groups import next_steps
-from tui.core.gpu_health import headroom
-from tui.core.memory_trend import outgrowth, peak_mib
-from tui.core.presentation import DASH, about, duration, gigabytes_s, how_far, name_of, percent, verdict_text, whole
-from tui.core.status import (
+from tui.core.deployment_status import (
     UNREACHED,
     Status,
     conflict_of,
@@ -30,6 +24,12 @@ from tui.core.status import (
     has_settled,
     status_of,
 )
+from tui.core.gpu import Gpu, GpuSample
+from tui.core.gpu_findings import HostGpus, hosts_of
+from tui.core.gpu_groups import next_steps
+from tui.core.gpu_health import headroom
+from tui.core.memory_trend import outgrowth, peak_mib
+from tui.core.presentation import DASH, about, duration, gigabytes_s, how_far, name_of, percent, verdict_text, whole
 from tui.core.text import clean
 from tui.record.store import RunStore
 from tui.settings import Settings
@@ -61,9 +61,9 @@ def status(target: str | None, every: bool, as_json: bool, port: int | None, acc
     if not every:
         run(_status(settings, target, as_json, accept_new, port))
     if target is not None or port is not None:
-        raise Fail(Exit.USAGE, "--all stands for every deployment: give no TARGET and no --port with it")
+        raise Fail(ExitCode.USAGE, "--all stands for every deployment: give no TARGET and no --port with it")
     if not settings.deployments:
-        raise Fail(Exit.USAGE, "the configuration has no deployments; readyroom init TARGET writes one into it")
+        raise Fail(ExitCode.USAGE, "the configuration has no deployments; readyroom init TARGET writes one into it")
     run(_status_of_all(settings, as_json, accept_new))
 
 
@@ -126,20 +126,22 @@ def require_one_server(session: "Session") -> None:
     from tui.services.attach import choice_text
 
     if session.state.undecided:
-        raise Fail(Exit.USAGE, choice_text(session.target, session.servers))
+        raise Fail(ExitCode.USAGE, choice_text(session.target, session.servers))
 
 
 async def settled_state(session: "Session", seconds: float) -> DeploymentState:
     """Return the first settled state, or the one `seconds` after the connection was made; a host out of reach has settled, too."""
-    link: Link | None = None
+    link: LinkState | None = None
     try:
         async with asyncio.timeout(CONNECT_S) as limit:
             async for state in session.states():
                 if state.connection.link is not link:
                     link = state.connection.link
-                    allowed = {Link.ASKING: None, Link.ONLINE: seconds}.get(link, CONNECT_S)  # a person takes the time it takes
+                    allowed = {LinkState.ASKING: None, LinkState.ONLINE: seconds}.get(
+                        link, CONNECT_S
+                    )  # a person takes the time it takes
                     limit.reschedule(None if allowed is None else asyncio.get_running_loop().time() + allowed)
-                if status_of(state) in UNREACHED or (link is Link.ONLINE and has_settled(state) and session.settled):
+                if status_of(state) in UNREACHED or (link is LinkState.ONLINE and has_settled(state) and session.settled):
                     break
     except TimeoutError:
         pass
@@ -148,11 +150,11 @@ async def settled_state(session: "Session", seconds: float) -> DeploymentState:
 
 def _without_answer(state: DeploymentState) -> DeploymentState:
     """Return a host that is still being connected to after all that time as one that does not answer."""
-    if state.connection.link not in (Link.IDLE, Link.CONNECTING):
+    if state.connection.link not in (LinkState.IDLE, LinkState.CONNECTING):
         return state
     cause = state.connection.cause or f"no answer from {state.connection.host or state.target} within {CONNECT_S:.0f} s"
     advice = state.connection.advice or "is the host up, and its network or VPN reachable?"
-    return replace(state, connection=replace(state.connection, link=Link.UNREACHABLE, cause=cause, advice=advice))
+    return replace(state, connection=replace(state.connection, link=LinkState.UNREACHABLE, cause=cause, advice=advice))
 
 
 # -- all deployments ---------------------------------------------------------------------------------------------------------------

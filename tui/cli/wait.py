@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 
 from tui.cli.context import Duration, accept_new_option, config_option, open_record, open_session, port_option, run
-from tui.cli.exit_message import Exit
+from tui.cli.exit_message import ExitCode
 from tui.cli.status import require_one_server
-from tui.core.connection import Link, retry_delay_s
+from tui.core.connection import LinkState, retry_delay_s
 from tui.core.deployment import DeploymentState
+from tui.core.deployment_status import Status, status_of, unheard_text
 from tui.core.gpu_groups import next_steps
 from tui.core.presentation import about, clock, duration, progress_text, some_of
-from tui.core.status import Status, status_of, unheard_text
 from tui.core.text import clean
 from tui.core.wait_rules import Waiting, WaitOutcome, WaitRules
 from tui.settings import Settings
@@ -94,8 +94,8 @@ async def _wait(settings: Settings, target: str | None, rules: WaitRules, as_jso
                 if outcome is WaitOutcome.ANSWERS and token.due:
                     refused = await token.refused(_left(rules, waiting.began))
                     if refused is None:
-                        progress.end("ready", Exit.OK, session.state, "")
-                        return Exit.OK
+                        progress.end("ready", ExitCode.OK, session.state, "")
+                        return ExitCode.OK
                     if refused.code is not None:
                         progress.end(refused.word, refused.code, session.state, refused.why)
                         return refused.code
@@ -104,10 +104,10 @@ async def _wait(settings: Settings, target: str | None, rules: WaitRules, as_jso
 
 
 _ENDS = {
-    WaitOutcome.FAILED: Exit.FAILED,
-    WaitOutcome.UNREACHABLE: Exit.UNREACHABLE,
-    WaitOutcome.REFUSED: Exit.REFUSED,
-    WaitOutcome.TIMED_OUT: Exit.TIMEOUT,
+    WaitOutcome.FAILED: ExitCode.FAILED,
+    WaitOutcome.UNREACHABLE: ExitCode.UNREACHABLE,
+    WaitOutcome.REFUSED: ExitCode.REFUSED,
+    WaitOutcome.TIMED_OUT: ExitCode.TIMEOUT,
 }
 
 
@@ -121,7 +121,7 @@ class _Refusal:
 
     why: str
     word: str = ""
-    code: Exit | None = None
+    code: ExitCode | None = None
 
 
 class _LastToken:
@@ -160,7 +160,7 @@ async def _refused_token(session: "Session", seconds: float | None) -> _Refusal 
     except ApiError as error:
         match error.kind:
             case "unauthorized":
-                return _Refusal(error.message, "refused", Exit.REFUSED)
+                return _Refusal(error.message, "refused", ExitCode.REFUSED)
             case "not_served":
                 return _not_served(model, listed, error.message)
         return _Refusal(f"no token yet: {error.message}")
@@ -171,7 +171,7 @@ async def _refused_token(session: "Session", seconds: float | None) -> _Refusal 
 
 def _not_served(model: str, listed: list[str], said: str = "") -> _Refusal:
     why = f"the server does not serve {model!r}; it serves {some_of(listed) or 'no model'}{f' ({said})' if said else ''}"
-    return _Refusal(f"{why}: correct model = … in the configuration", "misconfigured", Exit.USAGE)
+    return _Refusal(f"{why}: correct model = … in the configuration", "misconfigured", ExitCode.USAGE)
 
 
 # -- what is shown meanwhile -------------------------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ def where(state: DeploymentState) -> str:
     """Return how far the start is, in a few words."""
     load, status = state.load, status_of(state)
     link = state.connection
-    if link.link is not Link.IDLE and not link.online:
+    if link.link is not LinkState.IDLE and not link.online:
         return link.link.value + (f" ({link.cause})" if link.cause else "")
     if status in (Status.FAILED, Status.STOPPED) and state.log.of is not None:
         return f"waiting for a server to start; the last one {'has failed' if status is Status.FAILED else 'was stopped'}"

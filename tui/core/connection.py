@@ -7,7 +7,7 @@ from msgspec import Struct
 BACK_OFF_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 
 
-class Link(StrEnum):
+class LinkState(StrEnum):
     """IDLE before the first try; REFUSED is final until the user acts (host key, authentication, a login that needed a person)."""
 
     IDLE = "idle"
@@ -25,7 +25,7 @@ class ConnectionState(Struct, frozen=True):
     `since` and `retry_at` are seconds of the client's monotonic clock.
     """
 
-    link: Link = Link.IDLE
+    link: LinkState = LinkState.IDLE
     host: str = ""
     since: float | None = None
     cause: str | None = None
@@ -38,7 +38,7 @@ class ConnectionState(Struct, frozen=True):
 
     @property
     def online(self) -> bool:
-        return self.link is Link.ONLINE
+        return self.link is LinkState.ONLINE
 
 
 def retry_delay_s(attempt: int, jitter: float) -> float:

@@ -7,13 +7,13 @@ from msgspec import to_builtins
 
 from tui.core.connection import ConnectionState
 from tui.core.deployment import DeploymentState, ServerSeen
+from tui.core.deployment_status import conflict_of, status_of
 from tui.core.gpu import GpuSample
 from tui.core.gpu_findings import HostGpus, hosts_of
 from tui.core.gpu_health import headroom
 from tui.core.host_machine import MachineSample
 from tui.core.logs.log_report import document
 from tui.core.memory_trend import outgrowth, peak_mib
-from tui.core.status import conflict_of, status_of
 
 SCHEMA = 1
 

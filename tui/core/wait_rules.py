@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tui.core.api_status import Reach
-from tui.core.connection import Link
+from tui.core.connection import LinkState
 from tui.core.deployment import DeploymentState
 from tui.core.logs.load_state import Phase
 
@@ -71,14 +71,14 @@ class Waiting:
             self.why = f"not ready within {self.rules.timeout_s:g} s"
             return WaitOutcome.TIMED_OUT
         link = state.connection.link
-        if link is Link.REFUSED:
+        if link is LinkState.REFUSED:
             self.why = state.connection.cause or "the login was refused"
             return WaitOutcome.REFUSED
-        self._was_online = self._was_online or link is Link.ONLINE
-        if link is Link.UNREACHABLE and not self._was_online:
+        self._was_online = self._was_online or link is LinkState.ONLINE
+        if link is LinkState.UNREACHABLE and not self._was_online:
             self.why = state.connection.cause or "the host can't be reached"
             return WaitOutcome.UNREACHABLE
-        if link is not Link.ONLINE or not settled:
+        if link is not LinkState.ONLINE or not settled:
             return WaitOutcome.GOES_ON
         self._settle(state, now)
         self._follow(state, now)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from anyio.abc import ByteStream
 from msgspec.structs import replace
 
-from tui.core.connection import ConnectionState, Link
+from tui.core.connection import ConnectionState, LinkState
 from tui.host.base import Completed, HostError, NotPermitted, ProbeFailed, Refused, Unreachable
 from tui.host.relay_streams import RelayClient
 from tui.host.shell import HostProcess, run_command
@@ -67,7 +67,7 @@ class HostAdapter(ABC):
     def connection(self) -> ConnectionState:
         return self._state
 
-    def _set(self, link: Link, *, cause: str | None = None, advice: str | None = None, attempt: int | None = None) -> None:
+    def _set(self, link: LinkState, *, cause: str | None = None, advice: str | None = None, attempt: int | None = None) -> None:
         self._state = ConnectionState(
             link=link,
             host=self.name,
@@ -78,31 +78,31 @@ class HostAdapter(ABC):
         )
 
     def _set_round_trip(self, milliseconds: float) -> None:
-        if self._state.link is Link.ONLINE:
+        if self._state.link is LinkState.ONLINE:
             self._state = replace(self._state, round_trip_ms=milliseconds)
 
     async def connect(self) -> None:
         await self._drop()
-        self._set(Link.CONNECTING, attempt=self._state.attempt + 1)
+        self._set(LinkState.CONNECTING, attempt=self._state.attempt + 1)
         try:
             advice = await self._open()
         except HostError as error:
             await self._drop()
-            link = Link.REFUSED if isinstance(error, Refused) else Link.UNREACHABLE
+            link = LinkState.REFUSED if isinstance(error, Refused) else LinkState.UNREACHABLE
             self._set(link, cause=error.cause, advice=error.advice)
             raise
         except BaseException:
             await self._drop()
-            self._set(Link.IDLE)
+            self._set(LinkState.IDLE)
             raise
         self._lost = asyncio.get_running_loop().create_future()
-        self._set(Link.ONLINE, attempt=0, advice=advice)
+        self._set(LinkState.ONLINE, attempt=0, advice=advice)
 
     def _lose(self, error: HostError) -> None:
         """Say that the connection is gone, to whoever looks at it and whoever waits for it."""
         if self._lost is None or self._lost.done():
             return
-        self._set(Link.LOST, cause=error.cause, advice=error.advice)
+        self._set(LinkState.LOST, cause=error.cause, advice=error.advice)
         self._lost.set_result(error)
 
     @property
@@ -129,7 +129,7 @@ class HostAdapter(ABC):
         finally:
             if self._lost is not None and not self._lost.done():
                 self._lost.set_result(Unreachable(f"{self.name} was disconnected"))
-            self._set(Link.IDLE, attempt=0)
+            self._set(LinkState.IDLE, attempt=0)
 
     # -- commands and probes -----------------------------------------------------------------------------------------------------
 

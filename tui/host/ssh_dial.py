@@ -14,7 +14,7 @@ from typing import Any
 import asyncssh
 from asyncssh.public_key import get_default_certificate_algs, get_default_public_key_algs
 
-from tui.core.connection import Link
+from tui.core.connection import LinkState
 from tui.host import known_hosts, ssh_errors
 from tui.host.base import Asker, Refused, Unreachable
 from tui.host.known_hosts import Known
@@ -148,7 +148,7 @@ class Dialer:
         """A person gave a secret since this was last set to False."""
         self.note: str | None = None
         """What went wrong without keeping the connection from being made."""
-        self.on_change: Callable[[Link], None] = lambda link: None
+        self.on_change: Callable[[LinkState], None] = lambda link: None
         """Told when a person is being asked (ASKING), and no longer (CONNECTING)."""
 
     async def dial(self, asker: Asker | None, *, unattended: bool) -> Route:
@@ -203,9 +203,9 @@ class Dialer:
         if not (self._accept_new or login.accept_new):
             if login.never_ask or asker is None:
                 raise refusal
-            self.on_change(Link.ASKING)
+            self.on_change(LinkState.ASKING)
             accepted = await asker.trust_host_key(login.name, ssh_errors.kind(key), key.get_fingerprint())
-            self.on_change(Link.CONNECTING)
+            self.on_change(LinkState.CONNECTING)
             if not accepted:
                 raise refusal
         self._accepted[login.name] = key
@@ -224,7 +224,7 @@ class Dialer:
         try:
             async with asyncio.timeout(seconds) as deadline:
                 person = Person(asker, deadline, seconds)
-                person.on_asking = lambda asking: self.on_change(Link.ASKING if asking else Link.CONNECTING)
+                person.on_asking = lambda asking: self.on_change(LinkState.ASKING if asking else LinkState.CONNECTING)
 
                 def make(person: Person = person) -> LoginClient:
                     clients.append(LoginClient(login, person, self._keys))

@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tui.actions import BY_ID, Action, shown_key
-from tui.core.connection import Link
 from tui.core.deployment import DeploymentState
+from tui.core.deployment_status import UNREACHED, not_ready_reason, status_of
 from tui.core.logs.load_state import Phase
-from tui.core.status import not_ready_reason
 
 if TYPE_CHECKING:
     from tui.screens.main_screen import MainScreen
@@ -70,7 +69,7 @@ def _key(id: str, own: Mapping[str, str]) -> str:
 
 def _shown(state: DeploymentState) -> str:
     failed = state.load is not None and state.load.failure is not None
-    return "why" if failed or state.connection.link in (Link.LOST, Link.UNREACHABLE, Link.REFUSED) else "how far it is"
+    return "why" if failed or status_of(state) in UNREACHED else "how far it is"
 
 
 def _running(screen: "MainScreen") -> str:

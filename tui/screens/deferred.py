@@ -8,7 +8,7 @@ from tui.screens.main_screen import MainScreen
 from tui.screens.pane import Pane
 from tui.widgets.bench_pane import BenchPane
 from tui.widgets.chat_pane import ChatPane
-from tui.widgets.facts_panes import DeploymentPane, HostPane, PastLoadsPane, Serving, ServingStrip
+from tui.widgets.facts_panes import DeploymentPane, HostPane, PastLoadsPane, ServingPane, ServingStrip
 from tui.widgets.gpu_panel import GpuPanel
 from tui.widgets.gpu_strip import GpuStrip
 from tui.widgets.log_pane import LogPane
@@ -60,7 +60,7 @@ async def furnish(screen: MainScreen) -> None:
     )
     await screen.query_one(ContentSwitcher).mount(*tabs)
     await screen.query_one("#machine").mount(
-        Pane(screen.showing(Serving()), id="serving"),
+        Pane(screen.showing(ServingPane()), id="serving"),
         Pane(SmokePanel().data_bind(run=mine.smoke, running=mine.smoking), id="smoke"),
         Pane(screen.showing(HostPane()), id="host"),
     )

@@ -6,14 +6,14 @@ from textual.content import Content
 
 from tui.actions import TABS
 from tui.core.deployment import DeploymentState
+from tui.core.deployment_status import Status, status_of
 from tui.core.gpu_findings import hosts_of
 from tui.core.presentation import age
-from tui.core.status import Status, status_of
 from tui.screens.pane import Pane, tab_title
 from tui.widgets.canvas import in_ascii
 from tui.widgets.draw import BW, label, line
 from tui.widgets.load_panel import LoadPanel
-from tui.widgets.phases import total_words
+from tui.widgets.phase_view import total_words
 
 if TYPE_CHECKING:
     from tui.screens.main_screen import MainScreen

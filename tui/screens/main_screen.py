@@ -13,7 +13,7 @@ from textual.widgets import ContentSwitcher
 
 from tui.actions import ACTIONS, BY_ID, TABS, Action, bindings, in_footer, shown_key, types_text
 from tui.core.deployment import DeploymentState
-from tui.core.status import UNREACHED, Status, not_ready_reason, status_of
+from tui.core.deployment_status import UNREACHED, Status, not_ready_reason, status_of
 from tui.messages import RunsShown, ScreenFurnished
 from tui.screens.availability import unavailable
 from tui.screens.compositor import SparingCompositor
@@ -24,7 +24,7 @@ from tui.widgets.canvas import NOTHING, Canvas, Moment
 from tui.widgets.gpu_panel import GpuPanel
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.load_panel import LoadPanel
-from tui.widgets.phases import Phases
+from tui.widgets.phase_view import PhasesPane
 from tui.widgets.status_line import StatusLine
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class MainScreen(JobScreen):
                 with Pane(id="gpus"):
                     yield self.showing(GpuPanel(id="gpu-bars"))
                 with Pane(id="phases"):
-                    yield self.showing(Phases())
+                    yield self.showing(PhasesPane())
             with Vertical(id="right"), Pane(id="stage"), ContentSwitcher(initial="tab-load"):
                 yield self.showing(LoadPanel(id="tab-load"))
         yield Pane(id="log")

@@ -13,8 +13,8 @@ from textual.widgets import Input
 
 from tui.actions import BY_ID, OVERVIEW_TOO, binding
 from tui.core.deployment import DeploymentState
+from tui.core.deployment_status import ORDERS
 from tui.core.presentation import counted
-from tui.core.status import ORDERS
 from tui.messages import DeploymentChosen, OverviewLeft, OverviewShown, RetryRequested
 from tui.screens.pane import Pane
 from tui.widgets.canvas import NOTHING, Canvas, Moment, drawn, in_ascii

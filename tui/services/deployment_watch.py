@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tui.aio import ended, together
-from tui.core.connection import ConnectionState, Link, retry_delay_s
+from tui.core.connection import ConnectionState, LinkState, retry_delay_s
 from tui.core.deployment import ConnectionChanged, DeploymentState, Event, ForecastMade, HistoryRead, HostSeen, fold
 from tui.core.expectations import Expected
 from tui.core.liveness import SignTracker
@@ -284,23 +284,23 @@ class Session:
         while True:
             attempt += 1
             self._retry.clear()
-            self._link(Link.CONNECTING, attempt=attempt)
+            self._link(LinkState.CONNECTING, attempt=attempt)
             try:
                 await self._connect()
             except Refused as error:
-                self._link(Link.REFUSED, error, attempt=attempt)
+                self._link(LinkState.REFUSED, error, attempt=attempt)
                 await self._retry.wait()
                 attempt = 0
                 continue
             except HostError as error:
-                await self._back_off(Link.UNREACHABLE, error, attempt)
+                await self._back_off(LinkState.UNREACHABLE, error, attempt)
                 continue
             attempt = 0
             lost = await self._while_online()
             self.signs.forget()
             attempt = 1
             # A login that needed a person is not repeated by the host itself: it raises Refused, which waits for `retry`.
-            await self._back_off(Link.LOST, lost, attempt)
+            await self._back_off(LinkState.LOST, lost, attempt)
 
     async def _connect(self) -> None:
         """Connects, while the state shows what the host says of it (a question to the person, above all)."""
@@ -309,13 +309,17 @@ class Session:
             while not connecting.done():
                 await asyncio.wait([connecting], timeout=CONNECTION_POLL_S)
                 link = self.host.connection.link
-                if not connecting.done() and link in (Link.ASKING, Link.CONNECTING) and link is not self.state.connection.link:
+                if (
+                    not connecting.done()
+                    and link in (LinkState.ASKING, LinkState.CONNECTING)
+                    and link is not self.state.connection.link
+                ):
                     self._link(link, attempt=self.state.connection.attempt)
             connecting.result()
         finally:
             await ended(connecting)
 
-    async def _back_off(self, link: Link, error: HostError, attempt: int) -> None:
+    async def _back_off(self, link: LinkState, error: HostError, attempt: int) -> None:
         delay = retry_delay_s(attempt, random.random())
         self._link(link, error, attempt=attempt, retry_at=time.monotonic() + delay)
         with contextlib.suppress(TimeoutError):
@@ -323,7 +327,7 @@ class Session:
                 await self._retry.wait()
 
     async def _while_online(self) -> HostError:
-        self._link(Link.ONLINE)
+        self._link(LinkState.ONLINE)
         work = [self._watch.sample(), self._watch.sample_without_nvml(), self._watch.find(), self._watch.log.follow()]
         if not self.deployment.direct:
             work.append(self._watch.poll_api())
@@ -343,10 +347,10 @@ class Session:
                 self.publish(ConnectionChanged(replace(self.state.connection, round_trip_ms=measured)))
             await asyncio.sleep(1.0)
 
-    def _link(self, link: Link, error: HostError | None = None, *, attempt: int = 0, retry_at: float | None = None) -> None:
+    def _link(self, link: LinkState, error: HostError | None = None, *, attempt: int = 0, retry_at: float | None = None) -> None:
         before = self.state.connection
         since = before.since if link is before.link else time.monotonic()
-        keeps = link in (Link.CONNECTING, Link.ASKING)  # the reason of the loss stays readable while a new try runs
+        keeps = link in (LinkState.CONNECTING, LinkState.ASKING)  # the reason of the loss stays readable while a new try runs
         connection = ConnectionState(
             link=link,
             host=self.target,

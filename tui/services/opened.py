@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, aclosing
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from tui.core.connection import ConnectionState, Link
+from tui.core.connection import ConnectionState, LinkState
 from tui.core.deployment import DeploymentState
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class OpeningSession:
         if self._session is not None:
             return self._session.state
         advice = "Correct it." if self._failed is not None else None
-        connection = ConnectionState(Link.IDLE, self.target, cause=self._failed, advice=advice)
+        connection = ConnectionState(LinkState.IDLE, self.target, cause=self._failed, advice=advice)
         return DeploymentState(name=self.name, target=self.target, connection=connection, misconfigured=self._failed)
 
     async def states(self) -> AsyncGenerator[DeploymentState, None]:

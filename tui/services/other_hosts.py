@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from tui.aio import together
-from tui.core.connection import ConnectionState, Link, retry_delay_s
+from tui.core.connection import ConnectionState, LinkState, retry_delay_s
 from tui.core.deployment import HostSeen
 from tui.core.gpu import GpuSample
 from tui.core.gpu_choice import only
@@ -50,22 +50,22 @@ class OtherHost:
             while True:
                 attempt += 1
                 self._again.clear()
-                self._link(Link.CONNECTING)
+                self._link(LinkState.CONNECTING)
                 try:
                     await self.host.connect()
                 except Refused as error:
-                    self._link(Link.REFUSED, error)
+                    self._link(LinkState.REFUSED, error)
                     await self._again.wait()
                     attempt = 0
                 except HostError as error:
-                    await self._back_off(Link.UNREACHABLE, error, attempt)
+                    await self._back_off(LinkState.UNREACHABLE, error, attempt)
                 else:
                     lost = await self._while_online()
                     attempt = 1
-                    await self._back_off(Link.LOST, lost, attempt)
+                    await self._back_off(LinkState.LOST, lost, attempt)
 
     async def _while_online(self) -> HostError:
-        self._link(Link.ONLINE)
+        self._link(LinkState.ONLINE)
         try:
             # what breaks the sampler breaks the watch: figures must not stand still unseen
             await together(self._sample(), self._without_nvml.run(), self._notice_loss())
@@ -97,14 +97,14 @@ class OtherHost:
     def _take(self, sample: GpuSample) -> None:
         self._tell(HostSeen(self.target, self._seen.connection, only(sample, self._wanted)))
 
-    async def _back_off(self, link: Link, error: HostError, attempt: int) -> None:
+    async def _back_off(self, link: LinkState, error: HostError, attempt: int) -> None:
         delay = retry_delay_s(attempt, random.random())
         self._link(link, error, time.monotonic() + delay)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(delay):
                 await self._again.wait()
 
-    def _link(self, link: Link, error: HostError | None = None, retry_at: float | None = None) -> None:
+    def _link(self, link: LinkState, error: HostError | None = None, retry_at: float | None = None) -> None:
         connection = ConnectionState(
             link=link,
             host=self.target,

@@ -151,7 +151,7 @@ def _pad(values: tuple[float | None, ...], width: int) -> list[float | None]:
     return [None] * (width - len(recent)) + recent
 
 
-class Serving(Canvas):
+class ServingPane(Canvas):
     """The pane at the left of a server that is up."""
 
     def draw(self, width: int, height: int) -> Content | list[Content]:

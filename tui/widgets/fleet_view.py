@@ -6,8 +6,9 @@ from textual.content import Content
 from textual.events import Click
 from textual.message import Message
 
-from tui.core.connection import Link
+from tui.core.connection import LinkState
 from tui.core.deployment import DeploymentState
+from tui.core.deployment_status import GRAVITY, UNREACHED, Status, arranged, conflict_of, status_of, unheard_text
 from tui.core.gpu_groups import engine_of
 from tui.core.gpu_health import headroom
 from tui.core.gpu_uniformity import uniformity
@@ -26,7 +27,6 @@ from tui.core.presentation import (
     verdict_text,
     whole,
 )
-from tui.core.status import GRAVITY, UNREACHED, Status, arranged, conflict_of, status_of, unheard_text
 from tui.widgets.canvas import Canvas, Moment, drawn
 from tui.widgets.draw import BP, QUIET, B, E, P, Part, W, label, line, meter, middle, rows, short, sparks
 from tui.widgets.gpu_rows import LOW_SHARE, old_mark
@@ -84,7 +84,7 @@ def now_lines(state: DeploymentState, width: int, moment: Moment) -> tuple[Conte
             model = state.api.models[0].id if state.api.models else (load.model if load else None)
             chart = sparks(rates, width) if any(rates) else line(label("idle")) if rates else Content("")
             return chart, line(label(middle(model or "", width)))
-    if link.link is Link.ASKING:
+    if link.link is LinkState.ASKING:
         return line(("the login asks you", W)), Content("")
     waiting = state.log.problem or unheard_text(state) or ("no start in the log yet" if link.online else "")
     return line(label(short(waiting, width))), Content("")

@@ -6,16 +6,15 @@ from statistics import median
 from textual.content import Content
 
 from tui.core.deployment import DeploymentState
+from tui.core.deployment_status import conflict_of
 from tui.core.gpu import GIB_MIB
 from tui.core.logs.load_state import Loader, LoadState, Phase, Verdict
 from tui.core.presentation import DASH, amounts, change, clock, gigabytes_s, name_of, one_of, three, verdict_text, whole
-from tui.core.status import conflict_of
 from tui.widgets.canvas import Canvas
 from tui.widgets.draw import BP, B, P, Part, W, area, big, facts, label, line, rows, spread
 from tui.widgets.failure_view import failure_view
 from tui.widgets.key_bar import key_of
-from tui.widgets.phase_view import before, current_step, past_loading, phase_seconds, shards
-from tui.widgets.phases import last_time, phase_line, phase_rows
+from tui.widgets.phase_view import before, current_step, last_time, past_loading, phase_line, phase_rows, phase_seconds, shards
 
 VERDICTS = {
     Verdict.PROGRESSING: ("◐", "bold"),

@@ -4,10 +4,10 @@ import time
 
 from textual.content import Content
 
-from tui.core.connection import Link
+from tui.core.connection import LinkState
 from tui.core.deployment import DeploymentState
+from tui.core.deployment_status import Status, status_of
 from tui.core.presentation import age, brief, clock
-from tui.core.status import Status, status_of
 from tui.widgets.canvas import Canvas, drawn
 from tui.widgets.draw import BE, BW, B, W, label, line, meter, middle, rows, short, spread
 from tui.widgets.key_bar import key_of
@@ -110,11 +110,11 @@ def says(state: DeploymentState) -> bool:
     """Whether there is anything to say: no link, and not just the first try under way."""
     link = state.connection
     match link.link:
-        case Link.LOST | Link.UNREACHABLE | Link.REFUSED:
+        case LinkState.LOST | LinkState.UNREACHABLE | LinkState.REFUSED:
             return True
-        case Link.CONNECTING:
+        case LinkState.CONNECTING:
             return link.attempt > 1
-        case Link.IDLE:
+        case LinkState.IDLE:
             return link.cause is not None
     return False
 
@@ -128,15 +128,15 @@ class Banner(Canvas):
         link = self.state.connection
         ago = self.moment.since(link.since)
         host = link.host or self.state.target
-        refused = link.link in (Link.REFUSED, Link.IDLE)
+        refused = link.link in (LinkState.REFUSED, LinkState.IDLE)
         title = {
-            Link.LOST: f"Link lost {age(ago)} ago" if ago is not None else "Link lost",
-            Link.UNREACHABLE: f"{host} can't be reached",
-            Link.REFUSED: f"{host} refused the login"
+            LinkState.LOST: f"Link lost {age(ago)} ago" if ago is not None else "Link lost",
+            LinkState.UNREACHABLE: f"{host} can't be reached",
+            LinkState.REFUSED: f"{host} refused the login"
             if "host key" not in (link.cause or "").casefold()
             else f"The key of {host} was refused",
-            Link.IDLE: "The configuration does not hold",
-            Link.CONNECTING: f"Connecting to {host}, try {link.attempt}",
+            LinkState.IDLE: "The configuration does not hold",
+            LinkState.CONNECTING: f"Connecting to {host}, try {link.attempt}",
         }.get(link.link, "")
         mark = ("✗ ", BE) if refused else ("▲ ", BW)
         left = line(mark, (title, BE if refused else BW))
@@ -159,7 +159,7 @@ class Banner(Canvas):
         rest = [link.advice] if link.advice else []
         if first.plain.find(link.cause or "") < 0 and link.cause:
             rest.insert(0, link.cause)
-        if link.link is Link.LOST:
+        if link.link is LinkState.LOST:
             sampled = self.state.gpus.received_at if self.state.gpus else None
             old = self.moment.since(sampled)
             if old is not None:
@@ -168,6 +168,6 @@ class Banner(Canvas):
         elif refused:
             rest.append(f"Press {key_of(self, 'retry')} to try again.")
         while len(rest) > 1 and len(" · ".join(rest)) > width:
-            rest.pop(0 if link.link is Link.LOST else -1)
+            rest.pop(0 if link.link is LinkState.LOST else -1)
         second = line(label(short(" · ".join(rest), width)))
         return rows(first, second)

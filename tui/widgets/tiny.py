@@ -3,12 +3,12 @@
 from textual.content import Content
 
 from tui.core.deployment import DeploymentState
+from tui.core.deployment_status import Status, status_of
 from tui.core.gpu import GIB_MIB
 from tui.core.gpu_groups import engine_of
 from tui.core.gpu_health import headroom
 from tui.core.gpu_uniformity import uniformity
 from tui.core.presentation import amounts, clock, failure_title, name_of, percent, three
-from tui.core.status import Status, status_of
 from tui.widgets.canvas import Canvas, Moment
 from tui.widgets.draw import BE, BP, BW, QUIET, B, E, G, label, line, meter, rows, short, spread
 from tui.widgets.gpu_rows import old_mark

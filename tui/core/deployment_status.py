@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 from tui.core.api_status import Reach
-from tui.core.connection import Link
+from tui.core.connection import LinkState
 from tui.core.deployment import DeploymentState, HostSeen
 from tui.core.logs.load_state import Forecast, Phase, Verdict
 from tui.core.presentation import amounts, duration, failure_title, how_far, name_of, one_of, progress_text, some_of
@@ -43,12 +43,12 @@ UNREACHED = (Status.LOST, Status.UNREACHABLE, Status.REFUSED)
 """There is no connection to the host, and none is being made for the first time."""
 
 _LINKS = {
-    Link.IDLE: Status.CONNECTING,
-    Link.CONNECTING: Status.CONNECTING,
-    Link.ASKING: Status.CONNECTING,
-    Link.LOST: Status.LOST,
-    Link.UNREACHABLE: Status.UNREACHABLE,
-    Link.REFUSED: Status.REFUSED,
+    LinkState.IDLE: Status.CONNECTING,
+    LinkState.CONNECTING: Status.CONNECTING,
+    LinkState.ASKING: Status.CONNECTING,
+    LinkState.LOST: Status.LOST,
+    LinkState.UNREACHABLE: Status.UNREACHABLE,
+    LinkState.REFUSED: Status.REFUSED,
 }
 
 
