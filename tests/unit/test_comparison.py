@@ -1,6 +1,7 @@
 """Two benchmarks side by side: what is a change, what may be chance, and what is not compared at all."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from tui.cli import runs as command
-from tui.core.bench_compare import compare, headlines, left_out
-from tui.core.bench_conclusions import drift, drift_words
+from tui.core.bench_compare import compare, differences, headlines, left_out, loads
 from tui.core.bench_result import STOPPED_BY_USER, Plan, Point, Result, Vantage
 from tui.record.store import RunStore
 from tui.widgets.runs_pane import Compared, compared_view
@@ -110,6 +110,9 @@ def at(streams: int, **figures: Any) -> Point:
         ),
         ("request_goodput", {"request_goodput": 50.0, "duration": 60.0}, {"request_goodput": 60.0, "duration": 60.0}, True, ""),
         ("failed", {"failed": 0}, {"failed": 1}, False, ""),
+        ("output_throughput", {"output_throughput": 61.0}, {"output_throughput": 81.4}, True, ""),
+        ("output_throughput", {"output_throughput": 100.0}, {"output_throughput": 98.0}, None, ""),
+        ("output_throughput", {"output_throughput": 0.0}, {"output_throughput": 5.0}, None, ""),
         ("failed", {"failed": 10}, {"failed": 12}, None, "so few requests differ by as much"),
         ("failed", {"failed": 10}, {"failed": 60}, False, ""),
     ],
@@ -133,47 +136,6 @@ def test_the_headline_is_the_steady_throughput_where_both_have_one() -> None:
     ]
     assert [metric.heading for metric in headlines(compare(run(at(8, **whole)), run(at(8, **whole))))] == ["tok/s", "failed"]
     assert [metric.heading for metric in headlines(compare(run(at(8, **whole)), run(at(8, **steady))))] == ["tok/s", "failed"]
-
-
-AT_THE_END = "at the end against the beginning"
-
-
-def steady(streams: int, rate: float, half: float, **more: Any) -> Point:
-    bounds = [rate - half, rate + half]
-    return at(streams, output_throughput=100.0, steady_output_throughput=rate, steady_output_throughput_ci95=bounds, **more)
-
-
-@pytest.mark.parametrize(
-    ("points", "share", "better", "words"),
-    [
-        (
-            (at(1, output_throughput=100.0), at(2), at(1, output_throughput=90.0, repeat="again")),
-            -0.1,
-            False,
-            "1 stream at the end against the beginning: -10.0 %",
-        ),
-        (
-            (steady(2, 100.0, 1.0), at(4), steady(2, 90.0, 1.0, repeat="again")),
-            -0.1,
-            False,
-            "2 streams at the end against the beginning: -10.0 %",
-        ),
-        (
-            (steady(1, 100.0, 6.0), steady(1, 91.0, 6.0, repeat="again")),
-            -0.09,
-            None,
-            f"1 stream {AT_THE_END}: -9.0 % (may be chance: the 95 % intervals overlap)",
-        ),
-        ((at(1, output_throughput=100.0),), None, None, None),
-        ((at(1, output_throughput=100.0), at(1, output_throughput=50.0, repeat="again", cut=True)), None, None, None),
-        ((at(1, output_throughput=None), at(1, output_throughput=50.0, repeat="again")), None, None, None),
-    ],
-)
-def test_drift(points: tuple[Point, ...], share: float | None, better: bool | None, words: str | None) -> None:
-    found = drift(run(*points))
-    assert (None if found is None else found.share) == (None if share is None else pytest.approx(share))
-    assert (None if found is None else found.better) is better
-    assert drift_words(run(*points)) == words
 
 
 LEFT_OUT = [
@@ -265,3 +227,73 @@ def test_the_pane_says_it_too(tmp_path: Path, width: int) -> None:
     assert "▲ only in the run after: 128 streams" in shown
     assert "▲ cut before its end in the run after, not compared: 64 streams" in shown
     assert "E2EL p50 s" in shown
+
+
+BASE = Plan(concurrency=(1, 8))
+RATE = Plan(kind="rate", request_rate=4.0)
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "told"),
+    [
+        (BASE, Plan(concurrency=(2,), max_failures=3, stall_s=9.0, save_detailed=True), ()),
+        (RATE, replace(RATE, request_rate=40.0), ("request rate differs: 4.0 and 40.0",)),
+        (
+            RATE,
+            replace(RATE, burstiness=0.5, max_concurrency=8),
+            ("burstiness differs: 1.0 and 0.5", "max concurrency differs: none and 8"),
+        ),
+        (BASE, replace(BASE, kind="single", requests=5), ("kind differs: sweep and single", "requests differ: none and 5")),
+        (BASE, replace(BASE, shared_prefix_tokens=256), ("shared prefix tokens differ: 0 and 256",)),
+        (BASE, replace(BASE, output_tokens=64), ("output tokens differ: 512 and 64",)),
+        (BASE, replace(BASE, token_ids=True), ("token ids differ: no and yes",)),
+        (BASE, replace(BASE, prompts_file="p\x1b[31m.jsonl"), ("prompts file differs: none and p.jsonl",)),
+        (BASE, replace(BASE, ignore_eos=False, seed=7), ("seed differs: none and 7", "ignore eos differs: yes and no")),
+        (BASE, replace(BASE, extra_body={"top_k": 1}), ('extra body differs: none and {"top_k": 1}',)),
+        (BASE, replace(BASE, stagger_s=5.0), ("stagger in s differs: 0.0 and 5.0",)),
+        (BASE, replace(BASE, headers={"X-Key": "…"}), ('headers differ: none and ["X-Key"]',)),
+    ],
+)
+def test_every_difference_of_plans_is_named(one: Plan, two: Plan, told: tuple[str, ...]) -> None:
+    assert differences(replace(run(), plan=one), replace(run(), plan=two)) == told
+
+
+def loaded(*points: tuple[int, float | None, str | None, float]) -> Result:
+    made = [
+        Point(streams, {"request_rate": rate or "inf", "repeat": label, "output_throughput": tokens_s, "completed": 8})
+        for streams, rate, label, tokens_s in points
+    ]
+    return run(*made)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "compared"),
+    [
+        (loaded((0, 4.0, None, 37.1)), loaded((0, 40.0, None, 373.3)), []),
+        (loaded((0, 4.0, None, 37.1)), loaded((0, 4.0, None, 74.2)), [("4 req/s", 1.0)]),
+        (loaded((8, 4.0, None, 37.1)), loaded((8, None, None, 373.3)), []),
+        (
+            loaded((2, None, "longest prompt", 10.0), (2, None, None, 100.0), (2, None, None, 50.0)),
+            loaded((2, None, "longest prompt", 20.0), (2, None, None, 110.0), (2, None, None, 50.0)),
+            [("2", 0.1), ("2 longest prompt", 1.0)],
+        ),
+        (
+            loaded((1, None, None, 10.0), (8, None, None, 70.0), (1, None, "again", 50.0)),
+            loaded((1, None, None, 11.0), (1, None, "repeat 2", 50.0)),
+            [("1", 0.1)],
+        ),
+    ],
+)
+def test_only_the_same_load_is_compared(before: Result, after: Result, compared: list[tuple[str, float]]) -> None:
+    found = compare(before, after)
+    shares = [(point.name, change.share) for point in found if (change := point.change("output_throughput")) is not None]
+    assert [name for name, _ in shares] == [name for name, _ in compared]
+    assert [share for _, share in shares] == pytest.approx([share for _, share in compared])
+
+
+def test_loads_have_names() -> None:
+    assert loads(loaded((2, None, "longest prompt", 1.0), (2, None, None, 1.0), (0, 40.0, None, 1.0))) == (
+        "2",
+        "2 longest prompt",
+        "40 req/s",
+    )

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tui.core.bench_compare import compare, differences, loads
 from tui.core.bench_result import Plan, Point, Result, Vantage
 from tui.core.logs.load_state import Failure, Loader, LoadState, PhaseSpan
 from tui.core.logs.load_state import Phase as P
@@ -67,110 +66,18 @@ def test_a_load_without_times_is_not_kept(tmp_path: Path) -> None:
 
 def test_benchmarks_come_back_as_they_were(tmp_path: Path) -> None:
     record = RunStore(tmp_path / "record.sqlite")
-    number = record.save_benchmark("kimi", result(81.4, 187.0))
+    done = result(81.4, 187.0)
+    detailed = replace(done, points=tuple(replace(point, detail={"errors": [""]}) for point in done.points))
+    number = record.save_benchmark("kimi", detailed)
     assert number is not None
     run = record.run(number)
     assert run is not None
-    assert benchmark_of(run) == result(81.4, 187.0)
+    assert benchmark_of(run) == done  # the arrays of its requests are in the file of the benchmark alone
+    assert run.document["points"][0]["detail"] is None
     assert run.title == "sweep: 81.4 tok/s"
     text = markdown(run)
     assert "| 8 | 81.4 |" in text
     assert "—" in text  # what was not measured is not 0
-
-
-def reported(tmp_path: Path, plan: Plan, *points: Point, stopped: str | None = None) -> str:
-    record = RunStore(tmp_path / "record.sqlite")
-    number = record.save_benchmark(
-        "kimi", replace(result(1.0, 1.0), plan=plan, points=points, stopped=stopped, deviations=("a *note*",))
-    )
-    assert number is not None
-    run = record.run(number)
-    assert run is not None
-    return markdown(run)
-
-
-def test_a_report_has_what_qualifies_its_figures(tmp_path: Path) -> None:
-    """What failed and why, warnings, intervals, goodput, p99 of too few requests, what was cut."""
-    good = {
-        "output_throughput": 640.0,
-        "steady_output_throughput": 660.9,
-        "steady_output_throughput_ci95": [648.8, 673.0],
-        "request_goodput": 4.5,
-        "p99_ttft_ms": 370.3,
-        "p99_supported": False,
-        "completed": 88,
-        "failed": 0,
-        "warnings": ["too few requests for a p99: 88 completed", "the client was the bottleneck: no idle core"],
-        "client_limited": True,
-        "foreign_requests": 3,
-    }
-    bad = {
-        "completed": 0,
-        "failed": 3,
-        "output_throughput": 0.0,
-        "p99_supported": False,
-        "errors_by_kind": {"http_500": 3},
-        "error_examples": [{"kind": "http_500", "message": "EngineCore died <b>"}],
-        "cut": True,
-    }
-    plan = Plan(concurrency=(4, 8), goodput={"ttft": 500.0, "tpot": 50.0})
-    text = reported(tmp_path, plan, Point(4, good), Point(8, bad), stopped="stopped by the user")
-    for words in (
-        "**Incomplete:** stopped by the user.",
-        "- ✗ 8 streams: 3 × http\\_500: EngineCore died \\<b\\>",
-        "- ▲ 4 streams: the client was the bottleneck: no idle core",
-        "- ▲ too few requests for a p99, which needs 368: 4 streams had 88",
-        "| 4 | 640.0 | 660.9 (648.8–673.0) | — | 4.50 | — | 370.3 † |",
-        "| client was the limit, 3 other requests |",
-        "| 8 | — | — | — | — |",
-        "| cut before its end |",
-        "ranges in parentheses are 95 % intervals; † too few requests for a p99; good requests are within ttft 500 ms, tpot 50 ms.",
-        "- a \\*note\\*",
-    ):
-        assert words in text
-    rows = [line.count("|") - line.count("\\|") for line in text.splitlines() if line.startswith("|")]
-    assert len(set(rows)) == 1  # as many cells in each
-
-
-def test_a_report_of_a_soak_has_its_verdict_and_names_its_longest_prompts(tmp_path: Path) -> None:
-    longest = Point(3, {"output_throughput": 50.0, "completed": 3, "failed": 0, "duration": 5.0, "repeat": "longest prompt"})
-    rates = (1000.0, 1002.0, 999.0, 850.0, 852.0, 849.0)
-    slices = [Point(3, {"output_throughput": rate, "completed": 9, "failed": 0, "duration": 120.0}) for rate in rates]
-    text = reported(tmp_path, Plan(kind="soak", concurrency=(3,), duration_s=720.0), longest, *slices)
-    assert "- ▲ observed for 12 min: 57 requests completed, none failed" in text
-    assert "(-15 %, it decays)" in text
-    assert "| 3 (longest prompt) | 50.0 |" in text
-
-
-def test_a_report_of_a_sweep_names_its_knee(tmp_path: Path) -> None:
-    plan = Plan(concurrency=(1, 2, 4, 8), stop_at_knee=True)
-    figures = [Point(at, {"output_throughput": 100.0, "median_e2el_ms": 10.0 * at, "completed": 9}) for at in (1, 2, 4)]
-    assert "- knee at 1 stream: 2 and 4 gained nothing but waiting, more were not tried" in reported(tmp_path, plan, *figures)
-
-
-def test_the_report_names_an_open_loop_by_its_rate(tmp_path: Path) -> None:
-    record = RunStore(tmp_path / "record.sqlite")
-    figures = {"output_throughput": 40.0, "request_rate": 8.0, "burstiness": 1.0}
-    open_loop = replace(result(1.0, 1.0), plan=Plan(kind="rate", request_rate=8.0), points=(Point(0, figures, {"errors": [""]}),))
-    number = record.save_benchmark("kimi", open_loop)
-    assert number is not None
-    run = record.run(number)
-    assert run is not None
-    assert "| load | tok/s |" in markdown(run)
-    assert "| 8 req/s, Poisson | 40.0 |" in markdown(run)
-    assert run.document["points"][0]["detail"] is None  # the arrays are in the file of the benchmark alone
-
-
-@pytest.mark.parametrize(
-    ("plan", "words"), [(Plan(), "512 tokens in, 512 out"), (Plan(prompts_file="p.jsonl"), "Prompts of a file, 512 out")]
-)
-def test_the_report_says_what_the_prompts_were(tmp_path: Path, plan: Plan, words: str) -> None:
-    record = RunStore(tmp_path / "record.sqlite")
-    number = record.save_benchmark("kimi", replace(result(1.0, 1.0), plan=plan))
-    assert number is not None
-    run = record.run(number)
-    assert run is not None
-    assert words in markdown(run)
 
 
 def test_files_are_private(tmp_path: Path) -> None:
@@ -250,96 +157,6 @@ def test_a_report_is_private_harmless_and_takes_no_other_ones_place(tmp_path: Pa
         assert not {"\x1b", "\u202e"} & set(one.read_text())
     with pytest.raises(OSError, match="No such file"):
         write_report(run, tmp_path / "nowhere" / "report.md")
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "share", "better"),
-    [(61.0, 81.4, 0.334, True), (100.0, 98.0, -0.02, None), (100.0, 90.0, -0.1, False), (0.0, 5.0, None, None)],
-)
-def test_throughput_is_compared_beyond_noise(before: float, after: float, share: float | None, better: bool | None) -> None:
-    change = compare(result(before, 1.0), result(after, 1.0))[0].change("output_throughput")
-    assert change is not None
-    assert change.share == (None if share is None else pytest.approx(share, abs=0.001))
-    assert change.better is better
-
-
-def test_lower_latency_is_better() -> None:
-    change = compare(result(1.0, 200.0), result(1.0, 100.0))[1].change("median_ttft_ms")
-    assert change is not None
-    assert change.better is True
-
-
-def test_runs_that_asked_something_else_are_told_apart() -> None:
-    assert differences(result(1.0, 1.0), result(1.0, 1.0, output_tokens=64)) == ("output tokens differ: 512 and 64",)
-
-
-BASE = Plan(concurrency=(1, 8))
-RATE = Plan(kind="rate", request_rate=4.0)
-
-
-@pytest.mark.parametrize(
-    ("one", "two", "told"),
-    [
-        (BASE, Plan(concurrency=(2,), max_failures=3, stall_s=9.0, save_detailed=True), ()),
-        (RATE, replace(RATE, request_rate=40.0), ("request rate differs: 4.0 and 40.0",)),
-        (
-            RATE,
-            replace(RATE, burstiness=0.5, max_concurrency=8),
-            ("burstiness differs: 1.0 and 0.5", "max concurrency differs: none and 8"),
-        ),
-        (BASE, replace(BASE, kind="single", requests=5), ("kind differs: sweep and single", "requests differ: none and 5")),
-        (BASE, replace(BASE, shared_prefix_tokens=256), ("shared prefix tokens differ: 0 and 256",)),
-        (BASE, replace(BASE, token_ids=True), ("token ids differ: no and yes",)),
-        (BASE, replace(BASE, prompts_file="p\x1b[31m.jsonl"), ("prompts file differs: none and p.jsonl",)),
-        (BASE, replace(BASE, ignore_eos=False, seed=7), ("seed differs: none and 7", "ignore eos differs: yes and no")),
-        (BASE, replace(BASE, extra_body={"top_k": 1}), ('extra body differs: none and {"top_k": 1}',)),
-        (BASE, replace(BASE, stagger_s=5.0), ("stagger in s differs: 0.0 and 5.0",)),
-        (BASE, replace(BASE, headers={"X-Key": "…"}), ('headers differ: none and ["X-Key"]',)),
-    ],
-)
-def test_every_difference_of_plans_is_named(one: Plan, two: Plan, told: tuple[str, ...]) -> None:
-    assert differences(replace(result(1.0, 1.0), plan=one), replace(result(1.0, 1.0), plan=two)) == told
-
-
-def loaded(*points: tuple[int, float | None, str | None, float]) -> Result:
-    made = [
-        Point(streams, {"request_rate": rate or "inf", "repeat": label, "output_throughput": tokens_s, "completed": 8})
-        for streams, rate, label, tokens_s in points
-    ]
-    return replace(result(1.0, 1.0), points=tuple(made))
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "compared"),
-    [
-        (loaded((0, 4.0, None, 37.1)), loaded((0, 40.0, None, 373.3)), []),
-        (loaded((0, 4.0, None, 37.1)), loaded((0, 4.0, None, 74.2)), [("4 req/s", 1.0)]),
-        (loaded((8, 4.0, None, 37.1)), loaded((8, None, None, 373.3)), []),
-        (
-            loaded((2, None, "longest prompt", 10.0), (2, None, None, 100.0), (2, None, None, 50.0)),
-            loaded((2, None, "longest prompt", 20.0), (2, None, None, 110.0), (2, None, None, 50.0)),
-            [("2", 0.1), ("2 longest prompt", 1.0)],
-        ),
-        (
-            loaded((1, None, None, 10.0), (8, None, None, 70.0), (1, None, "again", 50.0)),
-            loaded((1, None, None, 11.0), (1, None, "repeat 2", 50.0)),
-            [("1", 0.1)],
-        ),
-    ],
-)
-def test_only_the_same_load_is_compared(before: Result, after: Result, compared: list[tuple[str, float]]) -> None:
-    found = compare(before, after)
-    shares = [(point.name, change.share) for point in found if (change := point.change("output_throughput")) is not None]
-    assert [name for name, _ in shares] == [name for name, _ in compared]
-    assert [share for _, share in shares] == pytest.approx([share for _, share in compared])
-
-
-def test_loads_have_names() -> None:
-    assert loads(loaded((2, None, "longest prompt", 1.0), (2, None, None, 1.0), (0, 40.0, None, 1.0))) == (
-        "2",
-        "2 longest prompt",
-        "40 req/s",
-    )
 
 
 @pytest.mark.parametrize(

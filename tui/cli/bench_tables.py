@@ -2,10 +2,10 @@
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeVar
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -14,13 +14,14 @@ from rich.table import Table
 from rich.text import Text
 
 from tui.core.bench_conclusions import conclusions
-from tui.core.bench_documents import notes_in, what_was_sent
-from tui.core.bench_metrics import DASH, Metric, Section, View, in_view, metric
+from tui.core.bench_documents import SOURCES, notes_in, what_was_sent
+from tui.core.bench_metrics import Section, View, in_view, metric
 from tui.core.bench_remarks import failures, remark, streams, warnings, who
 from tui.core.bench_result import BenchProgress, Plan, Point, Result, Vantage
-from tui.core.presentation import about
+from tui.core.presentation import DASH, about
 from tui.core.text import clean
 
+ColumnT = TypeVar("ColumnT")
 PIPED_WIDTH = 200
 """Columns of a table that no terminal shows: its rows stay whole, unless COLUMNS says otherwise."""
 WAITING_FIRST_S = 10.0
@@ -130,10 +131,10 @@ def waiting(progress: BenchProgress) -> str:
 
 
 class TableColumn(NamedTuple):
-    """A heading, and a cell for each point (None: nothing to tell)."""
+    """A heading, a cell for each point, and what the figures mean."""
 
     heading: str
-    cells: list[str | None]
+    cells: list[str]
     meaning: str = ""
 
 
@@ -164,19 +165,23 @@ def more(result: Result, width: int, *, rates: bool = False, definitions: bool =
     `rates`: the requests a second of a closed loop are told here. `definitions`: what all the columns mean, not only the limits
     that were given.
     """
-    columns = [column for column in _further_columns(result, rates) if any(column.cells)]
+    columns = list(_further_columns(result, rates))
     if not columns:
         return None
     meanings = dict.fromkeys(column.meaning for column in columns if column.meaning and (definitions or LIMITS in column.meaning))
     limits = ", ".join(f"{name} {limit:g} ms" for name, limit in result.plan.goodput.items())
-    parts: list[RenderableType] = []
+    parts = in_parts(columns, width, lambda columns: _grid(result.points, columns))
+    return Group(*parts, *([Text("; ".join(meanings).replace(LIMITS, limits), style="dim")] if meanings else []))
+
+
+def in_parts(columns: Sequence[ColumnT], width: int, build: Callable[[Sequence[ColumnT]], Table]) -> Iterator[Table]:
+    """Yield as many tables as it takes to show all columns in that width."""
     while columns:
         count = len(columns)
-        while count > 1 and _width(_grid(result.points, columns[:count])) > width:
+        while count > 1 and _width(build(columns[:count])) > width:
             count -= 1
-        parts.append(_grid(result.points, columns[:count]))
+        yield build(columns[:count])
         columns = columns[count:]
-    return Group(*parts, *([Text("; ".join(meanings).replace(LIMITS, limits), style="dim")] if meanings else []))
 
 
 RATE = "request_throughput"
@@ -198,20 +203,18 @@ def _main_columns(points: Sequence[Point], rates: bool) -> list[TableColumn]:
 
 
 def _further_columns(result: Result, rates: bool) -> Iterator[TableColumn]:
+    """Yield the columns of further figures, without those of which no point has anything to tell."""
     points = result.points
-    if rates and not _is_open(points):
-        yield _known(metric(RATE), points)
-    for shown in in_view(View.FURTHER | View.INTERVAL):
-        if View.INTERVAL in shown.views:
-            yield TableColumn(shown.interval_heading, [shown.range_text(point) for point in points], CONFIDENCE)
-        elif shown.section is not Section.MACHINE or result.vantage is Vantage.HOST:
-            yield _known(shown, points)
-
-
-def _known(metric: Metric, points: Sequence[Point]) -> TableColumn:
-    """Return a column with a cell only for the points that have something to tell."""
-    known = [metric.text(raw) if metric.says_something(raw := metric.raw(point)) else None for point in points]
-    return TableColumn(metric.column, known, metric.meaning)
+    shown = [metric(RATE)] if rates and not _is_open(points) else []
+    for figure in (*shown, *in_view(View.FURTHER | View.INTERVAL)):
+        ranges = [figure.range_text(point) for point in points] if View.INTERVAL in figure.views else []
+        if any(ranges):
+            yield TableColumn(figure.interval_heading, [words or DASH for words in ranges], CONFIDENCE)
+        values = [figure.raw(point) for point in points]
+        told = View.INTERVAL not in figure.views or View.FURTHER in figure.views
+        of_host = figure.section is not Section.MACHINE or result.vantage is Vantage.HOST
+        if told and of_host and any(map(figure.says_something, values)):
+            yield TableColumn(figure.column, list(map(figure.text, values)), figure.meaning)
 
 
 def _grid(points: Sequence[Point], columns: Sequence[TableColumn], remarks: Sequence[str] = ()) -> Table:
@@ -223,7 +226,7 @@ def _grid(points: Sequence[Point], columns: Sequence[TableColumn], remarks: Sequ
     for i, point in enumerate(points):
         load = str(point.concurrency) if point.asked_rate is None else f"{point.asked_rate:g}"
         beside = [Text(remarks[i], style="yellow")] if any(remarks) else []
-        made.add_row(load, *(column.cells[i] or DASH for column in columns), *beside)
+        made.add_row(load, *(column.cells[i] for column in columns), *beside)
     return made
 
 
@@ -257,7 +260,7 @@ def report(result: Result, saved: tuple[str, ...], *, definitions: bool = False,
             console.print(further)
     line(
         console,
-        f"{result.model or DASH} · {result.endpoint} · tokens: {what_was_sent(result.plan)[0]} · load from {result.vantage}",
+        f"{result.model or DASH} · {result.endpoint} · tokens: {what_was_sent(result.plan)[0]} · load {SOURCES[result.vantage]}",
     )
     for point in result.points:
         _server_side(console, point)

@@ -117,9 +117,9 @@ def _load(point: "ComparedPoint") -> dict[str, Any]:
 def _print_comparison(first: Run, second: Run, points: "Sequence[ComparedPoint]", remarks: tuple[str, ...]) -> None:
     """Print as many tables as the width needs: on 80 columns some four figures each."""
     from rich.console import Console
-    from rich.measure import Measurement
     from rich.text import Text
 
+    from tui.cli.bench_tables import in_parts
     from tui.core.bench_compare import LEGEND, headlines
 
     console = Console(highlight=False)
@@ -127,14 +127,8 @@ def _print_comparison(first: Run, second: Run, points: "Sequence[ComparedPoint]"
     console.print(Text(f"after   run {second.id}, {clean(second.deployment)}, {_iso(second.at, ' ')}"))
     for remark in remarks:
         console.print(Text(f"▲ {clean(remark)}", "yellow"))
-    shown = headlines(points)
-    roomy = Console(width=1000)
-    while shown:
-        count = len(shown)
-        while count > 1 and Measurement.get(roomy, roomy.options, _table(points, shown[:count])).maximum > console.width:
-            count -= 1
-        console.print(_table(points, shown[:count]))
-        shown = shown[count:]
+    for table in in_parts(headlines(points), console.width, lambda shown: _table(points, shown)):
+        console.print(table)
     console.print(Text(LEGEND, "dim"))
 
 

@@ -68,6 +68,10 @@ def notes_of(plan: Plan) -> list[str]:
     return notes
 
 
+SOURCES = {Vantage.HOST: "on the host", Vantage.DIRECT: "from here", Vantage.TUNNEL: "from here, through the link"}
+"""Where the load was generated."""
+
+
 def what_was_sent(plan: Plan) -> list[str]:
     """Return the requests in words, with what lets a prefix cache help: `512 in, 256 out` and `unique prompts`."""
     source = "prompts of a file" if plan.prompts_file is not None else f"{plan.input_tokens:,} in"

@@ -11,8 +11,7 @@ from json import dumps
 from typing import Any
 
 from tui.core.bench_result import Point
-
-DASH = "—"
+from tui.core.presentation import DASH
 
 
 class View(Flag):

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from tui.core.bench_conclusions import conclusions
-from tui.core.bench_metrics import DASH, OPTIONAL, Metric, View, in_view
+from tui.core.bench_documents import SOURCES, what_was_sent
+from tui.core.bench_metrics import OPTIONAL, Metric, View, in_view
 from tui.core.bench_remarks import failures, load_name, remark, warnings
 from tui.core.bench_result import Point, Result
-from tui.core.presentation import clock, name_of
+from tui.core.presentation import DASH, clock, name_of
 from tui.core.text import clean
 from tui.record.store import Run, benchmark_of
 
@@ -32,19 +33,10 @@ TOO_FEW = "†"
 """Beside a p99 of fewer requests than one needs."""
 
 
-VANTAGES = {
-    "host": "on the GPU host",
-    "direct": "on the client, against the URL",
-    "tunnel": "on the client, through the SSH connection",
-}
-
-
 def benchmark_lines(result: Result) -> Iterator[str]:
     """Yield the body of the report. Every text in it is escaped."""
-    plan = result.plan
-    yield f"Model `{result.model}` at {result.endpoint}, load generated {VANTAGES[result.vantage.value]}."
-    tokens = "Prompts of a file" if plan.prompts_file else f"{plan.input_tokens} tokens in"
-    yield f"{tokens}, {plan.output_tokens} out, {plan.endpoint} endpoint; definitions are vLLM's."
+    yield f"Model `{result.model}` at {result.endpoint}, load {SOURCES[result.vantage]}."
+    yield f"Tokens: {', '.join(what_was_sent(result.plan))}; definitions are vLLM's."
     if result.stopped:
         yield f"**Incomplete:** {escaped(result.stopped)}."
     yield ""

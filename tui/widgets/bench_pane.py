@@ -9,10 +9,10 @@ from textual.content import Content
 
 from tui.core.bench_compare import change_of
 from tui.core.bench_conclusions import conclusions
-from tui.core.bench_documents import what_was_sent
+from tui.core.bench_documents import SOURCES, what_was_sent
 from tui.core.bench_metrics import ANSWER, LATENCIES, View, in_view, metric
 from tui.core.bench_remarks import who
-from tui.core.bench_result import BenchProgress, Plan, Point, Result, Vantage
+from tui.core.bench_result import BenchProgress, Plan, Point, Result
 from tui.core.presentation import change, clock, counted, three, whole
 from tui.core.text import clean
 from tui.widgets.canvas import Canvas, drawn
@@ -20,7 +20,6 @@ from tui.widgets.draw import BE, BP, B, E, G, Part, W, big, fit, label, line, me
 from tui.widgets.key_bar import key_of
 from tui.widgets.sweep import TTFT_LIMIT_MS, columns_of, fitting, sweep
 
-VANTAGES = {Vantage.HOST: "on the host", Vantage.DIRECT: "from here", Vantage.TUNNEL: "from here, through the link"}
 WAITING_S = 2.0
 """A first reply that takes longer is waited for in words."""
 
@@ -31,7 +30,7 @@ def how(plan: Plan | None, result: Result | None) -> Content:
     if plan is None:
         return Content("")
     vantage = result.vantage if result is not None else plan.vantage
-    parts = [VANTAGES[vantage]] if vantage is not None else []
+    parts = [SOURCES[vantage]] if vantage is not None else []
     return line(label(" · ".join([*parts, *what_was_sent(plan), "vLLM definitions"])))
 
 
@@ -52,7 +51,7 @@ def hero(points: Sequence[Point], previous: Result | None, running: bool, width:
     known = [(rate, point) for point in measured(points) if (rate := point.get("output_throughput")) is not None]
     cells: list[tuple[str, str, Content, str]] = []
     if len(known) > 1 or (several and not (known and known[0][1].concurrency == 1)):
-        most, at = max(known, key=lambda one: one[0]) if known else (None, None)
+        most, at = max(known, key=lambda rated: rated[0]) if known else (None, None)
         streams = " stream" if at is not None and at.concurrency == 1 else " streams"
         foot = line(label("tok/s at "), (str(at.concurrency), B), label(streams)) if at is not None else line(label("tok/s"))
         cells.append(("peak so far" if running else "peak", three(most), foot, BP))
@@ -69,8 +68,8 @@ def hero(points: Sequence[Point], previous: Result | None, running: bool, width:
     each = max(1, width // len(cells))
     rows: list[list[Part]] = [[] for _ in range(5)]
     for title, text, foot, style in cells:
-        for row, one in enumerate([line(label(title)), *big(text, style), foot]):
-            shown = one.truncate(each - 1, ellipsis=True) if one.cell_length >= each else one
+        for row, part in enumerate([line(label(title)), *big(text, style), foot]):
+            shown = part.truncate(each - 1, ellipsis=True) if part.cell_length >= each else part
             rows[row] += [shown, " " * (each - shown.cell_length)]
     return [line(*row) for row in rows]
 
