@@ -15,9 +15,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tui.core.important import IMPORTANT, NOISE
+from tui.core.logs.log_filters import IMPORTANT, NOISE
 from tui.core.logs.log_reader import LogReader
-from tui.core.logs.log_report import START_MARKERS
+from tui.engines.registry import START_MARKERS
 from tui.probe.boot import BOOT, opening
 
 START = Path(__file__).parent.parent / "data" / "logs" / "servers" / "26-kimi-k25-8xh200-ep8-ready.log"

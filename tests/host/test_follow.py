@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tui.core.important import IMPORTANT, NOISE
+from tui.core.logs.log_filters import IMPORTANT, NOISE
 from tui.probe.boot import BOOT, opening
 
 MARKERS = [r"vLLM API server version", r"server_args="]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tui.core.important import IMPORTANT, NOISE
-from tui.core.logs.log_report import START_MARKERS
+from tui.core.logs.log_filters import IMPORTANT, NOISE
+from tui.engines.registry import START_MARKERS
 from tui.probe.log_lines import LineCutter
 from tui.probe.log_search import LineFilter, StartSearch, literals_of, pattern_of
 

@@ -15,12 +15,12 @@ from msgspec.structs import replace
 from tui.aio import ended
 from tui.core.connection import retry_delay_s
 from tui.core.deployment import NO_LOG, Event, LogLine, LogRead, LogRestarted, LogSourceChanged, SupervisorTold
-from tui.core.important import IMPORTANT, NOISE
 from tui.core.logs.load_state import Failure, LoadState
+from tui.core.logs.log_filters import IMPORTANT, NOISE
 from tui.core.logs.log_reader import LogReader
-from tui.core.logs.log_report import START_MARKERS
 from tui.core.server_end import LastServer, supervisor_from_frame
 from tui.core.text import clean
+from tui.engines.registry import START_MARKERS
 from tui.host.base import HostError, ProbeFailed, ProbeStream, Unreachable
 from tui.services.host_clock import HostClock
 from tui.services.posix_tail import tail_frames

@@ -13,6 +13,7 @@ from typing import Any
 
 from tui.aio import patiently
 from tui.core.text import clean
+from tui.engines.registry import START_TEXTS
 from tui.host.base import Host, HostError
 from tui.probe.log_lines import LineCutter
 
@@ -24,8 +25,6 @@ LATEST = 512 << 10
 QUIET_S = 1.5
 """A progress bar that has stood so long without a line end is read as it is."""
 
-# A start is told by words that grep can look for as they are; START_MARKERS holds the patterns for the same lines.
-_STARTS = ("vLLM API server version ", "vLLM server version ", "server_args=ServerArgs(")
 
 _SCRIPT = " ".join(
     line.strip()
@@ -85,7 +84,7 @@ _SCRIPT = " ".join(
     done
     """.strip().splitlines()
 ).replace("WHOLE", str(WHOLE)).replace("LATEST", str(LATEST)).replace("HEAD", str(HEAD)).replace(
-    "STARTS", " ".join(f"-e '{words}'" for words in _STARTS)
+    "STARTS", " ".join(f"-e '{words}'" for words in START_TEXTS)
 )  # fmt: skip
 
 

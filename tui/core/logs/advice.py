@@ -1,80 +1,220 @@
-"""What to do about a failure: the flag or command to try, with the figures of this log in it."""
+"""What to do about a failure: the flag, file or command to try, with the figures of the log in it.
 
-from tui.core.logs import advice_host as host
-from tui.core.logs import advice_model as model
-from tui.core.logs.advice_model import Writer
-from tui.core.logs.root_cause import Finding
+Each engine's grammar has advice of its own, which goes first. What is here holds for every engine: the machine, its GPUs and
+network, the hub, and whoever ended the server.
+"""
+
+from tui.core.logs.grammar import Finding, Writer, find
 from tui.core.logs.start_parser import StartParser
+from tui.engines.registry import ENGINES, engine_named, grammars
 
 
-def advice(chosen: Finding, start: StartParser) -> str:
-    """One or two sentences; never empty."""
-    trouble = chosen.trouble
-    text = chosen.cause
-    if trouble is not None:
-        text = f"{trouble.text}\n{trouble.raised.full}" if trouble.raised is not None else trouble.text
-    writer = WRITERS.get(chosen.kind, other)
-    if start.engine == "sglang":
-        written = _SGLANG.get(chosen.kind)
+def advice(finding: Finding, start: StartParser) -> str:
+    """Return one or two sentences, never empty."""
+    own = next((grammar.advice for grammar in grammars() if grammar.engine == start.engine), {})
+    for writers in (own, COMMON, grammars()[0].advice):
+        writer = writers.get(finding.kind)
+        written = " ".join(writer(finding.text or finding.cause, start, finding).split()) if writer is not None else ""
         if written:
             return written
-    return " ".join(writer(text, start, chosen).split())
-
-
-def other(text: str, start: StartParser, chosen: Finding) -> str:
-    if "forked subprocess" in text:
-        return "Set VLLM_WORKER_MULTIPROC_METHOD=spawn."
-    if "ermission denied" in text:
+    if "ermission denied" in finding.text:
         return "The server's user may not read or write that path: correct its owner or mode, or the mount of the container."
-    where = f"line {chosen.line}" if chosen.line else "the log"
-    return f"Read the lines around {where}; VLLM_LOGGING_LEVEL=DEBUG says more at the next start."
+    where = f"line {finding.line}" if finding.line else "the log"
+    debug = next((grammar.more_detail for grammar in grammars() if grammar.engine == start.engine), "") or grammars()[0].more_detail
+    return f"Read the lines around {where}; {debug} says more at the next start."
 
 
-WRITERS: dict[str, Writer] = {
-    "cuda_oom": model.oom,
-    "host_oom_or_killed": host.killed,
-    "kv_cache_too_small": model.kv_cache,
-    "max_model_len_too_large": model.max_model_len,
-    "gpu_memory_in_use": model.in_use,
-    "missing_file": model.missing_file,
-    "corrupt_checkpoint": model.corrupt,
-    "shape_mismatch": model.shape,
-    "unsupported_model": model.model_unsupported,
-    "unsupported_quantization": model.quantization,
-    "tokenizer": model.tokenizer,
-    "hub_auth": model.auth,
-    "hub_unreachable": model.hub,
-    "disk_full": host.disk,
-    "shm_too_small": host.shm,
-    "port_in_use": host.port,
-    "bad_argument": model.argument,
-    "missing_library": host.library,
-    "driver_mismatch": host.driver,
-    "no_kernel_image": host.kernel_image,
-    "nccl": host.nccl,
-    "distributed_timeout": host.timeout,
-    "ready_timeout": model.ready_timeout,
-    "ray_placement": host.ray,
-    "not_enough_gpus": host.gpus,
-    "gpu_lost": host.gpu_lost,
-    "killed_by_supervisor": host.supervisor,
-    "worker_died": host.worker,
-    "engine_died": host.engine,
-    "compile_error": host.compile,
-    "hang": host.hang,
-    "cuda_error": host.cuda,
-    "gpu_memory_fault": host.memory_fault,
-}
+def title_of(start: StartParser) -> str:
+    """Return the engine's name as it writes it itself, of the first engine if none is known."""
+    return (engine_named(start.engine) or ENGINES[0]).title
 
-_SGLANG = {
-    "kv_cache_too_small": (
-        "Nothing is left for the KV cache: raise --mem-fraction-static, lower --context-length, or use more GPUs (--tp)."
-    ),
-    "cuda_oom": (
-        "GPU memory ran out: lower --mem-fraction-static, --chunked-prefill-size or --cuda-graph-max-bs, or use more GPUs (--tp)."
-    ),
-    "hang": (
-        "The scheduler does not answer: py-spy dump its processes, look at dmesg for Xid, and restart; --watchdog-timeout sets "
-        "when."
-    ),
+
+def model_of(start: StartParser) -> str:
+    """Return the model's name as the log has it."""
+    return start.model or "the model"
+
+
+def shm(text: str, start: StartParser, finding: Finding) -> str:
+    size = find(r"\(size (\d+)\)|to (\d+) bytes", text)
+    need = f" (a segment of {int(size[1] or size[2]) / 2**20:.0f} MiB did not fit)" if size else ""
+    return f"/dev/shm is too small{need}: docker run --shm-size 16g or --ipc=host; in Kubernetes an emptyDir with medium: Memory."
+
+
+def port(text: str, start: StartParser, finding: Finding) -> str:
+    port = f"port {start.port}" if start.port else "that port"
+    return f"Another process listens on {port}: ss -ltnp shows it; end it, or choose another --port."
+
+
+def driver(text: str, start: StartParser, finding: Finding) -> str:
+    if "803" in text or "LibRmVersionMismatch" in text or "version mismatch" in text:
+        return (
+            "The driver's kernel module and its library differ: reboot (or reload nvidia), and drop a cuda-compat library from "
+            "LD_LIBRARY_PATH."
+        )
+    if "802" in text:
+        return (
+            "The GPUs are not initialised: start nvidia-fabricmanager (systemctl status nvidia-fabricmanager), of the driver's "
+            "own version."
+        )
+    found = find(r"found version (\d+)", text)
+    version = f" (it offers CUDA {int(found[1]) // 1000}.{int(found[1]) % 1000 // 10})" if found else ""
+    if "select device driver" in text:
+        return "Docker knows no GPUs: install the NVIDIA Container Toolkit (nvidia-ctk runtime configure) and restart Docker."
+    if "infer device type" in text or "NVML" in text or "no NVIDIA driver" in text.lower():
+        return (
+            "No GPU is visible: run nvidia-smi in the same container; docker needs --gpus all, Kubernetes a nvidia.com/gpu limit."
+        )
+    return f"The driver is too old for this CUDA{version}: upgrade it, or use a {title_of(start)} built for an older CUDA."
+
+
+def nccl(text: str, start: StartParser, finding: Finding) -> str:
+    if "Duplicate GPU" in finding.cause:
+        return "Two ranks are on one GPU: give each its own (CUDA_VISIBLE_DEVICES), no more ranks than GPUs on each node."
+    return (
+        "Run again with NCCL_DEBUG=INFO and read its WARN lines; name the network interface with NCCL_SOCKET_IFNAME "
+        "and GLOO_SOCKET_IFNAME, "
+        "and check /dev/shm (--ipc=host)."
+    )
+
+
+def timeout(text: str, start: StartParser, finding: Finding) -> str:
+    return (
+        "One rank did not answer: look for its own error or a hung GPU (py-spy dump --pid, dmesg for Xid), and whether all nodes "
+        "joined."
+    )
+
+
+def ray(text: str, start: StartParser, finding: Finding) -> str:
+    need = (start.tensor or 0) * (start.pipeline or 1)
+    many = f" for {need} GPUs" if need else ""
+    return (
+        f"Ray found no room{many}: ray status shows what the cluster has and who holds it; stop stale jobs, or lower the parallel "
+        "sizes."
+    )
+
+
+def gpu_lost(text: str, start: StartParser, finding: Finding) -> str:
+    return "The GPU or its link failed: dmesg | grep -i xid, nvidia-smi -q -d ECC,ROW_REMAPPER; reset the GPU or drain the host."
+
+
+def killed(text: str, start: StartParser, finding: Finding) -> str:
+    size = f" (the checkpoint has {start.checkpoint_gib:g} GiB)" if start.checkpoint_gib else ""
+    return (
+        "Confirm with dmesg | grep -i 'killed process', docker inspect .State.OOMKilled, or the pod's OOMKilled; then "
+        "give the host or "
+        f"container more memory{size}, or load with fewer processes at once."
+    )
+
+
+def supervisor(text: str, start: StartParser, finding: Finding) -> str:
+    if "CANCELLED AT" in text and "TIME LIMIT" not in text:
+        return (
+            "Slurm's job was cancelled, by its owner, an administrator or preemption: sacct -j JOB --format=State,ExitCode tells."
+        )
+    return (
+        "Who watches the server ended it: raise its limit (Slurm --time, systemd TimeoutStartSec, the pod's startupProbe "
+        "failureThreshold)."
+    )
+
+
+def worker(text: str, start: StartParser, finding: Finding) -> str:
+    if "was ended by SIG" in finding.cause:
+        return (
+            "Compiled code crashed, which leaves no traceback: PYTHONFAULTHANDLER=1 prints one next time; dmesg names the library, "
+            "and an Xid if the GPU is at fault."
+        )
+    return (
+        "A worker ended without a word: dmesg (out of memory, Xid) and its exit code tell why; PYTHONFAULTHANDLER=1 prints more "
+        "next time."
+    )
+
+
+def engine(text: str, start: StartParser, finding: Finding) -> str:
+    return "The log does not hold the reason: look at dmesg, and at the other stream (standard error) or the other node's log."
+
+
+def disk(text: str, start: StartParser, finding: Finding) -> str:
+    size = f" The checkpoint has {start.checkpoint_gib:g} GiB." if start.checkpoint_gib else ""
+    return f"The disk is full: df -h on the cache (HF_HOME, VLLM_CACHE_ROOT) and /tmp; free room or move the cache.{size}"
+
+
+def missing_file(text: str, start: StartParser, finding: Finding) -> str:
+    missing = find(r"missing: \{(.*?)\}", text)
+    if missing:
+        count = missing[1].count(",") + 1
+        first = missing[1].split(",")[0].strip("'\" ")
+        files = "1 file of the checkpoint is missing" if count == 1 else f"{count} files of the checkpoint are missing, among them"
+        return f"{files}: {first}. Fetch it again; hf download and rsync resume what is there already."
+    if "404" in text or "Repo id" in text or "repository ID" in text or "valid model identifier" in text:
+        return (
+            f"{model_of(start)} is neither a directory that this process sees nor a model id: check the path, and the "
+            "mount of the "
+            "container."
+        )
+    return (
+        f"Check that {model_of(start)} is complete (config.json, the tokenizer, every shard of the index): hf download resumes a "
+        "broken one."
+    )
+
+
+def corrupt(text: str, start: StartParser, finding: Finding) -> str:
+    shard = None
+    if start.loaders.main is not None and not start.loaders.main.complete and finding.phase.value == "loading":
+        bar = start.loaders.main
+        shard = f"after {int(bar.done)} of {int(bar.total)} shards"
+    path = find(r"'([^']+\.(?:safetensors|bin|pt|gguf))'", text)
+    where = path[1] if path else shard
+    if "nput/output error" in text or "Stale file handle" in text:
+        return f"The storage failed to read{' ' + where if where else ''}: look at dmesg and the disk's or NFS server's health."
+    if "not initialized from checkpoint" in text:
+        return "Weights are missing in the checkpoint: compare its files with model.safetensors.index.json and fetch what lacks."
+    return (
+        f"A weight file is cut off or damaged{f' ({where})' if where else ''}: compare sizes or checksums with the "
+        "source and fetch it "
+        "again (hf download --force-download, one file)."
+    )
+
+
+def auth(text: str, start: StartParser, finding: Finding) -> str:
+    everything = " ".join([text, *finding.context])
+    if "gated" in everything.lower() or "restricted" in everything:
+        return (
+            "Ask for access on the model's page, then pass a token of that account: HF_TOKEN=… (or hf auth login) for "
+            f"{model_of(start)}."
+        )
+    return f"The hub refuses {model_of(start)}: check the spelling, and set HF_TOKEN to a token that may read it."
+
+
+def hub(text: str, start: StartParser, finding: Finding) -> str:
+    if "429 Client Error" in text:
+        return "The hub limits how often it is asked: pass a token (HF_TOKEN=…), wait a few minutes, or fetch the model beforehand."
+    if "outgoing traffic" in text or "Offline" in text or "cached snapshot" in text:
+        return (
+            f"Offline mode is on and {model_of(start)} is not in the cache: unset HF_HUB_OFFLINE, or fetch it first (hf "
+            "download), "
+            "or give a path."
+        )
+    return (
+        "The hub cannot be reached: check DNS, proxy (HTTPS_PROXY) and firewall, set HF_ENDPOINT to a mirror, or fetch the model "
+        "elsewhere."
+    )
+
+
+COMMON: dict[str, Writer] = {
+    "shm_too_small": shm,
+    "port_in_use": port,
+    "driver_mismatch": driver,
+    "nccl": nccl,
+    "distributed_timeout": timeout,
+    "ray_placement": ray,
+    "gpu_lost": gpu_lost,
+    "host_oom_or_killed": killed,
+    "killed_by_supervisor": supervisor,
+    "worker_died": worker,
+    "engine_died": engine,
+    "disk_full": disk,
+    "missing_file": missing_file,
+    "corrupt_checkpoint": corrupt,
+    "hub_auth": auth,
+    "hub_unreachable": hub,
 }

@@ -4,15 +4,17 @@ import re
 from typing import Final
 
 from tui.core.logs.exit_signs import container_of, is_container_of
+from tui.core.logs.failure_kinds import joined
+from tui.engines.registry import START_MARKERS
 
 _NAMED: Final = re.compile(r"(?:\[\d+m)?([\w.@/-]{1,80}) *( \|)(?: |$)")
 _NUMBERED: Final = re.compile(r".*[-_]\d+$")
-_SERVER: Final = re.compile(
-    r"vLLM (?:API )?server version |[\u2580-\u259f ]  version \d+\.\d+|server_args=ServerArgs\("
-    r"|\b(?:INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:\d\d \[?[\w./+-]+\.(?:py|rs):\d+\]"
-    r"|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d (?:(?:DP|PP|TP)\d+ ?)+\]"
+_SERVER: Final = joined(
+    *START_MARKERS,
+    r"\b(?:INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:\d\d \[?[\w./+-]+\.(?:py|rs):\d+\]"
+    r"|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d (?:(?:DP|PP|TP)\d+ ?)+\]",
 )
-"""What only a server of vLLM or SGLang writes."""
+"""What only a server writes: the first lines of a start, and records of processes that have a rank."""
 
 ENOUGH: Final = 2000
 """After so many lines without a name there will be none."""

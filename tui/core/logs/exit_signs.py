@@ -9,12 +9,14 @@ import re
 import signal
 from dataclasses import dataclass
 
+from tui.core.logs.failure_kinds import WORDS, joined
 from tui.core.logs.log_records import Line
+from tui.engines.registry import ENGINES
 
 _ENDED_BY_SIGNAL = r"code=(?:killed|dumped), status=(?:4|6|7|8|9|11)\b"
 _EXITED = r"code=exited, status=(?!0\b|130\b|143\b)\d+"
 
-PLAIN = re.compile(
+PLAIN = joined(
     r"Memory access fault by GPU|CUDA error|HIP error|NCCL WARN"
     r"|NCCL error|collective operation timeout"
     r"|terminate called after"
@@ -25,61 +27,55 @@ PLAIN = re.compile(
     r"|is not compatible with the current PyTorch|died unexpectedly|exit code: -9"
     r"|[Aa]ddress already in use|cannot open shared object|driver on your system is too old"
     r"|hardware error"
-    r"|HSA_STATUS_ERROR|Not enough memory|SIGQUIT received|CUDA driver version|Failed to infer device|ActorDiedError"
+    r"|HSA_STATUS_ERROR|CUDA driver version|ActorDiedError"
     r"|CUDA_ERROR_"
-    r"|placement group|fatal error:|symbol lookup error|uncorrectable"
+    r"|placement group|fatal error:|symbol lookup error|uncorrectable",
+    *(words.plain for words in WORDS),
 )
 """Plain lines (no exception) that may be a cause, whoever says them."""
 
-_PLAIN_OUTSIDE = re.compile(
-    r"vllm: (?:command )?not found|could not select device driver|killed by the OOM killer|memory pressure"
+_PLAIN_OUTSIDE = joined(
+    r"could not select device driver|killed by the OOM killer|memory pressure"
     r"|oom-kill|Out of memory: Killed|Killed process|^Killed$|OOMKilled|slurmstepd"
     r"|DUE TO TIME LIMIT|Segmentation fault|NVRM: Xid|core dumped|start operation timed out|probe failed|exec format error"
     rf"|{_EXITED}|{_ENDED_BY_SIGNAL}|failed (?:liveness|startup) probe, will be"
-    r"|stop-sigterm|status=137|exit code 137|exited with code 137|Worker exit type: SYSTEM_ERROR"
+    r"|stop-sigterm|status=137|exit code 137|exited with code 137|Worker exit type: SYSTEM_ERROR",
+    *(words.shell for words in WORDS),
 )
 
-HINT = re.compile(
-    r"Failed to import from vllm\._C|NCCL WARN|is not compatible with the current PyTorch|nvcc fatal|ptxas fatal"
+HINT = joined(
+    r"NCCL WARN|is not compatible with the current PyTorch|nvcc fatal|ptxas fatal"
     r"|CUDA initialization"
-    r"|cannot open shared object|driver version is insufficient|driver on your system is too old|Failed to import from vllm"
+    r"|cannot open shared object|driver version is insufficient|driver on your system is too old"
     r"|placement group"
-    r"|Not enough free disk space|Error parsing config|[Uu]nknown model type|does not recognize this architecture"
+    r"|Not enough free disk space|Error parsing config|[Uu]nknown model type|does not recognize this architecture",
+    *(words.hints for words in WORDS),
 )
 """Warnings that may explain an exception much later."""
 
-FATAL = re.compile(
+FATAL = joined(
     r"error while attempting to bind on address"
-    r"|(?:[Ww]orker|[Ss]cheduler|[Rr]ank|pid) .{0,60}died, exit code: (?!-?15\b|0\b|None)|"
-    r"EngineCore failed to start|EngineCore encountered a fatal error|EngineCore hit an exception|Engine core initialization failed"
-    r"|Engine process failed to start|WorkerProc failed to start|WorkerProc hit an exception|AsyncLLM output_handler failed"
-    r"|EngineDeadError"
-    r"|AsyncEngineDeadError|MQEngineDeadError|Engine loop has died|engine core exited unexpectedly|Engine iteration timed out"
-    r"|Background loop has errored|Got fatal signal from worker processes"
-    r"|RPCServer process died"
-    r"|Timed out waiting for engine|Scheduler hit an exception|SIGQUIT received|watchdog thread terminated with exception"
-    r"|(?:Worker proc|RayWorkerProc|Engine core proc|[Aa]ctor)\b.{0,80}died unexpectedly"
-    r"|Engine core proc .*died"
-    r"|Received sigquit from a child|DataParallelController.*exception"
+    r"|(?:[Ww]orker|[Ss]cheduler|[Rr]ank|pid) .{0,60}died, exit code: (?!-?15\b|0\b|None)"
+    r"|(?:RayWorkerProc|[Aa]ctor)\b.{0,80}died unexpectedly",
+    *(words.fatal for words in WORDS),
 )
 """What the server says when nothing comes up or goes on any more, also while serving."""
 
-_FATAL_OUTSIDE = re.compile(
-    r"vllm: (?:command )?not found|could not select device driver|^Bus error|core dumped\)"
+_FATAL_OUTSIDE = joined(
+    r"could not select device driver|^Bus error|core dumped\)"
     r"|Memory access fault by GPU|terminate called after|Segfault encountered|Segmentation fault"
     r"|oom-kill|Out of memory: Killed|^Killed$|OOMKilled|slurmstepd: error: .* CANCELLED AT"
     rf"|{_EXITED}|{_ENDED_BY_SIGNAL}|failed (?:liveness|startup) probe, will be|start operation timed out"
-    r"|^\(raylet\b[^)]*\) .*Worker exit type: SYSTEM_ERROR"
+    r"|^\(raylet\b[^)]*\) .*Worker exit type: SYSTEM_ERROR",
+    *(words.shell for words in WORDS),
 )
 
-ANNOUNCEMENT = re.compile(
-    r"(?:\b\w{0,40}(?:Engine|Worker)\w{0,40} (?:failed to start|hit an exception|encountered a fatal error)"
-    r"|output_handler failed)\.$"
-)
+ANNOUNCEMENT = joined(*(words.announcements for words in WORDS))
 """What a traceback follows."""
 
 _CONTAINER = re.compile(r"(?:(\S{1,120}) )?exited with code (\d+)(?: \(restarting\))?")
-_SERVICE = re.compile(r"vllm|sglang|llm|infer|engine|model|server", re.IGNORECASE)
+_NAMES = "|".join(re.escape(engine.name) for engine in ENGINES)
+_SERVICE = re.compile(rf"{_NAMES}|llm|infer|engine|model|server", re.IGNORECASE)
 """How a service that holds a server may be called, where the log does not tell."""
 
 _SHELL = re.compile(
@@ -89,7 +85,7 @@ _SHELL = re.compile(
     r"|fish: Job \d+, '(?P<job>.*)' terminated by signal (?P<signal>SIG[A-Z]+)",
     re.IGNORECASE,
 )
-_SERVER = re.compile(r"^\s*(?:\(core dumped\)\s*)?$|vllm|sglang|python|serve|launch|torchrun|exec |\$", re.IGNORECASE)
+_SERVER = re.compile(rf"^\s*(?:\(core dumped\)\s*)?$|{_NAMES}|python|serve|launch|torchrun|exec |\$", re.IGNORECASE)
 """The command that the shell names: the server's, or whatever a script holds in a variable."""
 
 _POSSIBLE_CAUSES = " There are some potential root causes."

@@ -4,16 +4,22 @@ from tui.core.logs.advice import advice
 from tui.core.logs.compose_services import ComposeServices
 from tui.core.logs.exceptions import FRAME, HEADER, Raised, Tracebacks
 from tui.core.logs.exit_signs import ANNOUNCEMENT, FATAL, HINT, in_short, is_bare, is_fatal, is_plain_trouble
-from tui.core.logs.failure_kinds import is_wrapper, kind_of
+from tui.core.logs.failure_kinds import WORDS, is_wrapper, joined, kind_of
+from tui.core.logs.grammar import Finding
 from tui.core.logs.load_state import Failure, Phase
-from tui.core.logs.log_records import NOBODY, Line
-from tui.core.logs.root_cause import Evidence, Finding, Trouble, is_cleanup, is_consequence, is_ordered, is_severed
+from tui.core.logs.log_records import DATED, NOBODY, Line
+from tui.core.logs.root_cause import Evidence, Trouble, is_cleanup, is_consequence, is_ordered, is_severed
 from tui.core.logs.start_parser import StartParser
+from tui.engines.registry import grammars
 
 STALLS = 3
 """Waits of 60 s each for a shared memory block after ready: with so many it is a hang, not a long request."""
-_REQUESTS = ("Receive: ", "Finish: ")
-"""What SGLang logs of each request, with its prompt: somebody else's words."""
+_REQUESTS = {grammar.record: grammar.requests for grammar in grammars() if grammar.requests}
+"""What an engine that writes such records logs of each request, with its prompt: somebody else's words."""
+_SOURCES = tuple((grammar.source, grammar.engine) for grammar in grammars() if grammar.source)
+_INTRODUCTIONS = ("Process ", "Exception ", *(text for words in WORDS for text in words.introductions))
+_FATAL_AT_ANY_LEVEL = joined(*(words.fatal_at_any_level for words in WORDS))
+_QUOTING = joined(*(words.quoting for words in WORDS))
 
 
 class FailureDetector:
@@ -47,21 +53,21 @@ class FailureDetector:
         """A line that may tell of trouble: an error, a warning, a bare line, or any while a traceback is open."""
         self._now = now
         self._failure = None
-        if line.head == "sglang" and message.startswith(_REQUESTS):
+        if line.head in _REQUESTS and message.startswith(_REQUESTS[line.head]):
             return
         speaker = line.speaker
         key = f"{speaker.key}|{'record' if line.head else 'bare'}"
         if HEADER in message or self._tracebacks.busy or message.startswith(FRAME):
             head = line.head
-            if head == "sglang" and HEADER in message:
-                # Its records carry a whole traceback, whose further lines have no head.
+            if head == DATED and HEADER in message:
+                # Records of this kind carry a whole traceback, whose further lines have no head.
                 key, head = f"{NOBODY.key}|bare", ""
                 self._fatal_if(line, place, message)
             mine, raised = self._tracebacks.feed(key, speaker, message, place, self._now, head)
             if mine and line.level is None:
                 line.level = "ERROR"  # for the eye: a bare traceback has no level of its own
             if mine and self._start.engine is None and "File " in message:
-                self._start.engine = "vllm" if "vllm" in message else "sglang" if "/sglang/" in message else None
+                self._start.engine = next((engine for source, engine in _SOURCES if source in message), None)
             if raised is not None:
                 self._raised(line, raised, place)
             if mine:
@@ -74,9 +80,9 @@ class FailureDetector:
         if ANNOUNCEMENT.search(message):
             # Its traceback follows, and only that tells a failure from an interrupt.
             self._announced[key] = (place, message)
-        elif line.level not in ("WARNING", "INFO") or "engine core exited unexpectedly" in message:
+        elif line.level not in ("WARNING", "INFO") or _FATAL_AT_ANY_LEVEL.search(message):
             self._fatal_if(line, place, message)
-        if message.startswith(("Process ", "Exception ", "EngineCore ", "WorkerProc ", "AsyncLLM ")) or line.uvicorn:
+        if message.startswith(_INTRODUCTIONS) or line.uvicorn:
             self._tracebacks.introduce(key, message)
             if message.startswith("Exception in ASGI"):
                 self._tracebacks.introduce(f"{speaker.key}|bare", message)
@@ -217,4 +223,4 @@ class FailureDetector:
 def _tells_more(raised: Raised) -> bool:
     """A wrapper that holds the cause's own words, of a kind that can be told."""
     text = f"{raised.type}: {raised.text}"
-    return "Worker failed with error" in text and kind_of(text) not in ("other", "worker_died", "engine_died")
+    return _QUOTING.search(text) is not None and kind_of(text) not in ("other", "worker_died", "engine_died")

@@ -5,31 +5,34 @@ The kinds are those of the `log` document. Texts are matched loosely, since word
 
 import re
 
-WRAPPER = re.compile(
-    r"Got fatal signal|Dumping (?:input data|scheduler)|Engine core initialization failed|Engine process failed to start"
-    r"|WorkerProc initialization failed"
-    r"|EngineCore (?:encountered an issue|failed to start|encountered a fatal error|hit an exception)"
-    r"|Worker failed with error|Executor failed|(?<!Async)(?<!MQ)EngineDeadError|AsyncEngineDeadError(?!: Engine iteration)"
-    r"|MQEngineDeadError"
-    r"|Background loop (?:has errored|is)"
-    r"|Task finished unexpectedly|AsyncLLM output_handler failed"
-    r"|RPCServer process died|readiness probe|died unexpectedly|died, exit code|died with exit code|worker died|exited unexpectedly"
-    r"|Error executing method|Exception in worker \S+ while processing method|Process \S+ \(PID: \d+\)"
-    r"|WorkerProc (?:failed to start|hit an exception)|See stack trace|See root cause above|Engine loop has died"
-    r"|Error in (?:chat )?completion|Exception in ASGI application|Failed core proc|Data parallel engine|Rank \d+ scheduler is dead"
-    r"|SIGQUIT received|Initialization failed\. (?:warmup|See)|leader \S+ died|^RayTaskError|RayActorError"
-    r"|Worker(?:Wrapper)? exit|^SystemExit"
-    r"|ZMQError|Executor is not running|ConnectionResetError|BrokenPipeError|zmq\.error"
+from tui.engines.registry import grammars
+
+WORDS = tuple(grammar.failures for grammar in grammars())
+"""The words of each engine, which join the common ones."""
+
+
+def joined(*alternatives: str) -> re.Pattern[str]:
+    """Compile alternatives as one pattern, the empty ones left out."""
+    return re.compile("|".join(pattern for pattern in alternatives if pattern) or r"(?!)")
+
+
+WRAPPER = joined(
+    r"died unexpectedly|died, exit code|died with exit code|worker died|exited unexpectedly"
+    r"|Process \S+ \(PID: \d+\)|Task finished unexpectedly|See stack trace|See root cause above"
+    r"|Error in (?:chat )?completion|Exception in ASGI application|leader \S+ died|^RayTaskError|RayActorError"
+    r"|Worker(?:Wrapper)? exit|^SystemExit|ZMQError|ConnectionResetError|BrokenPipeError|zmq\.error",
+    *(words.wrappers for words in WORDS),
 )
 _BARE_WRAPPER = re.compile(r"^(?:RuntimeError|Exception|asyncio\.exceptions\.CancelledError|CancelledError)(?:: (?:cancelled)?)?$")
 
-CONSEQUENCE = re.compile(
+CONSEQUENCE = joined(
     r"collective operation timeout|[Cc]onnection (?:closed|reset) by peer|TCPStore|NCCL watchdog|Broken pipe|recvValue failed"
     r"|sendBytes failed"
     r"|remote process exited|ncclRemoteError|ProcessGroupNCCL.*abort|heartbeat|Watchdog caught|Gloo connectFullMesh|Socket Timeout"
-    r"|Command '\[?'(?:\S*/)?(?:bash|sh|python[\d.]*|vllm|torchrun|srun)'?[, ].*non-zero exit status|ensure_kv_transfer_shutdown"
+    r"|Command '\[?'(?:\S*/)?(?:bash|sh|python[\d.]*|torchrun|srun)'?[, ].*non-zero exit status"
     r"|object has no attribute '(?:shutdown|engine_core|model_executor|workers|_?finalizer|resources)'"
-    r"|destroy_process_group|cannot schedule new futures|Event loop is closed|Transport endpoint|Separation failed|stop_profile"
+    r"|destroy_process_group|cannot schedule new futures|Event loop is closed|Transport endpoint|Separation failed|stop_profile",
+    *(words.consequences for words in WORDS),
 )
 
 CLEANUP = re.compile(r"Exception ignored in|Exception in thread .*usage|leaked|atexit|resource_tracker")
@@ -37,12 +40,11 @@ CLEANUP = re.compile(r"Exception ignored in|Exception in thread .*usage|leaked|a
 ORDERED = re.compile(r"^(?:KeyboardInterrupt|SystemExit: ?(?:0|130|143)?$|GracefulExit)")
 
 RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
-    (kind, re.compile(pattern))
+    (kind, joined(pattern, *(words.kinds.get(kind, "") for words in WORDS)))
     for kind, pattern in (
         (
             "gpu_memory_in_use",
-            r"Free memory on device.*(?:on startup )?is less than desired GPU memory utilization|Error in memory profiling"
-            r"|Initial free memory .* current free memory|not enough free (?:GPU )?memory.*other process",
+            r"not enough free (?:GPU )?memory.*other process",
         ),
         (
             "gpu_lost",
@@ -61,13 +63,9 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("disk_full", r"No space left on device|ENOSPC|os error 28|Disk quota exceeded|[Nn]ot enough (?:free )?disk space"),
         (
             "kv_cache_too_small",
-            r"larger than the maximum number of tokens that can be stored in KV cache|not enough GPU memory available to serve"
-            r"|KV cache is needed, which is larger than"
-            r"|No available memory for the cache blocks|No space in KV cache"
-            r"|Not enough memory\. Please try to increase --mem-fraction-static"
-            r"|requested memory for kv|kv cache (?:allocation )?is less than"
+            r"No space in KV cache|requested memory for kv|kv cache (?:allocation )?is less than"
             r"|not enough (?:memory|space) (?:for|to (?:allocate|hold)).*KV"
-            r"|KV cache (?:memory )?(?:is )?(?:too small|insufficient)|max_total_num_tokens.*(?:too small|<= 0)"
+            r"|KV cache (?:memory )?(?:is )?(?:too small|insufficient)"
             r"|available KV cache memory.*(?:negative|<= ?0)",
         ),
         (
@@ -94,16 +92,14 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ),
         (
             "max_model_len_too_large",
-            r"max_model_len \(?\d+\)? is greater than|greater than the derived max_model_len"
-            r"|max_model_len.*(?:exceeds|larger than|must be)"
-            r"|max_seq_len.*exceeds|context[_ ]length.*(?:greater|longer) than|longer than the (?:derived|maximum)",
+            r"max_seq_len.*exceeds|context[_ ]length.*(?:greater|longer) than|longer than the (?:derived|maximum)",
         ),
         (
             "not_enough_gpus",
-            r"World size \(\d+\) is larger than the number of available GPUs|number of available GPUs|No CUDA GPUs are available"
+            r"number of available GPUs|No CUDA GPUs are available"
             r"|invalid device ordinal|tensor parallel size.*(?:GPUs|devices)|GPUs? (?:are|is) not enough|required GPUs exceeds"
             r"|requires? \d+ GPUs|device >= 0 && device < num_gpus|not enough (?:CPU )?cores|insufficient (?:CPU )?cores"
-            r"|Not enough allowed NUMA|less than the number of visible devices|local rank \d+ is out of bounds",
+            r"|less than the number of visible devices|local rank \d+ is out of bounds",
         ),
         (
             "ray_placement",
@@ -116,7 +112,7 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             "driver_mismatch",
             r"[Ee]rror 80[234]\b|could not select device driver|unsupported display driver|system not yet initialized"
             r"|driver version is insufficient"
-            r"|driver on your system is too old|LibRmVersionMismatch|Driver/library version mismatch|Failed to infer device type"
+            r"|driver on your system is too old|LibRmVersionMismatch|Driver/library version mismatch"
             r"|Can't initialize NVML|NVML Shared Library Not Found|libcuda\.so(?:\.1)?: cannot open|Found no NVIDIA driver"
             r"|forward compatibility"
             r"|PTX was compiled with an unsupported toolchain|cudaErrorInsufficientDriver|CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"
@@ -143,7 +139,7 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ),
         (
             "missing_library",
-            r"command not found|vllm: not found|Tried to instantiate class '_\w*C\."
+            r"command not found|Tried to instantiate class '_\w*C\."
             r"|GLIBC(?:XX)?_[\d.]+|undefined symbol|operator torchvision::nms does not exist"
             r"|is already used by a Transformers config"
             r"|cannot import name|No module named|ModuleNotFoundError|ImportError|cannot open shared object file|circular import"
@@ -157,9 +153,7 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ),
         (
             "ready_timeout",
-            r"Timed out waiting for engine (?:core )?process|Did not receive response from front-end process"
-            r"|ENGINE_READY_TIMEOUT|Timed out waiting for new engine"
-            r"|engine.*(?:did not|not) (?:become )?ready (?:within|in)|Timed out waiting for engines? to"
+            r"engine.*(?:did not|not) (?:become )?ready (?:within|in)|Timed out waiting for engines? to"
             r"|[Ww]aited \d+s \(configured",
         ),
         (
@@ -198,7 +192,7 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             "unsupported_model",
             r"[Mm]odel architectures? .*(?:not supported|failed to be inspected)|does not recognize this architecture"
             r"|Cannot find model module"
-            r"|implementation of \S+ is not compatible with vLLM|has no vLLM implementation|is not supported (?:for now|by vLLM)"
+            r"|is not supported for now"
             r"|does not support (?:this model|LoRA|pipeline parallel)"
             r"|Unsupported (?:model|architecture)"
             r"|not (?:yet )?supported by (?:the )?Transformers|trust_remote_code|trust-remote-code|contains custom code"
@@ -249,16 +243,15 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         (
             "bad_argument",
             r"Bfloat16 is only supported|Cannot assign requested address"
-            r"|(?<!NCCL )error: (?:unrecognized arguments?|argument|the following arguments|invalid|ambiguous)|vllm.*: error:"
+            r"|(?<!NCCL )error: (?:unrecognized arguments?|argument|the following arguments|invalid|ambiguous)"
             r"|validation errors? for \w+"
-            r"|is not divisible by \d|LoRA rank \d+ is greater|not valid for this configuration|No valid attention backend"
-            r"|max_num_\w+ \(\d+\)"
+            r"|is not divisible by \d|not valid for this configuration|No valid attention backend"
             r"|invalid (?:reasoning|tool call|tool) parser|must be divisible by|divisible by tensor|invalid (?:int|float|choice)"
             r"|unexpected keyword argument"
             r"|Invalid (?:value|argument|option)"
             r"|(?:is|are) (?:mutually exclusive|not compatible)|not a valid"
             r"|[Mm]ust be (?:in|between|one of|greater|less|positive|>=)|Please (?:set|specify|provide) --"
-            r"|--[\w-]+ (?:is|must|requires|cannot)|\bUnknown (?:option|argument|flag)|launch_server.*error:|usage: ",
+            r"|--[\w-]+ (?:is|must|requires|cannot)|\bUnknown (?:option|argument|flag)|usage: ",
         ),
         (
             "nccl",
@@ -277,9 +270,7 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ),
         (
             "hang",
-            r"RPC call to \S+ timed out|Engine iteration timed out|shared memory broadcast block|execute_model.*timed out"
-            r"|sample_tokens.*timed out"
-            r"|Detected.*hang|watchdog timeout|Watchdog timeout|TimeoutError: ?$|stuck",
+            r"Detected.*hang|watchdog timeout|Watchdog timeout|TimeoutError: ?$|stuck",
         ),
         (
             "cuda_error",
@@ -295,7 +286,7 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"Segfault|Segmentation fault|SIGSEGV|SIGABRT|died unexpectedly|worker died|Worker.*exit"
             r"|ActorDiedError|The actor (?:died|is dead)",
         ),
-        ("engine_died", r"engine core exited unexpectedly|Engine core proc"),
+        ("engine_died", ""),
     )
 )
 

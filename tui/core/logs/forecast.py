@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from tui.core.logs.load_state import Forecast, Loader, LoadState, PastLoad, Phase, SignsOfLife, Verdict
 from tui.core.presentation import about, against, counted, doing_now, name_of, one_of, pace, steadiness
+from tui.engines.registry import engine_named
 
 ORDER = (
     Phase.STARTING,
@@ -88,9 +89,6 @@ SLOW_FLOOR_S = 20.0
 LONG_PHASE = 3.0
 """A phase after the shards is slow from so many times its usual on, and LONG_PHASE_FLOOR_S above it, however fast those before."""
 LONG_PHASE_FLOOR_S = 45.0
-READY_TIMEOUT_S = 600.0
-FIRST_READY_TIMEOUT = (0, 14)
-"""The API server waits so long for its engines (VLLM_ENGINE_READY_TIMEOUT_S), and since which release."""
 HISTORY = 5
 """Earlier starts that count: settings and storage change."""
 
@@ -133,7 +131,7 @@ def make_forecast(
     """ETA and verdict at `now`, in seconds of the same clock as the load's own times.
 
     `history` are earlier starts of this deployment, oldest first; the expectations are the user's, and go before history.
-    `ready_timeout_s` is the server's VLLM_ENGINE_READY_TIMEOUT_S where its environment tells; `ends_at` is when something else will
+    `ready_timeout_s` is the one that the server's environment sets, if it does; `ends_at` is when something else will
     end the start (a probe, a job's time limit), named in `ends_by`.
     """
     signs = signs or SignsOfLife()
@@ -271,19 +269,21 @@ def _ending(
     if ends_at is not None and now + left > ends_at:
         return f"ETA {about(left)}, but {ends_by or 'a time limit'} ends it in {about(max(0.0, ends_at - now))}"
     began = load.engine_started_at
-    if load.engine != "vllm" or began is None:
+    engine = engine_named(load.engine)
+    timeout = engine.ready_timeout if engine is not None else None
+    if timeout is None or began is None:
         return ""
     known = ready_timeout_s is not None
-    if not known and _release(load.version) < FIRST_READY_TIMEOUT:
+    if not known and _release(load.version) < timeout.since:
         return ""
-    limit = ready_timeout_s if ready_timeout_s is not None else READY_TIMEOUT_S
+    limit = ready_timeout_s if ready_timeout_s is not None else timeout.default_s
     spent = max(0.0, now - began)
     if spent + left <= limit or spent > limit:
         return ""  # in time; or the limit has passed and it lives, so it is another one
     if known:
-        return f"ETA {about(left)}, but VLLM_ENGINE_READY_TIMEOUT_S={limit:.0f} ends it in {about(limit - spent)}"
+        return f"ETA {about(left)}, but {timeout.variable}={limit:.0f} ends it in {about(limit - spent)}"
     return (
-        f"ETA {about(left)}, but unless VLLM_ENGINE_READY_TIMEOUT_S was raised, its default of {limit:.0f} s ends it in "
+        f"ETA {about(left)}, but unless {timeout.variable} was raised, its default of {limit:.0f} s ends it in "
         f"{about(limit - spent)}"
     )
 

@@ -11,6 +11,7 @@ from tui.core.deployment import LogLine
 from tui.core.logs import start_parser
 from tui.core.logs.compose_services import ComposeServices
 from tui.core.logs.failure_detector import FailureDetector
+from tui.core.logs.grammar import Grammar, Rule, first_word
 from tui.core.logs.load_state import LoadState, Phase
 from tui.core.logs.log_records import NOBODY, Line, LineParser
 from tui.core.logs.progress_bars import looks_like_bar, parse_bar
@@ -18,8 +19,16 @@ from tui.core.logs.start_parser import Counts, StartParser, snapshot
 from tui.core.logs.timeline import Timeline
 from tui.core.logs.wrappers import hides_data
 from tui.core.text import clean
-from tui.engines.sglang import sglang_log
-from tui.engines.vllm import vllm_log
+from tui.engines.registry import grammars
+
+_RECORDS = {grammar.record: grammar for grammar in grammars() if grammar.record}
+"""Record format -> the grammar of the engine that alone writes it."""
+_MESSAGES: dict[str, list[Rule]] = {}
+"""First word of a message -> the rules of all engines in order."""
+for _grammar in grammars():
+    for _word, _rules in _grammar.by_word.items():
+        _MESSAGES.setdefault(_word, []).extend(_rules)
+_LITERALS = [entry for grammar in grammars() if not grammar.record for entry in grammar.by_literal]
 
 _TAG = re.compile(r"\[(?!shutdown\])[a-z_0-9]+\] (?=\S)")
 _MAIN = frozenset(("APIServer", "MainProcess"))
@@ -128,7 +137,7 @@ class LogReader:
             if end < 2 or text[end : end + 1] in ("[", " ", "") or text[0] == "{":
                 return False
             stop = text.find(" ", end)
-            if not text.startswith(_REQUESTS, end) and (text[end:stop] if stop > 0 else text[end:]) in vllm_log.MESSAGES:
+            if not text.startswith(_REQUESTS, end) and (text[end:stop] if stop > 0 else text[end:]) in _MESSAGES:
                 return False
             stamp = text[start : start + 14]
             if stamp != self._time.stamp and not self._time.glance(stamp, at):
@@ -205,59 +214,54 @@ class LogReader:
     # -- what engines say
 
     def _head_line(self, line: Line, message: str) -> None:
-        """A record or a uvicorn line."""
+        """Read a record or a uvicorn line."""
         message = _untagged(line, message)
-        start = self._start
-        if line.head == "sglang":
-            if start.engine is None and line.speaker is not NOBODY:
-                start.engine = "sglang"
-            if sglang_log.begins(message):
-                self._start_seen(line)
-                start = self._start
-            was_ready = start.was_ready
-            if sglang_log.read(start, line):
-                self._after(was_ready)
+        own = _RECORDS.get(line.head)
+        if own is not None:
+            start = self._start
+            if start.engine is None and (own.record_is_proof or line.speaker is not NOBODY):
+                start.engine = own.engine
+            found = own.rule_for(message)
+            if found is not None:
+                self._handle(line, *found, own)
                 return
-        if not self._known(line, message) and ("version " in message or "model  " in message):
-            self._logo(line, message)
+            if start.engine == own.engine:
+                start.startup_is_ready = own.startup_is_ready
+        if not self._known(line, message):
+            for literal, rule in _LITERALS:
+                if literal in message:
+                    match = rule.pattern.search(message)
+                    if match is not None:
+                        self._handle(line, rule, match)
+                        return
 
     def _known(self, line: Line, message: str) -> bool:
-        """Does vLLM's table hold messages that begin so? Those that match are handled."""
-        space = message.find(" ")
-        rules = vllm_log.MESSAGES.get(message[:space] if space > 0 else message)
-        for pattern, handler in rules or ():
-            match = pattern.match(message)
+        """Handle a message by all rules that it matches; False if no engine's messages begin so."""
+        rules = _MESSAGES.get(first_word(message))
+        for rule in rules or ():
+            match = rule.pattern.match(message)
             if match is not None:
-                self._handle(line, handler, match)
+                self._handle(line, rule, match)
         return rules is not None
 
-    def _handle(self, line: Line, handler: vllm_log.Handler, match: "re.Match[str]") -> None:
-        if handler is vllm_log.banner:
+    def _handle(self, line: Line, rule: Rule, match: "re.Match[str]", own: Grammar | None = None) -> None:
+        if rule.begins:
             self._start_seen(line)
-        was_ready = self._start.was_ready
-        handler(self._start, match, line)
+        start = self._start
+        if own is not None:
+            start.engine, start.startup_is_ready = own.engine, own.startup_is_ready
+        was_ready = start.was_ready
+        rule.handler(start, match, line)
         self._after(was_ready)
 
     def _after(self, was_ready: bool) -> None:
         if self._start.was_ready and not was_ready:
             self._detector.became_ready()
 
-    def _logo(self, line: Line, message: str) -> None:
-        version = vllm_log.LOGO_VERSION.match(message)
-        if version:
-            self._start_seen(line)
-            self._start.engine = "vllm"
-            self._start.start_seen = True
-            self._start.version = version[1]
-            return
-        model = vllm_log.LOGO_MODEL.match(message)
-        if model and self._start.version:
-            self._start.model = self._start.model or model[1]
-
     def _served(self) -> None:
         """A request was answered, so the server is up although the log hides its readiness."""
         start = self._start
-        if start.engine == "sglang" and start.phase is not Phase.READY and not start.serving_soon:
+        if not start.startup_is_ready and start.phase is not Phase.READY and not start.serving_soon:
             return
         was_ready = start.was_ready
         start.become_ready(self._time.now)

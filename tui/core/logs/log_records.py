@@ -10,6 +10,8 @@ from tui.core.logs.log_clock import STEP, LogClock
 from tui.core.logs.wrappers import LEAP_YEAR_S, YEARLESS_UNTIL, Unwrapped, strip_colour_remnants, unwrap
 from tui.core.text import clean
 
+DATED = "[date]"
+"""The head of records that begin with their date in brackets: `[2025-10-16 09:06:09 TP7] message`."""
 LEVELS = frozenset(("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"))
 _UVICORN = {f"{level}:": level for level in LEVELS} | {"WARN:": "WARNING"}
 _PROCESS = re.compile(
@@ -18,9 +20,7 @@ _PROCESS = re.compile(
 _ANY_HEAD = re.compile(r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) (\d\d-\d\d \d\d:\d\d:\d\d) \[?([\w./+-]+\.(?:py|rs|pyx|cpp):\d+)\] ?")
 _ANY_UVICORN = re.compile(r"(?:^|[ \t|:])(DEBUG|INFO|WARNING|ERROR|CRITICAL): {4,5}(?=\S)")
 _ENDS_IN_PROCESS = re.compile(r"(\([^()]{1,100} pid=\d+(?:, ip=[^)]{1,60})?\) )$")
-_SGLANG = re.compile(
-    r"\[(\d{4})-(\d\d-\d\d \d\d:\d\d:\d\d)(?:[.,]\d+)?((?: (?:DP|PP|TP|EP|ATTN_CP|ATTN_TP|MOE_DP|MOE_EP)\d+)*)\] ?"
-)
+_DATED = re.compile(r"\[(\d{4})-(\d\d-\d\d \d\d:\d\d:\d\d)(?:[.,]\d+)?((?: (?:DP|PP|TP|EP|ATTN_CP|ATTN_TP|MOE_DP|MOE_EP)\d+)*)\] ?")
 _FOLDED = re.compile(r"\s*\[repeated \d+x across (?:cluster|all nodes)\].*$")
 _RANK = re.compile(r"\brank=(\d+)|(?:^|[ _])(?<!ATTN_)(?<!MOE_)(DP|PP|TP|EP)(\d+)|VllmWorker-(\d+)")
 
@@ -230,7 +230,7 @@ class LineParser:
             line.message = text[space + 1 :]
             return True
         elif word[:1] == "[" and word[5:6] == "-":
-            match = _SGLANG.match(text)
+            match = _DATED.match(text)
             if match:
                 ranks = match[3].strip()
                 if not ranks and self._stamped(text[match.end() :], match, line):
@@ -238,7 +238,7 @@ class LineParser:
                 if ranks:
                     line.speaker = self._rank_speaker(ranks)
                 line.at = self._clock.dated(int(match[1]), match[2])
-                line.head = "sglang"
+                line.head = DATED
                 text = text[match.end() :]
                 space = text.find(" ", 0, 12)
                 if space > 0 and text[:space] in _UVICORN:
@@ -253,7 +253,7 @@ class LineParser:
     def _stamped(self, inner: str, match: "re.Match[str]", line: Line) -> bool:
         """A line of vLLM's behind a date in brackets, as `ts` or a script writes it; False where the date is SGLang's own."""
         if not self._dated:
-            doubled = inner[:1] == "[" and _SGLANG.match(inner) is not None
+            doubled = inner[:1] == "[" and _DATED.match(inner) is not None
             if not doubled and (".py:" not in inner or _ANY_HEAD.search(inner, 0, 200) is None):
                 return False
             self._dated = True

@@ -7,6 +7,7 @@ from typing import Any
 
 from tui.core.logs.load_state import Forecast, Loader, LoadState, Phase, PhaseSpan, Verdict
 from tui.core.presentation import counted, doing, duration, name_of
+from tui.engines.registry import title_of
 
 BAR_CELLS = 20
 _PARTS = " ▏▎▍▌▋▊▉"
@@ -191,7 +192,7 @@ def _bar(share: float, ascii_only: bool) -> str:
 
 def _facts(load: LoadState, forecast: Forecast) -> list[Row]:
     facts: list[tuple[str, str]] = []
-    engine = {"vllm": "vLLM", "sglang": "SGLang"}.get(load.engine or "", load.engine or "")
+    engine = title_of(load.engine) if load.engine else ""
     if engine or load.model:
         served = [name for name in load.served_names if name != load.model]
         text = " ".join(part for part in (engine, load.version or "") if part)
@@ -259,17 +260,6 @@ def when(at: float, zone: tzinfo = UTC) -> str:
     """The log's own clock, or a live one in a zone."""
     return datetime.fromtimestamp(at, zone).strftime("%Y-%m-%d %H:%M:%S")
 
-
-__all__ = ["SCHEMA", "START_MARKERS", "document", "exit_code", "iso", "lines"]
-
-START_MARKERS: tuple[str, ...] = (
-    r"vLLM API server version ",
-    r"vLLM server version ",
-    r"(?:[^\x00-\x7f]| )  version \d+\.\d+",
-    r"server_args=ServerArgs\(",
-)
-"""Regexes of lines that begin a server's start: a follower looks for the last of them to attach fast. They are searched for in
-bytes as well as in text, so they name no character beyond ASCII."""
 
 SCHEMA = 1
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 from tui.core.logs.exceptions import Raised
 from tui.core.logs.exit_signs import first_cause, told
-from tui.core.logs.failure_kinds import CLEANUP, CONSEQUENCE, ORDERED, is_wrapper, kind_of
+from tui.core.logs.failure_kinds import CLEANUP, CONSEQUENCE, ORDERED, WORDS, is_wrapper, joined, kind_of
+from tui.core.logs.grammar import Finding
 from tui.core.logs.load_state import Phase
 
 CAUSE_LENGTH = 200
@@ -29,6 +30,13 @@ PLACES: tuple[tuple[str, re.Pattern[str]], ...] = (
 
 _BEFORE_THE_CACHE = (Phase.STARTING, Phase.LOADING, Phase.POST_LOADING, Phase.COMPILING, Phase.PROFILING)
 _REFUSALS = ("ValueError", "NotImplementedError", "ValidationError")
+
+
+_EXTENSION = re.compile(r"\w\._C\b|_C_utils|has no attribute.*_C|_C.*has no attribute|_OpNamespace", re.DOTALL)
+"""What is said if a compiled extension could not be imported."""
+_EXTENSION_HINTS = joined(*(words.extension_hints for words in WORDS))
+_ENGINES_ENDED = [(words.engine_ended[0], re.compile(words.engine_ended[1])) for words in WORDS if words.engine_ended[1]]
+_WORKER_ENDED = joined(*(words.worker_ended for words in WORDS))
 
 
 @dataclass(slots=True)
@@ -52,6 +60,11 @@ class Trouble:
     request: bool = False
     """Of one request only (uvicorn's "Exception in ASGI application")."""
 
+    @property
+    def full(self) -> str:
+        """All that was said of it."""
+        return f"{self.text}\n{self.raised.full}" if self.raised is not None else self.text
+
     def settle(self) -> None:
         """Reads an exception's whole text, whose last lines come after its first."""
         raised = self.raised
@@ -68,20 +81,6 @@ class Trouble:
         if self.kind == "other" and self.phase is Phase.STARTING and not self.worker and raised.type.endswith(_REFUSALS):
             self.kind = "bad_argument"  # before anything is loaded, a value that is refused comes from the configuration
         self.consequence = is_consequence(raised.full[:600])
-
-
-@dataclass(slots=True)
-class Finding:
-    """The chosen cause, before advice is written."""
-
-    kind: str
-    cause: str
-    process: str | None
-    line: int | None
-    phase: Phase
-    trouble: Trouble | None = None
-    context: tuple[str, ...] = ()
-    """What else was said about it, first things first."""
 
 
 @dataclass(slots=True)
@@ -132,7 +131,7 @@ class Evidence:
         if chosen.kind == "kv_cache_too_small" and phase in _BEFORE_THE_CACHE:
             phase = Phase.KV_CACHE  # some runners say nothing between the weights and the sizing of the cache
         context = tuple(one.text for one in relevant[:8])
-        return Finding(chosen.kind, self._in_words(chosen), chosen.process or None, chosen.line, phase, chosen, context)
+        return Finding(chosen.kind, self._in_words(chosen), chosen.process or None, chosen.line, phase, chosen.full, context)
 
     def _recent(self, trouble: Trouble) -> bool:
         if trouble.phase is not Phase.READY or self.fatal_line is None:
@@ -170,8 +169,8 @@ class Evidence:
 
     def _refined(self, chosen: Trouble) -> Trouble:
         text = chosen.text
-        if "vllm._C" in text or "_C_utils" in text or ("has no attribute" in text and "_C" in text) or "_OpNamespace" in text:
-            hint = next((one for one in self.hints if "Failed to import from vllm" in one.text), None)
+        if _EXTENSION.search(text):
+            hint = next((one for one in self.hints if _EXTENSION_HINTS.search(one.text)), None)
             if hint is not None:
                 return hint
         if chosen.kind in ("nccl", "distributed_timeout", "cuda_error", "other"):
@@ -214,20 +213,20 @@ class Evidence:
         texts = [self.fatal_text, *(one.text for one in self.wrappers)]
         said = " ".join(texts)
         end = first_cause(told(texts))
-        engine = "engine core exited unexpectedly" in said or "Engine core proc" in said
-        worker = "WorkerProc initialization failed" in said or "Worker proc" in said or "VllmWorker" in said
+        engine = next((name for name, pattern in _ENGINES_ENDED if pattern.search(said)), None)
+        worker = _WORKER_ENDED.search(said) is not None
         if end is not None and not end.killed and not (worker and end.followed):
             kind = "killed_by_supervisor" if end.ordered else "worker_died" if end.signal else "engine_died"
             where = self.fatal_line if end.process is None else line
-            return Finding(kind, end.words, end.process, where, phase, first)
+            return Finding(kind, end.words, end.process, where, phase, first.full if first else end.words)
         process = end.process if end is not None and end.killed else None
         if engine and process is None:
-            process = "EngineCore"
+            process = engine
         who = process or ("a worker" if worker else "the engine" if engine or phase is Phase.READY else "a process")
         cause = f"{who} was killed from outside (no process printed why): most likely SIGKILL by the host's out-of-memory killer"
         if phase is Phase.READY and engine:
             cause = f"{who} exited unexpectedly while serving, without a reason: killed from outside, as by the OOM killer"
-        return Finding("host_oom_or_killed", cause, process, line, phase, first)
+        return Finding("host_oom_or_killed", cause, process, line, phase, first.full if first else cause)
 
 
 def _last_before(hints: list[Trouble], chosen: Trouble) -> Trouble:

@@ -75,6 +75,8 @@ class StartParser:
 
     def __init__(self) -> None:
         self.engine: str | None = None
+        self.startup_is_ready = True
+        """Does "Application startup complete." mean ready with this engine?"""
         self.version: str | None = None
         self.model: str | None = None
         self.served_names: tuple[str, ...] = ()

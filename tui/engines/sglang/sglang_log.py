@@ -5,43 +5,13 @@ server is fired up and ready to roll!".
 """
 
 import re
-from collections.abc import Callable
 
 from tui.core.logs.load_state import Phase, Serving
 from tui.core.logs.log_records import Line
 from tui.core.logs.start_parser import StartParser
+from tui.engines.sglang.sglang_failures import GRAMMAR
 
-Handler = Callable[[StartParser, "re.Match[str]", Line], None]
-
-RULES: list[tuple[str, re.Pattern[str], Handler]] = []
-"""A literal that must be in the message, a pattern, what to do."""
-
-
-def says(literal: str, pattern: str) -> Callable[[Handler], Handler]:
-    def register(handler: Handler) -> Handler:
-        RULES.append((literal, re.compile(pattern), handler))
-        return handler
-
-    return register
-
-
-def read(start: StartParser, line: Line) -> bool:
-    """Reads a message of SGLang's; True where the table knows it."""
-    message = line.message
-    for literal, pattern, handler in RULES:
-        if literal in message:
-            match = pattern.search(message)
-            if match is not None:
-                start.engine = "sglang"
-                handler(start, match, line)
-                return True
-    return False
-
-
-def begins(message: str) -> bool:
-    """Is this the first record of a start?"""
-    return message.startswith("server_args=")
-
+__all__ = ["GRAMMAR"]
 
 _ARGUMENTS = {
     name: re.compile(rf"\b{name}=({value})")
@@ -63,7 +33,7 @@ def _leads(line: Line) -> bool:
     return not line.speaker.rank
 
 
-@says(
+@GRAMMAR.contains(
     "Decode batch",
     r"Decode batch.*?#running-req: (\d+).*?token usage: ([\d.]+)"
     r".*?gen throughput \(token/s\): ([\d.]+)(?:.*?#queue-req: (\d+))?",
@@ -84,7 +54,7 @@ def _decode(start: StartParser, match: re.Match[str], line: Line) -> None:
         start.become_ready(start.now)  # the warm-up request is too short for this line
 
 
-@says(
+@GRAMMAR.contains(
     "Prefill batch",
     r"Prefill batch.*?#new-token: (\d+), #cached-token: (\d+).*?token usage: ([\d.]+)"
     r".*?#running-req: (\d+)(?:.*?#queue-req: (\d+))?",
@@ -104,7 +74,7 @@ def _prefill(start: StartParser, match: re.Match[str], line: Line) -> None:
     start.statistics.take(one, line.speaker.engine)
 
 
-@says("server_args=", r"server_args=(?:ServerArgs\()?(.*)")
+@GRAMMAR.contains("server_args=", r"server_args=(?:ServerArgs\()?(.*)", begins=True)
 def _arguments(start: StartParser, match: re.Match[str], line: Line) -> None:
     start.start_seen = True
     found = {name: key[1].strip("'\"") for name, pattern in _ARGUMENTS.items() if (key := pattern.search(match[1]))}
@@ -124,7 +94,7 @@ def _arguments(start: StartParser, match: re.Match[str], line: Line) -> None:
         start.utilisation = float(found["mem_fraction_static"])
 
 
-@says("Load weight begin", r"Load weight begin")
+@GRAMMAR.contains("Load weight begin", r"Load weight begin")
 def _load_begins(start: StartParser, match: re.Match[str], line: Line) -> None:
     start.start_seen = True
     if _leads(line) or start.phase is Phase.STARTING:
@@ -133,7 +103,7 @@ def _load_begins(start: StartParser, match: re.Match[str], line: Line) -> None:
         start.enter(Phase.LOADING, start.now)
 
 
-@says("Load weight end", r"Load weight end\.(?: elapsed=([\d.]+) s,)?.*?(?:\bmem usage=([\d.]+) GB)?\.?$")
+@GRAMMAR.contains("Load weight end", r"Load weight end\.(?: elapsed=([\d.]+) s,)?.*?(?:\bmem usage=([\d.]+) GB)?\.?$")
 def _load_ends(start: StartParser, match: re.Match[str], line: Line) -> None:
     if not start.loaders.drafter_announced:
         if match[1]:
@@ -146,7 +116,9 @@ def _load_ends(start: StartParser, match: re.Match[str], line: Line) -> None:
         start.enter(Phase.POST_LOADING, start.now)
 
 
-@says("#tokens", r"KV Cache is allocated\..*?#tokens: (\d+),.*?(?:K size: ([\d.]+) GB, V size: ([\d.]+) GB|KV size: ([\d.]+) GB)")
+@GRAMMAR.contains(
+    "#tokens", r"KV Cache is allocated\..*?#tokens: (\d+),.*?(?:K size: ([\d.]+) GB, V size: ([\d.]+) GB|KV size: ([\d.]+) GB)"
+)
 def _kv(start: StartParser, match: re.Match[str], line: Line) -> None:
     if start.loaders.drafter_announced and start.figure("kv_tokens") is not None:
         return
@@ -157,25 +129,25 @@ def _kv(start: StartParser, match: re.Match[str], line: Line) -> None:
         start.enter(Phase.KV_CACHE, start.now)
 
 
-@says("Memory pool end", r"Memory pool end")
+@GRAMMAR.contains("Memory pool end", r"Memory pool end")
 def _pool(start: StartParser, match: re.Match[str], line: Line) -> None:
     if _leads(line) and start.phase in (Phase.LOADING, Phase.POST_LOADING):
         start.enter(Phase.KV_CACHE, start.now)
 
 
-@says("graph begin", r"Capture .*graph begin")
+@GRAMMAR.contains("graph begin", r"Capture .*graph begin")
 def _capture_begins(start: StartParser, match: re.Match[str], line: Line) -> None:
     if _leads(line):
         start.enter(Phase.CAPTURING, start.now)
 
 
-@says("graph end", r"Capture .*graph end")
+@GRAMMAR.contains("graph end", r"Capture .*graph end")
 def _capture_ends(start: StartParser, match: re.Match[str], line: Line) -> None:
     if _leads(line):
         start.enter(Phase.WARMING_UP, start.now)
 
 
-@says("max_total_num_tokens=", r"max_total_num_tokens=(\d+),.*?(?:context_len=(\d+))?")
+@GRAMMAR.contains("max_total_num_tokens=", r"max_total_num_tokens=(\d+),.*?(?:context_len=(\d+))?")
 def _totals(start: StartParser, match: re.Match[str], line: Line) -> None:
     if start.figure("kv_tokens") is None:
         start.ranked("kv_tokens", float(match[1]), line.speaker)
@@ -186,7 +158,7 @@ def _totals(start: StartParser, match: re.Match[str], line: Line) -> None:
         start.enter(Phase.WARMING_UP, start.now)
 
 
-@says(
+@GRAMMAR.contains(
     "ttention backend",
     r"(?:Using|Set|Defaulting to) (\w+)(?: as)? attention backend"
     r"|[Aa]ttention backend (?:not \w+ specified\. )?(?:Use|Using) (\w+)",
@@ -195,12 +167,12 @@ def _attention(start: StartParser, match: re.Match[str], line: Line) -> None:
     start.attention_backend = match[1] or match[2]
 
 
-@says("fired up", r"The server is fired up and ready to roll")
+@GRAMMAR.contains("fired up", r"The server is fired up and ready to roll")
 def _ready(start: StartParser, match: re.Match[str], line: Line) -> None:
     start.become_ready(start.now)
 
 
-@says("Gracefully", r"Gracefully exiting|Gracefully shutting")
+@GRAMMAR.contains("Gracefully", r"Gracefully exiting|Gracefully shutting")
 def _stops(start: StartParser, match: re.Match[str], line: Line) -> None:
     if start.phase is not Phase.FAILED:
         start.stopping = True

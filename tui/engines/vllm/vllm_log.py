@@ -2,20 +2,21 @@
 
 import re
 
-from tui.core.logs.grammar import MESSAGES, Handler, number, says
+from tui.core.logs.grammar import number
 from tui.core.logs.load_state import Phase, Serving
 from tui.core.logs.log_records import Line
 from tui.core.logs.start_parser import StartParser
-from tui.engines.vllm.vllm_start import LOGO_MODEL, LOGO_VERSION, banner
+from tui.engines.vllm import vllm_start
+from tui.engines.vllm.vllm_failures import GRAMMAR
 
-__all__ = ["LOGO_MODEL", "LOGO_VERSION", "MESSAGES", "Handler", "banner"]
+__all__ = ["GRAMMAR", "vllm_start"]
 
 # -- weights -----------------------------------------------------------------------------------------------------------------------
 
 
-@says(r"Using model weights format ()", "Using")
-@says(r"Loading weights with BitsAndBytes quantization()", "Loading")
-@says(r"Starting to load model(?: (.+?))?(?:\.\.\.)?$", "Starting")
+@GRAMMAR.says(r"Using model weights format ()", "Using")
+@GRAMMAR.says(r"Loading weights with BitsAndBytes quantization()", "Loading")
+@GRAMMAR.says(r"Starting to load model(?: (.+?))?(?:\.\.\.)?$", "Starting")
 def _load_begins(start: StartParser, match: re.Match[str], line: Line) -> None:
     start.start_seen = True
     start.engine = start.engine or "vllm"
@@ -30,13 +31,13 @@ def _leads(start: StartParser, line: Line) -> bool:
     return not (line.speaker.rank and start.phase is not Phase.STARTING)
 
 
-@says(r"Loading drafter model")
+@GRAMMAR.says(r"Loading drafter model")
 def _drafter(start: StartParser, match: re.Match[str], line: Line) -> None:
     start.loaders.drafter_announced = True
     start.enter(Phase.LOADING, start.now)
 
 
-@says(r"Filesystem type for checkpoints: (\S+?)\. Checkpoint size: ([\d.]+) GiB")
+@GRAMMAR.says(r"Filesystem type for checkpoints: (\S+?)\. Checkpoint size: ([\d.]+) GiB")
 def _checkpoint(start: StartParser, match: re.Match[str], line: Line) -> None:
     if start.checkpoint_gib is None:
         start.checkpoint_gib = float(match[2])
@@ -44,20 +45,20 @@ def _checkpoint(start: StartParser, match: re.Match[str], line: Line) -> None:
         start.notes["filesystem"] = f"weights on {match[1]}: the network storage sets the pace"
 
 
-@says(r"Time spent downloading weights for .*: ([\d.]+) seconds")
+@GRAMMAR.says(r"Time spent downloading weights for .*: ([\d.]+) seconds")
 def _downloaded(start: StartParser, match: re.Match[str], line: Line) -> None:
     start.ranked("download_s", float(match[1]), line.speaker)
     if start.phase is Phase.DOWNLOADING:
         start.enter(Phase.LOADING, start.now)
 
 
-@says(r"Prefetching checkpoint files: \s*\d+% \((\d+)/(\d+)\)")
+@GRAMMAR.says(r"Prefetching checkpoint files: \s*\d+% \((\d+)/(\d+)\)")
 def _prefetch(start: StartParser, match: re.Match[str], line: Line) -> None:
     if not line.speaker.rank:
         start.loaders.prefetch(float(match[1]), float(match[2]), line.speaker.key, start.now)
 
 
-@says(r"Loading weights took ([\d.]+) seconds")
+@GRAMMAR.says(r"Loading weights took ([\d.]+) seconds")
 def _weights_took(start: StartParser, match: re.Match[str], line: Line) -> None:
     drafter = start.loaders.drafter_announced and start.figure("load_s") is not None
     if not line.speaker.rank:
@@ -69,7 +70,7 @@ def _weights_took(start: StartParser, match: re.Match[str], line: Line) -> None:
         start.enter(Phase.POST_LOADING, start.now)
 
 
-@says(r"Deserialized (\S+) in ([\d.]+)s", "Deserialized")
+@GRAMMAR.says(r"Deserialized (\S+) in ([\d.]+)s", "Deserialized")
 def _deserialized(start: StartParser, match: re.Match[str], line: Line) -> None:
     """Tensorizer draws no bar."""
     start.ranked("load_s", float(match[2]), line.speaker)
@@ -77,8 +78,8 @@ def _deserialized(start: StartParser, match: re.Match[str], line: Line) -> None:
         start.enter(Phase.POST_LOADING, start.now)
 
 
-@says(r"Loading model weights took ([\d.]+) ?(?:GiB|GB)")
-@says(r"Model loading took ([\d.]+) ?(?:GiB|GB)(?: memory)?(?: and ([\d.]+) seconds)?")
+@GRAMMAR.says(r"Loading model weights took ([\d.]+) ?(?:GiB|GB)")
+@GRAMMAR.says(r"Model loading took ([\d.]+) ?(?:GiB|GB)(?: memory)?(?: and ([\d.]+) seconds)?")
 def _model_took(start: StartParser, match: re.Match[str], line: Line) -> None:
     if start.was_ready:
         return
@@ -94,57 +95,57 @@ def _model_took(start: StartParser, match: re.Match[str], line: Line) -> None:
 # -- compile, profiling, KV cache --------------------------------------------------------------------------------------------------
 
 
-@says(r"Using cache directory: .* for vLLM's torch\.compile")
-@says(r"Starting torch\.compile", "Starting")
-@says(r"Dynamo bytecode transform time")
-@says(r"Compiling a graph for")
-@says(r"Cache the graph of")
-@says(r"Directly (?:load|lookup) (?:the (?:compiled )?graph|AOT compilation)")
-@says(r"sav(?:ed|ing) AOT compiled function", "saved", "saving")
-@says(r"Warming up model for the compilation")
+@GRAMMAR.says(r"Using cache directory: .* for vLLM's torch\.compile")
+@GRAMMAR.says(r"Starting torch\.compile", "Starting")
+@GRAMMAR.says(r"Dynamo bytecode transform time")
+@GRAMMAR.says(r"Compiling a graph for")
+@GRAMMAR.says(r"Cache the graph of")
+@GRAMMAR.says(r"Directly (?:load|lookup) (?:the (?:compiled )?graph|AOT compilation)")
+@GRAMMAR.says(r"sav(?:ed|ing) AOT compiled function", "saved", "saving")
+@GRAMMAR.says(r"Warming up model for the compilation")
 def _compiling(start: StartParser, match: re.Match[str], line: Line) -> None:
     if _leads(start, line):
         start.enter(Phase.COMPILING, start.now)
 
 
-@says(r"torch\.compile (?:takes|took) ([\d.]+) s in total", "torch.compile")
-@says(r"Initial profiling/warmup run took")
-@says(r"Profiling CUDA graph memory")
-@says(r"Encoder cache will be initialized")
-@says(r"Warming up done")
+@GRAMMAR.says(r"torch\.compile (?:takes|took) ([\d.]+) s in total", "torch.compile")
+@GRAMMAR.says(r"Initial profiling/warmup run took")
+@GRAMMAR.says(r"Profiling CUDA graph memory")
+@GRAMMAR.says(r"Encoder cache will be initialized")
+@GRAMMAR.says(r"Warming up done")
 def _profiling(start: StartParser, match: re.Match[str], line: Line) -> None:
     if _leads(start, line):
         start.enter(Phase.PROFILING, start.now)
 
 
-@says(r"Profiling CUDA graph memory: (.*)")
+@GRAMMAR.says(r"Profiling CUDA graph memory: (.*)")
 def _graphs_expected(start: StartParser, match: re.Match[str], line: Line) -> None:
     counts = re.findall(r"\w+=(\d+) \(largest", match[1])
     if counts:
         start.capture_expected = float(sum(map(int, counts)))
 
 
-@says(r"Memory profiling takes ([\d.]+) seconds", "Memory")
+@GRAMMAR.says(r"Memory profiling takes ([\d.]+) seconds", "Memory")
 def _v0_profiled(start: StartParser, match: re.Match[str], line: Line) -> None:
     if _leads(start, line):
         start.enter(Phase.PROFILING, start.now)
 
 
-@says(r"model weights take [\d.]+ ?GiB;.*KV Cache is (-?[\d.]+) ?GiB", "model")
+@GRAMMAR.says(r"model weights take [\d.]+ ?GiB;.*KV Cache is (-?[\d.]+) ?GiB", "model")
 def _v0_kv(start: StartParser, match: re.Match[str], line: Line) -> None:
     start.ranked("kv_gib", float(match[1]), line.speaker)
     if _leads(start, line):
         start.enter(Phase.KV_CACHE, start.now)
 
 
-@says(r"Available KV cache memory: (-?[\d.]+) GiB")
+@GRAMMAR.says(r"Available KV cache memory: (-?[\d.]+) GiB")
 def _kv_memory(start: StartParser, match: re.Match[str], line: Line) -> None:
     start.ranked("kv_gib", float(match[1]), line.speaker)
     if not line.speaker.rank:
         start.enter(Phase.KV_CACHE, start.now)
 
 
-@says(r"Explicitly set \(([\d.]+)/([\d.]+)\) GiB for KV cache")
+@GRAMMAR.says(r"Explicitly set \(([\d.]+)/([\d.]+)\) GiB for KV cache")
 def _kv_cpu(start: StartParser, match: re.Match[str], line: Line) -> None:
     start.ranked("kv_gib", float(match[1]), line.speaker)
     if not line.speaker.rank:
@@ -155,7 +156,7 @@ _CONCURRENCY = re.compile(r"Maximum concurrency for ([\d,]+) tokens per request:
 """A line of its own to 0.27, behind the tokens on the same line since."""
 
 
-@says(r"(?:\w+(?: \+ \w+)? )?KV cache size: ([\d,]+) tokens", "GPU", "CPU", "XPU", "TPU", "HPU", "NPU", "KV", "MPS")
+@GRAMMAR.says(r"(?:\w+(?: \+ \w+)? )?KV cache size: ([\d,]+) tokens", "GPU", "CPU", "XPU", "TPU", "HPU", "NPU", "KV", "MPS")
 def _kv_tokens(start: StartParser, match: re.Match[str], line: Line) -> None:
     if line.speaker.rank:
         return
@@ -169,7 +170,7 @@ def _kv_tokens(start: StartParser, match: re.Match[str], line: Line) -> None:
     start.enter(Phase.KV_CACHE, start.now)
 
 
-@says(_CONCURRENCY.pattern, "Maximum")
+@GRAMMAR.says(_CONCURRENCY.pattern, "Maximum")
 def _concurrency(start: StartParser, match: re.Match[str], line: Line) -> None:
     if start.was_ready:
         return
@@ -178,7 +179,7 @@ def _concurrency(start: StartParser, match: re.Match[str], line: Line) -> None:
         start.max_model_len = number(match[1])
 
 
-@says(r"# (?:(\w+) )?blocks: (\d+)(?:, # CPU blocks: (\d+))?", "#")
+@GRAMMAR.says(r"# (?:(\w+) )?blocks: (\d+)(?:, # CPU blocks: (\d+))?", "#")
 def _kv_blocks(start: StartParser, match: re.Match[str], line: Line) -> None:
     if line.speaker.rank or start.was_ready:
         return
@@ -186,7 +187,7 @@ def _kv_blocks(start: StartParser, match: re.Match[str], line: Line) -> None:
     start.enter(Phase.KV_CACHE, start.now)
 
 
-@says(r"Overriding num_gpu_blocks=(\d+) with num_gpu_blocks_override=(\d+)")
+@GRAMMAR.says(r"Overriding num_gpu_blocks=(\d+) with num_gpu_blocks_override=(\d+)")
 def _blocks_override(start: StartParser, match: re.Match[str], line: Line) -> None:
     start.enter(Phase.KV_CACHE, start.now)
 
@@ -194,30 +195,30 @@ def _blocks_override(start: StartParser, match: re.Match[str], line: Line) -> No
 # -- capture, warm-up --------------------------------------------------------------------------------------------------------------
 
 
-@says(r"Capturing (?:the model for CUDA graphs|cudagraphs for decoding|model for .* speculator)", "Capturing")
+@GRAMMAR.says(r"Capturing (?:the model for CUDA graphs|cudagraphs for decoding|model for .* speculator)", "Capturing")
 def _capturing(start: StartParser, match: re.Match[str], line: Line) -> None:
     if _leads(start, line):
         start.enter(Phase.CAPTURING, start.now)
 
 
-@says(r"Graph capturing finished in (\d+) secs", "Graph")
+@GRAMMAR.says(r"Graph capturing finished in (\d+) secs", "Graph")
 def _captured(start: StartParser, match: re.Match[str], line: Line) -> None:
     if not line.speaker.rank and start.phase is not Phase.WARMING_UP:
         start.enter(Phase.WARMING_UP, start.now)
 
 
-@says(r"JIT kernel warmup (?:starting|finished)")
-@says(r"Warmed (?:up )?")
-@says(r"Autotuning FlashInfer")
-@says(r"Running FlashInfer autotune")
-@says(r"Skipping CUDA graph capture")
-@says(r"Warming up (?!model for the compilation|done)", "Warming")
+@GRAMMAR.says(r"JIT kernel warmup (?:starting|finished)")
+@GRAMMAR.says(r"Warmed (?:up )?")
+@GRAMMAR.says(r"Autotuning FlashInfer")
+@GRAMMAR.says(r"Running FlashInfer autotune")
+@GRAMMAR.says(r"Skipping CUDA graph capture")
+@GRAMMAR.says(r"Warming up (?!model for the compilation|done)", "Warming")
 def _warming(start: StartParser, match: re.Match[str], line: Line) -> None:
     if start.phase in (Phase.KV_CACHE, Phase.CAPTURING):
         start.enter(Phase.WARMING_UP, start.now)
 
 
-@says(r"init engine \(profile, create kv cache, warmup model\) took ([\d.]+) s", "init")
+@GRAMMAR.says(r"init engine \(profile, create kv cache, warmup model\) took ([\d.]+) s", "init")
 def _init_engine(start: StartParser, match: re.Match[str], line: Line) -> None:
     if start.was_ready:
         return
@@ -228,7 +229,7 @@ def _init_engine(start: StartParser, match: re.Match[str], line: Line) -> None:
 # -- API server --------------------------------------------------------------------------------------------------------------------
 
 
-@says(r"Starting vLLM (?:API )?server(?: (\d+))? on (\S+)", "Starting")
+@GRAMMAR.says(r"Starting vLLM (?:API )?server(?: (\d+))? on (\S+)", "Starting")
 def _serving_soon(start: StartParser, match: re.Match[str], line: Line) -> None:
     start.engine = start.engine or "vllm"
     start.serving_soon = True
@@ -237,17 +238,17 @@ def _serving_soon(start: StartParser, match: re.Match[str], line: Line) -> None:
         start.become_ready(start.now)
 
 
-@says(r"Started server process \[(\d+)\]", "Started")
-@says(r"Waiting for application startup", "Waiting")
+@GRAMMAR.says(r"Started server process \[(\d+)\]", "Started")
+@GRAMMAR.says(r"Waiting for application startup", "Waiting")
 def _uvicorn_starts(start: StartParser, match: re.Match[str], line: Line) -> None:
-    if start.engine != "sglang":
+    if start.startup_is_ready:
         start.enter(Phase.WARMING_UP, start.now)
 
 
-@says(r"Application startup complete", "Application")
+@GRAMMAR.says(r"Application startup complete", "Application")
 def _startup_complete(start: StartParser, match: re.Match[str], line: Line) -> None:
     start.startups += 1
-    if start.engine == "sglang":
+    if not start.startup_is_ready:
         return
     start.engine = start.engine or "vllm"
     if start.startups >= start.api_servers:
@@ -256,7 +257,9 @@ def _startup_complete(start: StartParser, match: re.Match[str], line: Line) -> N
         start.enter(Phase.WARMING_UP, start.now)
 
 
-@says(r"(?:OpenAI|vLLM gRPC|gRPC)? ?[Ss]erver (?:is ready to accept requests|started on)", "OpenAI", "vLLM", "Server", "gRPC")
+@GRAMMAR.says(
+    r"(?:OpenAI|vLLM gRPC|gRPC)? ?[Ss]erver (?:is ready to accept requests|started on)", "OpenAI", "vLLM", "Server", "gRPC"
+)
 def _rust_ready(start: StartParser, match: re.Match[str], line: Line) -> None:
     start.become_ready(start.now)
 
@@ -272,7 +275,9 @@ _KV_USAGE = re.compile(r"KV cache (?:usage|used): ([\d.]+)%")
 _PREFIX_HITS = re.compile(r"(?<!External )[Pp]refix cache hit rate: (?:GPU: )?([\d.]+)%")
 
 
-@says(r"(?:Engine \d{3,}: |\d+ Engines Aggregated: )?Avg prompt (?:throughput|tput): ", "Engine", "Avg", *map(str, range(1, 1025)))
+@GRAMMAR.says(
+    r"(?:Engine \d{3,}: |\d+ Engines Aggregated: )?Avg prompt (?:throughput|tput): ", "Engine", "Avg", *map(str, range(1, 1025))
+)
 def _stats(start: StartParser, match: re.Match[str], line: Line) -> None:
     stats = _STATS.match(line.message)
     if stats is None:
@@ -295,7 +300,7 @@ def _stats(start: StartParser, match: re.Match[str], line: Line) -> None:
         start.become_ready(start.now)
 
 
-@says(r"No available shared memory broadcast block found in (\d+)", "No")
+@GRAMMAR.says(r"No available shared memory broadcast block found in (\d+)", "No")
 def _shm_wait(start: StartParser, match: re.Match[str], line: Line) -> None:
     if start.phase is Phase.READY:
         start.stalls.append((start.now, line.message, start.line))
@@ -304,34 +309,34 @@ def _shm_wait(start: StartParser, match: re.Match[str], line: Line) -> None:
 # -- the end -----------------------------------------------------------------------------------------------------------------------
 
 
-@says(r"\[shutdown\] .*?trigger received signal=(\w+)", "[shutdown]")
-@says(r"\[shutdown\] API server: ", "[shutdown]")
-@says(r"Shutdown initiated", "Shutdown")
-@says(r"Received signal (?:2|15|SIGINT|SIGTERM)", "Received")
-@says(r"Gracefully stopping", "Gracefully")
-@says(r"vLLM ZMQ RPC Server was interrupted", "vLLM")
-@says(r"DPSupervisor received \S+, shutting down", "DPSupervisor")
-@says(r"Shutting down(?: FastAPI HTTP server)?\.?$", "Shutting")
-@says(r"Finished server process", "Finished")
-@says(r"Application shutdown complete", "Application")
+@GRAMMAR.says(r"\[shutdown\] .*?trigger received signal=(\w+)", "[shutdown]")
+@GRAMMAR.says(r"\[shutdown\] API server: ", "[shutdown]")
+@GRAMMAR.says(r"Shutdown initiated", "Shutdown")
+@GRAMMAR.says(r"Received signal (?:2|15|SIGINT|SIGTERM)", "Received")
+@GRAMMAR.says(r"Gracefully stopping", "Gracefully")
+@GRAMMAR.says(r"vLLM ZMQ RPC Server was interrupted", "vLLM")
+@GRAMMAR.says(r"DPSupervisor received \S+, shutting down", "DPSupervisor")
+@GRAMMAR.says(r"Shutting down(?: FastAPI HTTP server)?\.?$", "Shutting")
+@GRAMMAR.says(r"Finished server process", "Finished")
+@GRAMMAR.says(r"Application shutdown complete", "Application")
 def _stopping(start: StartParser, match: re.Match[str], line: Line) -> None:
     if start.phase is not Phase.FAILED:
         start.stopping = True
         start.end(Phase.STOPPED, start.now)
 
 
-@says(r"(?:Terminating|Killing) local vLLM worker processes", "Terminating", "Killing")
+@GRAMMAR.says(r"(?:Terminating|Killing) local vLLM worker processes", "Terminating", "Killing")
 def _winding_down(start: StartParser, match: re.Match[str], line: Line) -> None:
     if start.phase is not Phase.FAILED:
         start.winding_down = True
         start.end(Phase.STOPPED, start.now)
 
 
-@says(r"Sleep mode freed ([\d.]+) GiB memory", "Sleep")
+@GRAMMAR.says(r"Sleep mode freed ([\d.]+) GiB memory", "Sleep")
 def _asleep(start: StartParser, match: re.Match[str], line: Line) -> None:
     start.notes["sleep"] = "asleep: weights and KV cache are off the GPU; POST /wake_up brings it back"
 
 
-@says(r"It took [\d.]+ seconds to wake up", "It")
+@GRAMMAR.says(r"It took [\d.]+ seconds to wake up", "It")
 def _awake(start: StartParser, match: re.Match[str], line: Line) -> None:
     start.notes.pop("sleep", None)

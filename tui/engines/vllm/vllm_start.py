@@ -2,13 +2,13 @@
 
 import re
 
-from tui.core.logs.grammar import says
 from tui.core.logs.log_records import Line
 from tui.core.logs.start_parser import StartParser
+from tui.engines.vllm.vllm_failures import GRAMMAR
 
 
-@says(r"vLLM API server version v?(\S+)")
-@says(r"vLLM server version v?(\S+?),? (?:serving model (.+))?$")
+@GRAMMAR.says(r"vLLM API server version v?(\S+)", begins=True)
+@GRAMMAR.says(r"vLLM server version v?(\S+?),? (?:serving model (.+))?$", begins=True)
 def _banner(start: StartParser, match: re.Match[str], line: Line) -> None:
     start.start_seen = True
     start.engine = "vllm"
@@ -17,11 +17,17 @@ def _banner(start: StartParser, match: re.Match[str], line: Line) -> None:
         start.model = start.model or match[2].strip()
 
 
-banner = _banner
-"""The handler of the lines that begin a start, for the reader to know."""
+@GRAMMAR.contains("version ", r"^[\s▀-▟]*version (\d\S*)\s*$", begins=True)
+def _logo_version(start: StartParser, match: re.Match[str], line: Line) -> None:
+    start.engine = "vllm"
+    start.start_seen = True
+    start.version = match[1]
 
-LOGO_VERSION = re.compile(r"[\s▀-▟]*version (\d\S*)\s*$")
-LOGO_MODEL = re.compile(r"[\s▀-▟]*model {2,}(\S.*?)\s*$")
+
+@GRAMMAR.contains("model  ", r"^[\s▀-▟]*model {2,}(\S.*?)\s*$")
+def _logo_model(start: StartParser, match: re.Match[str], line: Line) -> None:
+    if start.version:
+        start.model = start.model or match[1]
 
 
 def _argument(text: str, name: str) -> str | None:
@@ -37,7 +43,7 @@ def _outer(text: str) -> str:
     return inner
 
 
-@says(r"non-default args: (.*)")
+@GRAMMAR.says(r"non-default args: (.*)")
 def _arguments(start: StartParser, match: re.Match[str], line: Line) -> None:
     start.start_seen = True
     text = match[1]
@@ -77,7 +83,7 @@ def _arguments(start: StartParser, match: re.Match[str], line: Line) -> None:
             start.utilisation = None
 
 
-@says(r"args: Namespace\((.*)")
+@GRAMMAR.says(r"args: Namespace\((.*)")
 def _namespace(start: StartParser, match: re.Match[str], line: Line) -> None:
     start.start_seen = True
     text = match[1]
@@ -100,33 +106,33 @@ def _namespace(start: StartParser, match: re.Match[str], line: Line) -> None:
         start.utilisation = float(share[1])
 
 
-@says(r"Using max model len (\d+)")
+@GRAMMAR.says(r"Using max model len (\d+)")
 def _max_model_len(start: StartParser, match: re.Match[str], line: Line) -> None:
     start.start_seen = True
     start.max_model_len = int(match[1])
 
 
-@says(r"Chunked prefill is enabled with max_num_batched_tokens=(\d+)")
+@GRAMMAR.says(r"Chunked prefill is enabled with max_num_batched_tokens=(\d+)")
 def _batched_tokens(start: StartParser, match: re.Match[str], line: Line) -> None:
     start.batched_tokens = int(match[1])
 
 
-@says(r"Auto-fit max_model_len: reduced from (\d+) to (\d+)")
+@GRAMMAR.says(r"Auto-fit max_model_len: reduced from (\d+) to (\d+)")
 def _auto_fit(start: StartParser, match: re.Match[str], line: Line) -> None:
     start.max_model_len = int(match[2])
 
 
-@says(r"Started (\d+) API server process")
+@GRAMMAR.says(r"Started (\d+) API server process")
 def _api_servers(start: StartParser, match: re.Match[str], line: Line) -> None:
     start.api_servers = int(match[1])
 
 
-@says(r"Defaulting api_server_count to data_parallel_size(?:_local)? \((\d+)\)")
+@GRAMMAR.says(r"Defaulting api_server_count to data_parallel_size(?:_local)? \((\d+)\)")
 def _default_api_servers(start: StartParser, match: re.Match[str], line: Line) -> None:
     start.api_servers = int(match[1])
 
 
-@says(r"Launching (?:(\d+) data parallel engine\(s\) in|vLLM \(v([^)]+)\)) headless")
+@GRAMMAR.says(r"Launching (?:(\d+) data parallel engine\(s\) in|vLLM \(v([^)]+)\)) headless")
 def _headless(start: StartParser, match: re.Match[str], line: Line) -> None:
     start.start_seen = True
     start.engine = start.engine or "vllm"
@@ -152,7 +158,7 @@ _KEY = {
 }
 
 
-@says(r"Initializing an? (?:V[01] )?LLM engine \(v([^)]+)\) with config: (.*)")
+@GRAMMAR.says(r"Initializing an? (?:V[01] )?LLM engine \(v([^)]+)\) with config: (.*)")
 def _engine_config(start: StartParser, match: re.Match[str], line: Line) -> None:
     start.start_seen = True
     start.engine = "vllm"
@@ -184,14 +190,14 @@ def _engine_config(start: StartParser, match: re.Match[str], line: Line) -> None
         start.loaders.engines_expected = start.data_local or start.data or 1
 
 
-@says(r"rank (\d+) in world size (\d+) is assigned as DP rank (\d+), PP rank (\d+),(?: PCP rank \d+,)? TP rank (\d+)")
+@GRAMMAR.says(r"rank (\d+) in world size (\d+) is assigned as DP rank (\d+), PP rank (\d+),(?: PCP rank \d+,)? TP rank (\d+)")
 def _rank(start: StartParser, match: re.Match[str], line: Line) -> None:
     dp = int(match[3])
     if dp and (start.data or 1) <= dp:
         start.data = dp + 1
 
 
-@says(r"world_size=(\d+) rank=(\d+)")
+@GRAMMAR.says(r"world_size=(\d+) rank=(\d+)")
 def _world(start: StartParser, match: re.Match[str], line: Line) -> None:
     start.engine = start.engine or "vllm"
 
@@ -202,7 +208,7 @@ _ATTENTION = re.compile(
 _NO_ATTENTION = re.compile(r"(?i)moe|sampl|proposer|kernel|cache|layout|fp[48]|gemm|all-?reduce|all2all|linear(?!.?att)")
 
 
-@says(
+@GRAMMAR.says(
     r"Using (?:AttentionBackendEnum\.)?(.+?) (attention )?backend"
     r"(?: on V1 engine)?(?: (?:out of potential backends|by default|with \w+ KV cache layout|\(selected via|(for (?!ViT))).*)?\.?$"
 )

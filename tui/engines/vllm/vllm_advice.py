@@ -1,30 +1,7 @@
-"""Advice where the deployment asks for what cannot be: memory, lengths, files of the model, the hub, options."""
+"""What to do about a failure of vLLM: the flag or command to try, with the figures of the log in it."""
 
-import re
-from collections.abc import Callable
-
-from tui.core.logs.root_cause import Finding
+from tui.core.logs.grammar import GIB, Finding, Writer, find, thousands
 from tui.core.logs.start_parser import StartParser
-
-Writer = Callable[[str, StartParser, Finding], str]
-"""Text of the failure, the start of the start, the chosen cause -> advice."""
-
-GIB = r"([\d.]+) ?Gi?B"
-
-
-def find(pattern: str, text: str) -> re.Match[str] | None:
-    """The first match, over line ends too."""
-    return re.search(pattern, text, re.DOTALL)
-
-
-def number(text: str | int) -> str:
-    """43936 as 43,936."""
-    return f"{int(text):,}"
-
-
-def model_of(start: StartParser) -> str:
-    """The model's name as the log has it."""
-    return start.model or "the model"
 
 
 def utilisation(start: StartParser) -> str:
@@ -32,14 +9,14 @@ def utilisation(start: StartParser) -> str:
     return f"raise --gpu-memory-utilization{now}"
 
 
-def kv_cache(text: str, start: StartParser, chosen: Finding) -> str:
+def kv_cache(text: str, start: StartParser, finding: Finding) -> str:
     cpu = find(rf"\(([\d.]+)/([\d.]+) GiB\).*requested memory for kv \({GIB}\)", text)
     if cpu:
         return f"The KV cache asks for {cpu[3]} GiB of {cpu[1]} GiB free: lower --kv-cache-memory-bytes or VLLM_CPU_KVCACHE_SPACE."
     need = find(rf"{GIB} KV cache is needed.*?available KV cache memory \({GIB}\)", text)
     longest = find(r"estimated maximum model length is ([\d,]+)", text)
     if need:
-        lower = f"lower --max-model-len to {number(longest[1].replace(',', ''))}" if longest else "lower --max-model-len"
+        lower = f"lower --max-model-len to {thousands(longest[1].replace(',', ''))}" if longest else "lower --max-model-len"
         return (
             f"One request needs {need[1]} GiB of KV cache, {need[2]} GiB are free: {lower}, {utilisation(start)}, or use "
             "--kv-cache-dtype fp8."
@@ -47,8 +24,8 @@ def kv_cache(text: str, start: StartParser, chosen: Finding) -> str:
     stored = find(r"max seq len \((\d+)\).*?KV cache \((\d+)\)", text)
     if stored:
         return (
-            f"The KV cache holds {number(stored[2])} tokens, one request may have {number(stored[1])}: lower --max-model-len to "
-            f"{number(stored[2])} or {utilisation(start)}."
+            f"The KV cache holds {thousands(stored[2])} tokens, one request may have {thousands(stored[1])}: lower "
+            f"--max-model-len to {thousands(stored[2])} or {utilisation(start)}."
         )
     weights = start.figure("gib_per_gpu")
     left = start.figure("kv_gib")
@@ -61,7 +38,7 @@ def kv_cache(text: str, start: StartParser, chosen: Finding) -> str:
     )
 
 
-def oom(text: str, start: StartParser, chosen: Finding) -> str:
+def oom(text: str, start: StartParser, finding: Finding) -> str:
     tried = find(r"Tried to allocate ([\d.]+ [KMG]iB)", text)
     gpu = find(rf"GPU (\d+) has a total capacity of {GIB} of which ([\d.]+ [KMG]iB) is free", text)
     what = f"{tried[1]} more did not fit" if tried else "GPU memory ran out"
@@ -80,12 +57,12 @@ def oom(text: str, start: StartParser, chosen: Finding) -> str:
         "ready": "lower --gpu-memory-utilization by 0.05 or --max-num-batched-tokens: requests need room beside the KV cache",
     }
     return (
-        f"{what}: {tips.get(chosen.phase.value, 'use more GPUs, or a smaller model')}. nvidia-smi shows whether another process "
+        f"{what}: {tips.get(finding.phase.value, 'use more GPUs, or a smaller model')}. nvidia-smi shows whether another process "
         "is there."
     )
 
 
-def in_use(text: str, start: StartParser, chosen: Finding) -> str:
+def in_use(text: str, start: StartParser, finding: Finding) -> str:
     match = find(r"\(([\d.]+)/([\d.]+) GiB\).*?utilization \(([\d.]+), ([\d.]+) GiB\)", text)
     if match:
         free, total, share, wanted = match.groups()
@@ -98,58 +75,21 @@ def in_use(text: str, start: StartParser, chosen: Finding) -> str:
     return "Memory changed hands while vLLM measured it: end or wait for the other process on this GPU (nvidia-smi lists it)."
 
 
-def max_model_len(text: str, start: StartParser, chosen: Finding) -> str:
+def max_model_len(text: str, start: StartParser, finding: Finding) -> str:
     match = find(r"max_model_len \((\d+)\).*?(?:=|\()(\d+)(?:\.0)?\b", text)
     limit = find(r"(?:max_position_embeddings|model_max_length|max_seq_len|seq_length)=(\d+)", text)
     if match and limit:
         return (
-            f"Lower --max-model-len from {number(match[1])} to {number(limit[1])}, the model's own limit; beyond it, only "
+            f"Lower --max-model-len from {thousands(match[1])} to {thousands(limit[1])}, the model's own limit; beyond it, only "
             "with RoPE "
             "scaling (--hf-overrides) and VLLM_ALLOW_LONG_MAX_MODEL_LEN=1."
         )
     if match:
-        return f"Lower --max-model-len from {number(match[1])} to {number(match[2])}, what the model's config.json allows."
+        return f"Lower --max-model-len from {thousands(match[1])} to {thousands(match[2])}, what the model's config.json allows."
     return "Lower --max-model-len to the limit in the model's config.json."
 
 
-def missing_file(text: str, start: StartParser, chosen: Finding) -> str:
-    missing = find(r"missing: \{(.*?)\}", text)
-    if missing:
-        count = missing[1].count(",") + 1
-        first = missing[1].split(",")[0].strip("'\" ")
-        files = "1 file of the checkpoint is missing" if count == 1 else f"{count} files of the checkpoint are missing, among them"
-        return f"{files}: {first}. Fetch it again; hf download and rsync resume what is there already."
-    if "404" in text or "Repo id" in text or "repository ID" in text or "valid model identifier" in text:
-        return (
-            f"{model_of(start)} is neither a directory that this process sees nor a model id: check the path, and the "
-            "mount of the "
-            "container."
-        )
-    return (
-        f"Check that {model_of(start)} is complete (config.json, the tokenizer, every shard of the index): hf download resumes a "
-        "broken one."
-    )
-
-
-def corrupt(text: str, start: StartParser, chosen: Finding) -> str:
-    shard = None
-    if start.loaders.main is not None and not start.loaders.main.complete and chosen.phase.value == "loading":
-        bar = start.loaders.main
-        shard = f"after {int(bar.done)} of {int(bar.total)} shards"
-    path = find(r"'([^']+\.(?:safetensors|bin|pt|gguf))'", text)
-    where = path[1] if path else shard
-    if "nput/output error" in text or "Stale file handle" in text:
-        return f"The storage failed to read{' ' + where if where else ''}: look at dmesg and the disk's or NFS server's health."
-    if "not initialized from checkpoint" in text:
-        return "Weights are missing in the checkpoint: compare its files with model.safetensors.index.json and fetch what lacks."
-    return (
-        f"A weight file is cut off or damaged{f' ({where})' if where else ''}: compare sizes or checksums with the "
-        "source and fetch it "
-        "again (hf download --force-download, one file)."
-    )
-
-
-def shape(text: str, start: StartParser, chosen: Finding) -> str:
+def shape(text: str, start: StartParser, finding: Finding) -> str:
     return (
         "Checkpoint and config.json do not belong together, or this vLLM does not know the layout: check config.json, "
         "--quantization and "
@@ -157,7 +97,7 @@ def shape(text: str, start: StartParser, chosen: Finding) -> str:
     )
 
 
-def model_unsupported(text: str, start: StartParser, chosen: Finding) -> str:
+def model_unsupported(text: str, start: StartParser, finding: Finding) -> str:
     if "trust" in text or "custom code" in text:
         return "The model brings code of its own: add --trust-remote-code if you trust its source."
     lacks = find(r"(\w+) does not support (LoRA|pipeline parallel)", text)
@@ -169,7 +109,7 @@ def model_unsupported(text: str, start: StartParser, chosen: Finding) -> str:
     return f"This installation does not know{name}: upgrade vLLM{version} or Transformers, or try --model-impl transformers."
 
 
-def quantization(text: str, start: StartParser, chosen: Finding) -> str:
+def quantization(text: str, start: StartParser, finding: Finding) -> str:
     capability = find(r"Minimum capability: (\d+)\.(?: Current capability: (\d+))?", text)
     if capability:
         have = f", this one is {int(capability[2]) / 10}" if capability[2] else ""
@@ -185,32 +125,7 @@ def quantization(text: str, start: StartParser, chosen: Finding) -> str:
     return "Use a quantisation that this vLLM and GPU support, or leave --quantization away so that the checkpoint's own is taken."
 
 
-def auth(text: str, start: StartParser, chosen: Finding) -> str:
-    everything = " ".join([text, *chosen.context])
-    if "gated" in everything.lower() or "restricted" in everything:
-        return (
-            "Ask for access on the model's page, then pass a token of that account: HF_TOKEN=… (or hf auth login) for "
-            f"{model_of(start)}."
-        )
-    return f"The hub refuses {model_of(start)}: check the spelling, and set HF_TOKEN to a token that may read it."
-
-
-def hub(text: str, start: StartParser, chosen: Finding) -> str:
-    if "429 Client Error" in text:
-        return "The hub limits how often it is asked: pass a token (HF_TOKEN=…), wait a few minutes, or fetch the model beforehand."
-    if "outgoing traffic" in text or "Offline" in text or "cached snapshot" in text:
-        return (
-            f"Offline mode is on and {model_of(start)} is not in the cache: unset HF_HUB_OFFLINE, or fetch it first (hf "
-            "download), "
-            "or give a path."
-        )
-    return (
-        "The hub cannot be reached: check DNS, proxy (HTTPS_PROXY) and firewall, set HF_ENDPOINT to a mirror, or fetch the model "
-        "elsewhere."
-    )
-
-
-def ready_timeout(text: str, start: StartParser, chosen: Finding) -> str:
+def ready_timeout(text: str, start: StartParser, finding: Finding) -> str:
     waited = find(r"Waited (\d+) ?s", text)
     bar = start.loaders.main
     limit = f"VLLM_ENGINE_READY_TIMEOUT_S={int(waited[1])}" if waited else "VLLM_ENGINE_READY_TIMEOUT_S"
@@ -226,14 +141,14 @@ def ready_timeout(text: str, start: StartParser, chosen: Finding) -> str:
     )
 
 
-def tokenizer(text: str, start: StartParser, chosen: Finding) -> str:
+def tokenizer(text: str, start: StartParser, finding: Finding) -> str:
     return (
         "The tokenizer's files are missing, damaged or too new: fetch tokenizer*.json again, upgrade tokenizers and "
         "Transformers, or set --tokenizer."
     )
 
 
-def argument(text: str, start: StartParser, chosen: Finding) -> str:
+def argument(text: str, start: StartParser, finding: Finding) -> str:
     if "Bfloat16" in text:
         return "This GPU has no bfloat16: add --dtype half."
     heads = find(r"attention heads \((\d+)\).*?size \((\d+)\)", text)
@@ -250,10 +165,10 @@ def argument(text: str, start: StartParser, chosen: Finding) -> str:
         return "Leave the attention backend to vLLM: drop --attention-backend and VLLM_ATTENTION_BACKEND, or name another."
     mamba = find(r"exceeds available Mamba cache blocks \((\d+)\)", text)
     if mamba:
-        return f"Lower --max-num-seqs to {number(mamba[1])}, or raise --gpu-memory-utilization."
+        return f"Lower --max-num-seqs to {thousands(mamba[1])}, or raise --gpu-memory-utilization."
     batch = find(r"max_num_batched_tokens \(\d+\) is smaller than max_model_len \((\d+)\)", text)
     if batch:
-        return f"Raise --max-num-batched-tokens to {number(batch[1])}, use --enable-chunked-prefill, or lower --max-model-len."
+        return f"Raise --max-num-batched-tokens to {thousands(batch[1])}, use --enable-chunked-prefill, or lower --max-model-len."
     if find(r"AssertionError: \d+ is not divisible by \d+", text):
         return "A layer cannot be split over that many GPUs: lower --tensor-parallel-size, perhaps with --pipeline-parallel-size."
     unknown = find(r"unrecognized arguments?: (\S+)", text)
@@ -265,3 +180,121 @@ def argument(text: str, start: StartParser, chosen: Finding) -> str:
         flag = "--" + option[1].lstrip("-").replace("_", "-")
         return f"Correct {flag}; vllm serve --help={flag.lstrip('-')} says what it takes."
     return "Correct the option that the message names; vllm serve --help=all lists what each takes."
+
+
+def library(text: str, start: StartParser, finding: Finding) -> str:
+    library = find(r"(GLIBC(?:XX)?_[\d.]+)", text)
+    if library:
+        return (
+            f"A compiled part of vLLM needs {library[1]}, which this system's C++ runtime lacks: use a newer base image, or "
+            "vLLM's own image."
+        )
+    if "torchvision" in text:
+        return (
+            "torch and torchvision are of different builds: install the pair that belongs together (pip install -U vllm brings "
+            "both)."
+        )
+    if "not found" in text and "vllm:" in text:
+        return "The vllm command is not on this shell's PATH: activate its environment, or name the command by its full path."
+    module = find(r"No module named '([^']+)'", text)
+    if module:
+        return f"{module[1]} is not installed in this environment: reinstall vLLM in a fresh one, or use its container image."
+    return (
+        "Packages of this environment do not fit together: reinstall vLLM in a fresh one (its pins bring matching torch and "
+        "Transformers)."
+    )
+
+
+def kernel_image(text: str, start: StartParser, finding: Finding) -> str:
+    if "HIP error" in text or "hipError" in text:
+        return "This build has no code for the GPU's architecture (rocminfo names it): use a vLLM or PyTorch built for it."
+    if "or newer" in text:
+        return "The GPU is too old for this kernel: choose another attention backend (--attention-backend), or --dtype half."
+    arch = find(r"(sm_\d+)", text)
+    return (
+        f"This PyTorch or kernel has no code for the GPU{f' ({arch[1]})' if arch else ''}: use a build for a newer CUDA (12.8 or "
+        "later for Blackwell)."
+    )
+
+
+def compile(text: str, start: StartParser, finding: Finding) -> str:
+    arch = find(r"ptxas fatal.*?'(sm_\w+)'", text)
+    if arch:
+        return (
+            f"The ptxas that was called is older than this GPU ({arch[1]}): set TRITON_PTXAS_PATH to a newer CUDA toolkit's, "
+            "as /usr/local/cuda/bin/ptxas, or use vLLM's image."
+        )
+    if "OutOfResources" in text:
+        return "A Triton kernel needs more shared memory than this GPU has: try another attention backend, or a newer vLLM."
+    if "nvcc" in text or "CUDA_HOME" in text:
+        return (
+            "Kernels are built at start and need a CUDA toolkit as new as the GPU: install it and set CUDA_HOME, or use vLLM's "
+            "image."
+        )
+    if "C compiler" in text or "Python.h" in text or "-lcuda" in text:
+        return "Triton compiles at start: install gcc, the Python headers (python3-dev), and make libcuda.so findable."
+    return "Delete the compile cache (~/.cache/vllm/torch_compile_cache) and try again; --enforce-eager does without compilation."
+
+
+def gpus(text: str, start: StartParser, finding: Finding) -> str:
+    match = find(r"size \(?(\d+)\)?.*?GPUs \((\d+)\)", text)
+    if match:
+        return (
+            f"{match[1]} GPUs are asked for and {match[2]} are visible: lower --tensor-parallel-size to {match[2]}, or check "
+            "CUDA_VISIBLE_DEVICES and --gpus."
+        )
+    if "NUMA" in text or "cores" in text:
+        return "Fewer CPU nodes than ranks: lower --tensor-parallel-size, or bind threads by hand (VLLM_CPU_OMP_THREADS_BIND)."
+    return "Fewer GPUs are visible than asked for: nvidia-smi -L in the same container, CUDA_VISIBLE_DEVICES, docker --gpus all."
+
+
+def memory_fault(text: str, start: StartParser, finding: Finding) -> str:
+    return (
+        "A kernel wrote where it must not (often AITER): try VLLM_ROCM_USE_AITER=0 or --enforce-eager, and another ROCm build; "
+        "dmesg has more."
+    )
+
+
+def cuda(text: str, start: StartParser, finding: Finding) -> str:
+    if "custom_all_reduce" in text:
+        return "vLLM's own all-reduce failed: try --disable-custom-all-reduce (nvidia-smi topo -p2p r shows who reaches whom)."
+    if "forked subprocess" in text:
+        return "Set VLLM_WORKER_MULTIPROC_METHOD=spawn, and touch CUDA nowhere before vLLM starts its processes."
+    return (
+        "A kernel failed: dmesg | grep -i xid tells whether the GPU is at fault; else narrow down with CUDA_LAUNCH_BLOCKING=1 "
+        "and --enforce-eager."
+    )
+
+
+def hang(text: str, start: StartParser, finding: Finding) -> str:
+    return (
+        "A worker does not answer: py-spy dump --pid of the VLLM::Worker processes, nvidia-smi (a GPU at 100 % or 0 % "
+        "while others wait), "
+        "dmesg for Xid; then restart. VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS sets when it gives up."
+    )
+
+
+def other(text: str, start: StartParser, finding: Finding) -> str:
+    return "Set VLLM_WORKER_MULTIPROC_METHOD=spawn." if "forked subprocess" in text else ""
+
+
+ADVICE: dict[str, Writer] = {
+    "kv_cache_too_small": kv_cache,
+    "cuda_oom": oom,
+    "gpu_memory_in_use": in_use,
+    "max_model_len_too_large": max_model_len,
+    "shape_mismatch": shape,
+    "unsupported_model": model_unsupported,
+    "unsupported_quantization": quantization,
+    "ready_timeout": ready_timeout,
+    "tokenizer": tokenizer,
+    "bad_argument": argument,
+    "missing_library": library,
+    "no_kernel_image": kernel_image,
+    "compile_error": compile,
+    "not_enough_gpus": gpus,
+    "gpu_memory_fault": memory_fault,
+    "cuda_error": cuda,
+    "hang": hang,
+    "other": other,
+}
