@@ -208,7 +208,7 @@ class Headroom(Struct, frozen=True):
 
 
 def mean_power_w(first: GpuSample, last: GpuSample) -> float | None:
-    """What the GPUs of `last` drew together between the readings of their energy counters in the two samples, in watts.
+    """Return what the GPUs of `last` drew together between the two readings of their energy counters, in watts.
 
     None where a counter is missing, was not read anew since `first`, or started again.
     """
@@ -226,7 +226,7 @@ def mean_power_w(first: GpuSample, last: GpuSample) -> float | None:
 
 
 def with_gone(before: GpuSample | None, sample: GpuSample) -> GpuSample:
-    """The sample, with those that earlier samples of the same host had and that are gone.
+    """Return the sample with the GPUs that earlier samples of the same host had and that are gone.
 
     A GPU is gone when neither its UUID is listed nor another one in its place: in its slot, or in the list where that is as long as
     it was. A sample without any GPU says nothing of single ones.

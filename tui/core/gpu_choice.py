@@ -12,13 +12,16 @@ IN_USE_MIB = 1024.0
 
 
 def together(wanted: Iterable[str]) -> str:
-    """What several engines of one host mean together."""
-    named = [one.strip() for one in wanted]
-    return "all" if any(one in ALL for one in named) else ",".join(named)
+    """Return the GPUs that several engines of one host mean together, as a configuration writes it."""
+    named = [name.strip() for name in wanted]
+    return "all" if any(name in ALL for name in named) else ",".join(named)
 
 
 def only(sample: GpuSample, wanted: str) -> GpuSample:
-    """The sample without the GPUs that are not meant. Where none fits, all of it: a wrong index must not hide what is there."""
+    """Return the sample without the GPUs that are not meant.
+
+    If none fits, return all of it: a wrong index must not hide what is there.
+    """
     if wanted.strip() in ALL:
         return sample
     chosen = engine_gpus(sample, wanted)

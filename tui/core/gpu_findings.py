@@ -32,17 +32,17 @@ class HostGpus(Struct, frozen=True):
 
 
 def hosts_of(state: DeploymentState) -> list[HostGpus]:
-    """The first host, and the further ones in the configuration's order."""
+    """Return the first host and the further ones, in the configuration's order."""
     link, engine = state.connection, engine_of(state)
     out = [_host(state, state.target or link.host, link, engine)]
-    for one in state.others:  # orphans are looked for on the first host
-        there = replace(state, gpus=one.gpus, ready_memory=one.ready_memory, orphans=())
-        out.append(_host(there, one.host, one.connection, engine))
+    for other in state.others:  # orphans are looked for on the first host
+        there = replace(state, gpus=other.gpus, ready_memory=other.ready_memory, orphans=())
+        out.append(_host(there, other.host, other.connection, engine))
     return out
 
 
 def _host(state: DeploymentState, host: str, connection: ConnectionState, engine: Engine) -> HostGpus:
-    """Of a state with this host's sample in it; `engine` is the whole deployment's."""
+    """Return a host's findings out of a state that has this host's sample; `engine` is the whole deployment's."""
     sample, course = state.gpus, state.ready_memory
     if sample is None:
         return HostGpus(host, connection, None)
@@ -58,13 +58,13 @@ def serving(state: DeploymentState) -> bool:
 
 
 def short_of(state: DeploymentState, sample: GpuSample) -> Headroom | None:
-    """The fullest GPU, where it has less free than the configuration expects."""
+    """Return the fullest GPU if it has less free memory than the configuration expects, else None."""
     least, room = state.expected.headroom_mib, headroom(sample)
     return room if least is not None and room and serving(state) and not sample.late and room.free_mib < least else None
 
 
 def alarms(state: DeploymentState, sample: GpuSample, course: MemoryCourse | None) -> list[tuple[int, str]]:
-    """That memory grows until it is full, and that less is free than is expected; each with the number of the GPU."""
+    """Return the alarms, each with its GPU's index: memory that grows until it is full, less free memory than expected."""
     out = []
     grown = outgrowth(course, sample)
     if grown is not None and grown.full_s is not None:
@@ -90,26 +90,26 @@ class GpuSeen(Struct, frozen=True):
 
 
 def gpu_seen(state: DeploymentState, index: int, host: str = "") -> GpuSeen | None:
-    """The GPU of that index; without a host, of the first that has it."""
-    for one in hosts_of(state):
-        if one.sample is None or host not in ("", one.host):
+    """Return the GPU with that index; without a host, that of the first host that has it."""
+    for seen in hosts_of(state):
+        if seen.sample is None or host not in ("", seen.host):
             continue
-        for gpu in one.sample.gpus:
+        for gpu in seen.sample.gpus:
             if gpu.index == index:
                 head = f"GPU {index}: "
                 wrong = tuple(
-                    said.removeprefix(head) for said in one.wrong if said.startswith(head) and said != f"{head}{gpu.error}"
+                    said.removeprefix(head) for said in seen.wrong if said.startswith(head) and said != f"{head}{gpu.error}"
                 )
-                return GpuSeen(gpu, one.sample, wrong)
+                return GpuSeen(gpu, seen.sample, wrong)
     return None
 
 
 def tightest(state: DeploymentState) -> tuple[HostGpus, Headroom] | None:
-    """The fullest GPU of all hosts that tell of now; None where none does."""
+    """Return the fullest GPU of all hosts with a current sample; None if there is none."""
     rooms = [
-        (one, room)
-        for one in hosts_of(state)
-        if one.connection.online and one.sample is not None and not one.sample.late and (room := headroom(one.sample))
+        (seen, room)
+        for seen in hosts_of(state)
+        if seen.connection.online and seen.sample is not None and not seen.sample.late and (room := headroom(seen.sample))
     ]
     return min(rooms, key=lambda found: found[1].free_mib, default=None)
 
@@ -128,8 +128,10 @@ KINDS = (ALL, "in use", "with news")
 
 
 def wrong(sample: GpuSample, leftovers: Collection[int] = (), engine: Engine = UNKNOWN) -> frozenset[int | None]:
-    """The numbers of those of which something is to be said: an error, a fault, behind the others, memory out of line or not the
-    engine's. What is said beside the list and what is in it are the same."""
+    """Return the indices of the GPUs with a finding: an error, a fault, slower than the others, memory out of line or not the engine's.
+
+    What is said beside the list and what is in it are the same.
+    """
     return frozenset(uniformity(sample, engine).odd) | {index for index, _ in findings(sample, leftovers, engine)}
 
 
@@ -141,7 +143,7 @@ def listed(
     engine: Engine = UNKNOWN,
     alarming: Collection[int] = (),
 ) -> tuple[Gpu, ...]:
-    """The GPUs of that kind in that order.
+    """Return the GPUs of that kind in that order.
 
     `leftovers` are the pids of processes whose engine is gone, `alarming` the numbers of GPUs whose free memory is worth a word.
     """

@@ -28,7 +28,7 @@ _RANK = re.compile(r"(?:^|[_ ])((?:DP|PP|TP|EP|DCP|PCP)\d+)(?![A-Za-z0-9])")
 
 
 def number(value: Any) -> float | None:
-    """A finite number, else None (a bool is none)."""
+    """Return a finite number as a float, else None (a bool is no number)."""
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         return float(value)
     return None
@@ -40,12 +40,12 @@ def integer(value: Any) -> int | None:
 
 
 def words(value: Any) -> str | None:
-    """Cleaned text of bounded length; None when there is none."""
+    """Return cleaned text of bounded length; None if there is none."""
     return clean(value)[:TEXT_LIMIT] or None if isinstance(value, str) else None
 
 
 def rank_of(name: str) -> str | None:
-    """`TP0`, `PP1_TP3` … out of a process title such as `VLLM::Worker_PP1_TP3`; None where it names none."""
+    """Return `TP0`, `PP1_TP3` … out of a process title such as `VLLM::Worker_PP1_TP3`; None if it names none."""
     return "_".join(_RANK.findall(name.partition("::")[2])) or None
 
 
@@ -119,8 +119,11 @@ def gpus_from_frame(frame: Mapping[str, Any], received_at: float) -> GpuSample:
 
 
 def machine_from_frame(frame: Mapping[str, Any], previous: MachineSample | None, received_at: float) -> MachineSample:
-    """The sample in a frame "machine". Rates are over the host's monotonic time since `previous`; None without it, and where a
-    counter went back (the host was rebooted, a process ended)."""
+    """Return the sample in a frame "machine".
+
+    Rates are over the host's monotonic time since `previous`; None without it, and if a counter went back (the host was rebooted, a
+    process ended).
+    """
     counters = decoded(MachineCounters, frame) or MachineCounters()
     before = previous.counters if previous is not None else MachineCounters()
     seconds = _gain(before.mono, counters.mono)
@@ -157,6 +160,6 @@ def _percent(share: float | None) -> float | None:
 
 
 def _rate(before: float | None, now: float | None, seconds: float | None) -> float | None:
-    """Megabytes (10**6) a second."""
+    """Return the rate of a counter in megabytes (10**6 bytes) a second."""
     per_second = _share(_gain(before, now), seconds)
     return per_second / 1e6 if per_second is not None else None

@@ -24,28 +24,37 @@ WORKERS: Final = ("VLLM::", "vllm::", "sglang::")
 
 
 def engine_gone(state: DeploymentState) -> bool:
-    """Whether the engine's start or service has ended and nothing answers in its place."""
+    """Tell whether the engine's start or service has ended and nothing answers in its place."""
     load = state.load
     return load is not None and load.phase in (Phase.FAILED, Phase.STOPPED) and not state.api.ready
 
 
 def others_of(gpu: Gpu, gone: bool = False) -> tuple[GpuProcess, ...]:
-    """The processes there that are not the engine's, the largest first."""
-    found = [one for one in gpu.processes if one.engine is False or (gone and one.engine is None)]
+    """Return the processes on the GPU that are not the engine's, the largest first."""
+    found = [process for process in gpu.processes if process.engine is False or (gone and process.engine is None)]
     return tuple(sorted(found, key=lambda one: -(one.memory_mib or 0.0)))
 
 
 def others_mib(gpu: Gpu, gone: bool = False) -> float:
-    """Memory that is not the engine's. After its end that is all that is in use, also where the holder can't be seen from here."""
-    known = sum(one.memory_mib or 0.0 for one in others_of(gpu, gone))
+    """Return the memory that is not the engine's, in MiB.
+
+    After the engine's end that is all that is in use, even if its holder can't be seen.
+    """
+    known = sum(process.memory_mib or 0.0 for process in others_of(gpu, gone))
     used, share = gpu.memory_used_mib, gpu.memory_share
-    if gone and used is not None and share is not None and share >= IN_USE_SHARE and not any(one.engine for one in gpu.processes):
+    if (
+        gone
+        and used is not None
+        and share is not None
+        and share >= IN_USE_SHARE
+        and not any(process.engine for process in gpu.processes)
+    ):
         return max(used, known)
     return known
 
 
 def left_behind(process: GpuProcess, state: DeploymentState) -> bool:
-    """Whether it is a process of an engine that is gone: it serves nobody.
+    """Tell whether the process belongs to an engine that is gone: it serves nobody.
 
     It is an orphan, or a worker of one; or a worker where no server runs any more. Workers of a server that lives are not.
     """
@@ -56,14 +65,14 @@ def left_behind(process: GpuProcess, state: DeploymentState) -> bool:
 
 
 def leftovers(state: DeploymentState) -> frozenset[int]:
-    """The pids that hold memory of the GPUs for an engine that is gone."""
+    """Return the pids that hold memory of the GPUs for an engine that is gone."""
     gpus = state.gpus.gpus if state.gpus else ()
-    return frozenset(one.pid for gpu in gpus for one in gpu.processes if left_behind(one, state))
+    return frozenset(process.pid for gpu in gpus for process in gpu.processes if left_behind(process, state))
 
 
 def free_gpus(gpus: Sequence[Gpu]) -> list[int]:
-    """Indices of the GPUs that hold next to nothing."""
-    return [one.index for one in gpus if one.error is None and one.memory_share is not None and one.memory_share < IN_USE_SHARE]
+    """Return the indices of the GPUs that hold next to nothing."""
+    return [gpu.index for gpu in gpus if gpu.error is None and gpu.memory_share is not None and gpu.memory_share < IN_USE_SHARE]
 
 
 def held_by_others(state: DeploymentState) -> list[tuple[Gpu, float, tuple[GpuProcess, ...]]]:
@@ -73,12 +82,17 @@ def held_by_others(state: DeploymentState) -> list[tuple[Gpu, float, tuple[GpuPr
     for gpu in state.gpus.gpus if state.gpus else ():
         held = others_mib(gpu, gone)
         if held >= WORTH_MIB:
-            found.append((gpu, held, tuple(one for one in others_of(gpu, gone) if (one.memory_mib or 0.0) >= WORTH_MIB)))
+            found.append(
+                (gpu, held, tuple(process for process in others_of(gpu, gone) if (process.memory_mib or 0.0) >= WORTH_MIB))
+            )
     return sorted(found, key=lambda one: -one[1])
 
 
 def next_steps(state: DeploymentState) -> list[str]:
-    """What to do about a failed start: what the GPUs tell goes before what the log can only guess. Empty where nothing failed."""
+    """Return what to do about a failed start; empty if nothing failed.
+
+    What the GPUs show goes before what the log only suggests.
+    """
     failure = state.load.failure if state.load is not None else None
     if failure is None:
         return []
@@ -87,7 +101,7 @@ def next_steps(state: DeploymentState) -> list[str]:
 
 
 def what_to_do(state: DeploymentState) -> list[str]:
-    """Steps that free the memory, or go round it; empty where nobody else holds any."""
+    """Return the steps that free the memory, or avoid it; empty if nobody else holds any."""
     held = held_by_others(state)
     if not held:
         return []
@@ -140,7 +154,7 @@ class Engine(Struct, frozen=True):
 
     @property
     def alone(self) -> int | None:
-        """How many GPUs of a host hold the same, where all of the engine's there do."""
+        """Return how many GPUs of a host hold the same memory if all of the engine's GPUs there do."""
         return self.local if self.stages == 1 else None
 
     @property
@@ -156,7 +170,10 @@ UNKNOWN: Final = Engine()
 
 
 def engine_of(state: DeploymentState) -> Engine:
-    """What the log and the API tell. The log of an engine that is gone tells nothing of what the GPUs hold now."""
+    """Return what the log and the API tell of the engine.
+
+    The log of an engine that is gone tells nothing of what the GPUs hold now.
+    """
     load, ready = state.load, state.api.ready
     hosts = 1 + len(state.others)
     if load is None or engine_gone(state):
@@ -178,7 +195,7 @@ class Member(Struct, frozen=True):
 
     @property
     def tensor(self) -> int | None:
-        """Its tensor-parallel rank."""
+        """Return its tensor-parallel rank."""
         match = _TENSOR.search(self.rank) if self.rank else None
         return int(match.group(1)) if match else None
 
@@ -198,7 +215,7 @@ class Group(Struct, frozen=True):
 
 
 def together(sample: GpuSample, engine: Engine = UNKNOWN) -> tuple[Group, ...]:
-    """The groups on this host, also those of one GPU. Empty where it can't be told what belongs together."""
+    """Return the groups on this host, those of one GPU included; empty if it can't be told which GPUs belong together."""
     gpus = [gpu for gpu in sample.gpus if gpu.error is None or gpu.memory_used_mib is not None]
     if any(process.engine is not False and process.rank is not None for gpu in gpus for process in gpu.processes):
         return _ranked(gpus, len(sample.gpus), engine)
@@ -206,7 +223,7 @@ def together(sample: GpuSample, engine: Engine = UNKNOWN) -> tuple[Group, ...]:
 
 
 def _ranked(gpus: Sequence[Gpu], listed: int, engine: Engine) -> tuple[Group, ...]:
-    """By the workers' parent, their data-parallel rank and pipeline stage."""
+    """Group the GPUs by their workers' parent, data-parallel rank and pipeline stage."""
     found: dict[tuple[int, str], list[Member]] = {}
     watched: set[tuple[int, str]] = set()
     for gpu in gpus:
@@ -247,7 +264,7 @@ def _one_engine(members: Sequence[Member]) -> bool:
 
 
 def _expected(ranks: set[int], listed: int, engine: Engine) -> range | None:
-    """The tensor-parallel ranks that a host of so many GPUs is to have, by those that are there; None where it is not known.
+    """Return the tensor-parallel ranks that a host with so many GPUs should have, judged by those that are there; None if unknown.
 
     A group over several hosts has a block of equal size on each: ranks 8 to 15 on the second.
     """
@@ -263,18 +280,20 @@ def _expected(ranks: set[int], listed: int, engine: Engine) -> range | None:
 
 
 def _unranked(gpus: Sequence[Gpu], engine: Engine) -> tuple[Group, ...]:
-    """No process names its rank: engines that set no titles, or processes that can't be seen. Children of one parent are one
-    engine's, and so are the GPUs in use, or all, if they are as many as the log says."""
+    """Group GPUs whose processes name no rank: an engine that sets no titles, or processes that can't be seen.
+
+    Children of one parent are one engine's, and so are the GPUs in use, or all, if they are as many as the log says.
+    """
     if engine.stages > 1 or len(gpus) < 2:
         return ()
-    members = [Member(gpu, _held(gpu, [one for one in gpu.processes if one.engine is False])) for gpu in gpus]
+    members = [Member(gpu, _held(gpu, [process for process in gpu.processes if process.engine is False])) for gpu in gpus]
     size = engine.alone
     if size is not None:
         in_use = [member for member in members if member.held_mib >= IN_USE_SHARE * (member.gpu.memory_total_mib or 0.0) > 0.0]
         some = next((some for some in (in_use, members) if len(some) == size), None)
         return (Group(tuple(some), sure=True, ranked=False),) if some and in_use else ()
-    own = [member for member in members if any(one.engine is not False for one in member.gpu.processes)]
-    parents = {one.parent for member in own for one in member.gpu.processes if one.engine is not False}
+    own = [member for member in members if any(process.engine is not False for process in member.gpu.processes)]
+    parents = {process.parent for member in own for process in member.gpu.processes if process.engine is not False}
     if len(parents) != 1 or None in parents:
         return ()
     return (Group(tuple(own), sure=len(own) == len(members), ranked=False),)

@@ -25,7 +25,9 @@ def stragglers(sample: GpuSample, engine: Engine = UNKNOWN) -> list[tuple[int, s
     """
     out = []
     for group in together(sample, engine):
-        busy = [one.gpu for one in group.members if one.gpu.utilisation is not None and one.gpu.utilisation >= BUSY_PERCENT]
+        busy = [
+            member.gpu for member in group.members if member.gpu.utilisation is not None and member.gpu.utilisation >= BUSY_PERCENT
+        ]
         if len({gpu.name for gpu in busy}) != 1:
             continue
         for gpu, clock, usual in _beside(busy, lambda one: one.sm_clock_mhz):
@@ -103,13 +105,13 @@ MEANINGS: Final[dict[int, tuple[str, str]]] = {
 
 
 def meaning(code: int) -> str:
-    """What the code means, in a few words; never empty."""
+    """Return what the XID code means, in a few words; never empty."""
     known = MEANINGS.get(code)
     return known[0] if known else "not in the catalogue of common codes"
 
 
 def advice(code: int) -> str | None:
-    """What to do about it, or whose fault it is."""
+    """Return what to do about the code, or whose fault it is."""
     known = MEANINGS.get(code)
     return known[1] if known else None
 
@@ -138,11 +140,11 @@ def _mib(value: float) -> str:
 
 
 def headroom(sample: GpuSample) -> Headroom | None:
-    """The GPU with the least free memory; None when none is known.
+    """Return the GPU with the least free memory; None if none is known.
 
     Of a GPU that is divided into MIG instances it is the fullest of them: an engine has one of those, never the rest of the GPU.
     """
-    found = [one for gpu in sample.gpus for one in _instances_room(gpu) or _room(gpu.index, gpu)]
+    found = [room for gpu in sample.gpus for room in _instances_room(gpu) or _room(gpu.index, gpu)]
     return min(found, key=lambda one: one.free_mib, default=None)
 
 
@@ -152,14 +154,14 @@ def _room(index: int, part: Gpu | MigInstance, mig: str | None = None) -> list[H
 
 
 def _instances_room(gpu: Gpu) -> list[Headroom]:
-    return [room for one in gpu.mig for room in _room(gpu.index, one, one.profile)]
+    return [room for mig in gpu.mig for room in _room(gpu.index, mig, mig.profile)]
 
 
 # -- what is wrong -----------------------------------------------------------------------------------------------------------------
 
 
 def health(sample: GpuSample, leftovers: Collection[int] = (), engine: Engine = UNKNOWN) -> tuple[str, ...]:
-    """What is wrong with the GPUs, the worst first, one line each; empty when nothing is.
+    """Return what is wrong with the GPUs, the worst first, one line each; empty if nothing is.
 
     `leftovers` are the pids of processes whose engine is gone (`gpu_others.leftovers`).
     """
@@ -167,10 +169,10 @@ def health(sample: GpuSample, leftovers: Collection[int] = (), engine: Engine = 
 
 
 def findings(sample: GpuSample, leftovers: Collection[int] = (), engine: Engine = UNKNOWN) -> Iterator[tuple[int | None, str]]:
-    """The same, each with the number of the GPU in the list that it is about; None where it is about none of them."""
+    """Yield the same lines, each with the index of the GPU that it is about; None if it is about no single one."""
     gpus = sample.gpus
     yield from (_of(gpu.index, gpu.error) for gpu in gpus if gpu.error is not None)
-    yield from ((None, one) for one in _missing(sample))
+    yield from ((None, says) for says in _missing(sample))
     recent = (xid for xid in sample.xids if sample.wall is None or sample.wall - xid.at < XID_SHOWN_S)
     newest = {(xid.gpu, xid.code): xid for xid in recent}
     for xid in sorted(newest.values(), key=lambda one: -one.at):
@@ -179,10 +181,10 @@ def findings(sample: GpuSample, leftovers: Collection[int] = (), engine: Engine 
     for gpu in gpus:
         if gpu.unread:
             yield _of(gpu.index, f"the driver fails to read {gpu.unread} — look at dmesg for lines with NVRM")
-    yield from (_of(gpu.index, one) for gpu in gpus for one in _memory_faults(gpu))
-    yield from (_of(gpu.index, one) for gpu in gpus for one in _limits(gpu))
-    yield from (_of(index, one) for index, one in stragglers(sample, engine))
-    yield from (_of(gpu.index, one) for gpu in gpus for one in _not_the_engines(gpu, leftovers))
+    yield from (_of(gpu.index, fault) for gpu in gpus for fault in _memory_faults(gpu))
+    yield from (_of(gpu.index, limit) for gpu in gpus for limit in _limits(gpu))
+    yield from (_of(index, says) for index, says in stragglers(sample, engine))
+    yield from (_of(gpu.index, says) for gpu in gpus for says in _not_the_engines(gpu, leftovers))
 
 
 def _of(index: int | None, says: str) -> tuple[int | None, str]:
@@ -190,7 +192,7 @@ def _of(index: int | None, says: str) -> tuple[int | None, str]:
 
 
 def _missing(sample: GpuSample) -> Iterator[str]:
-    """A number that is left out, and a GPU that was there before: a driver that starts again numbers the rest without a gap."""
+    """Yield a line for an index that is left out, and for a GPU that was there before: a driver that starts again leaves no gap."""
     present = {gpu.index for gpu in sample.gpus}
     if not present:
         return
@@ -228,7 +230,9 @@ def _limits(gpu: Gpu) -> list[str]:
     slowed = [words for words in gpu.throttle if words not in HARMLESS_THROTTLE]
     if slowed:
         heat = (
-            f" at {gpu.temperature_c:.0f} °C" if gpu.temperature_c is not None and any("thermal" in one for one in slowed) else ""
+            f" at {gpu.temperature_c:.0f} °C"
+            if gpu.temperature_c is not None and any("thermal" in reason for reason in slowed)
+            else ""
         )
         out.append(f"throttled: {', '.join(slowed)}{heat}")
     if gpu.pcie_width is not None and gpu.pcie_width_max is not None and gpu.pcie_width < gpu.pcie_width_max:

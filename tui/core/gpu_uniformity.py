@@ -22,17 +22,19 @@ SETTLED_S: Final = 15.0
 
 
 def tolerance_mib(level: float) -> float:
-    """How far two GPUs of one engine may lie apart: 1 GiB or 2 %, whichever is more."""
+    """Return how far two GPUs of one engine may lie apart in MiB: 1 GiB or 2 %, whichever is more."""
     return max(TOLERANCE_MIB, TOLERANCE_SHARE * level)
 
 
 def uniformity(sample: GpuSample, engine: Engine = UNKNOWN) -> Uniformity:
-    """Whether the GPUs of each engine and pipeline stage hold the same memory.
+    """Judge whether the GPUs of each engine and pipeline stage hold the same memory.
 
     `even` is None where that can't be told: one GPU, no values, no sign of which GPUs belong together, one of them not to be seen,
     or a load under way (then `says` holds the range).
     """
-    groups = [group for group in together(sample, engine) if all(one.gpu.memory_used_mib is not None for one in group.members)]
+    groups = [
+        group for group in together(sample, engine) if all(member.gpu.memory_used_mib is not None for member in group.members)
+    ]
     if len(groups) == 1 and not groups[0].ranked:
         return _all_alike(groups[0], sample, engine)
     return _judged(groups, sample, engine)
@@ -64,7 +66,7 @@ def _judged(groups: Sequence[Group], sample: GpuSample, engine: Engine) -> Unifo
 
 
 def _whole(group: Group, sample: GpuSample) -> bool:
-    """Whether all GPUs of the group are seen: all its ranks, or where their number isn't known, all GPUs of the host.
+    """Tell whether all GPUs of the group are seen: all its ranks, or all GPUs of the host if their number isn't known.
 
     Where there are seven, the eighth may be what is missing: engines have 2, 4, 8 … of them.
     """
@@ -79,12 +81,12 @@ def _whole(group: Group, sample: GpuSample) -> bool:
 
 
 def _free(gpu: Gpu) -> bool:
-    """Whether a rank that is not to be seen may belong there: nobody is, or it is lost."""
+    """Tell whether a rank that can't be seen may belong on this GPU: it holds nobody's process, or is lost."""
     return gpu.error is not None or (gpu.memory_share is not None and gpu.memory_share < IN_USE_SHARE and not gpu.processes)
 
 
 def _places(groups: Sequence[Group], sample: GpuSample) -> dict[int, list[tuple[int | None, Gpu]]]:
-    """For each group by its place the GPUs where its missing ranks belong, with the rank where it is plain.
+    """Return, for each group by its place, the GPUs on which its missing ranks belong, with the rank if it is certain.
 
     That is plain where ranks and GPUs are numbered alike, or where as many GPUs are free as ranks are missing.
     """
@@ -143,7 +145,7 @@ def _all_alike(group: Group, sample: GpuSample, engine: Engine) -> Uniformity:
 
 
 def _in_use(members: Sequence[Member]) -> bool:
-    """Whether they hold a model, or a part of it by now."""
+    """Tell whether they hold a model, or a part of it by now."""
     total = median([member.gpu.memory_total_mib or 0.0 for member in members])
     return total > 0.0 and median([member.held_mib for member in members]) >= IN_USE_SHARE * total
 
@@ -158,7 +160,7 @@ def _rank_zero(members: Sequence[Member]) -> Member:
 
 
 def _moving(members: Sequence[Member]) -> bool:
-    """Whether memory still changes on some of them, as during a load."""
+    """Tell whether memory still changes on some of them, as during a load."""
     return any(member.gpu.memory_still_s is not None and member.gpu.memory_still_s < SETTLED_S for member in members)
 
 
@@ -178,7 +180,7 @@ def _odd(members: Sequence[Member], slack_mib: float = 0.0) -> list[Member]:
     zero = _rank_zero(members)
     rest = [member.held_mib for member in members if member is not zero]
     # of two of which one is empty, that is the odd one, whichever it is
-    level = zero.held_mib if len(members) == 2 and any(_empty(one) for one in members if one is not zero) else median(rest)
+    level = zero.held_mib if len(members) == 2 and any(_empty(member) for member in members if member is not zero) else median(rest)
     allowed = max(tolerance_mib(level), slack_mib)
     odd = []
     for member in members:
@@ -194,15 +196,15 @@ def _mib(value: float) -> str:
 
 
 def _level(members: Sequence[Member]) -> str:
-    """`8 × 96,733 MiB`, with the range where they differ a little."""
+    """Return `8 × 96,733 MiB`, with the range if they differ a little."""
     low, high = min(member.held_mib for member in members), max(member.held_mib for member in members)
     figure = _mib(low) if _mib(low) == _mib(high) else f"{_mib(low)}–{_mib(high)}"
     return f"{len(members)} × {figure} MiB"
 
 
 def _verdict(member: Member, rest: Sequence[Member]) -> str:
-    """Which one is odd, and what that means."""
-    level = median([one.held_mib for one in rest])
+    """Return which GPU is odd, and what that means."""
+    level = median([other.held_mib for other in rest])
     who = f"GPU {member.gpu.index}" + (f" ({member.rank})" if member.rank else "")
     says = f"{who} holds {_mib(member.held_mib)} MiB, {len(rest)} {'hold' if len(rest) > 1 else 'holds'} {_mib(level)}"
     if _empty(member):

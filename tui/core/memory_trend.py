@@ -62,7 +62,7 @@ class Outgrowth(Struct, frozen=True):
 
 
 def followed(course: MemoryCourse | None, sample: GpuSample) -> MemoryCourse | None:
-    """The course with this sample. What is not of now, or has no stamp, adds nothing."""
+    """Return the trend with this sample added. A late sample, or one without a stamp, adds nothing."""
     used = tuple((gpu.index, gpu.memory_used_mib) for gpu in sample.gpus if gpu.memory_used_mib is not None)
     at = sample.received_at
     if sample.late or at is None or not used:
@@ -90,7 +90,7 @@ def _growths(points: Sequence[tuple[float, Used]]) -> tuple[Growth, ...]:
         own = [(at, mib) for at, used in points for index, mib in used if index == gpu]
         found = [one for window in WINDOWS_S if (one := _growth(gpu, [(at, mib) for at, mib in own if own[-1][0] - at <= window]))]
         if found:
-            real = [one for one in found if one.real]
+            real = [growth for growth in found if growth.real]
             out.append(max(real, key=lambda one: one.mib_per_hour) if real else found[0])
     return tuple(out)
 
@@ -104,8 +104,10 @@ def _growth(gpu: int, points: Sequence[tuple[float, float]]) -> Growth | None:
 
 
 def growth_mib_per_hour(points: Sequence[tuple[float, float]]) -> float | None:
-    """How fast memory grows: the slope of a straight line through (seconds, MiB), by least squares. None for less than ten minutes,
-    which say nothing of an hour."""
+    """Return how fast memory grows, in MiB an hour: the slope of a straight line through (seconds, MiB), by least squares.
+
+    None for less than ten minutes, which say nothing of an hour.
+    """
     if len(points) < 3 or points[-1][0] - points[0][0] < 600.0:
         return None
     mean_at = sum(at for at, _ in points) / len(points)
@@ -115,7 +117,7 @@ def growth_mib_per_hour(points: Sequence[tuple[float, float]]) -> float | None:
 
 
 def _all_the_time(values: Sequence[float]) -> bool:
-    """Whether each part of them lies above the one before, by a fair share of the whole rise."""
+    """Tell whether each part of the samples lies above the one before, by a fair share of the whole rise."""
     if len(values) < 2 * PARTS:
         return False
     edges = [len(values) * part // PARTS for part in range(PARTS + 1)]
@@ -125,22 +127,22 @@ def _all_the_time(values: Sequence[float]) -> bool:
 
 
 def outgrowth(course: MemoryCourse | None, sample: GpuSample | None) -> Outgrowth | None:
-    """What to say of growth; None before ten minutes, and while the driver does not answer."""
+    """Return what to say of growth; None before ten minutes, and while the driver does not answer."""
     if course is None or sample is None or sample.late or not course.growths:
         return None
     free = {gpu.index: gpu.free_mib for gpu in sample.gpus}
     soon = []
-    for one in course.growths:
-        left = free.get(one.gpu)
-        if one.real and left is not None and left / one.mib_per_hour * 3600.0 <= FULL_WITHIN_S:
-            soon.append(Outgrowth(one, max(0.0, left) / one.mib_per_hour * 3600.0))
+    for growth in course.growths:
+        left = free.get(growth.gpu)
+        if growth.real and left is not None and left / growth.mib_per_hour * 3600.0 <= FULL_WITHIN_S:
+            soon.append(Outgrowth(growth, max(0.0, left) / growth.mib_per_hour * 3600.0))
     if soon:
         return min(soon, key=lambda found: found.full_s or 0.0)
     return Outgrowth(max(course.growths, key=lambda one: one.mib_per_hour))
 
 
 def peak_mib(course: MemoryCourse | None, sample: GpuSample | None) -> float | None:
-    """The most that was in use on the GPU that came nearest to being full."""
+    """Return the most memory that was in use on the GPU that came nearest to being full, in MiB."""
     peaks = dict(course.peaks) if course is not None else {}
     near = [
         (gpu.memory_total_mib - peaks[gpu.index], peaks[gpu.index])

@@ -29,7 +29,7 @@ SMI_APPS: Final = ("nvidia-smi", "--query-compute-apps=gpu_uuid,pid,used_memory,
 
 
 def smi_stream(milliseconds: int) -> tuple[str, ...]:
-    """The command that prints a sample every so often, until it is stopped. Feed its lines to `SmiReader`."""
+    """Return the command that prints a sample every so often until it is stopped. Feed its lines to `SmiReader`."""
     return (*SMI_QUERY, "-lms", str(milliseconds))
 
 
@@ -37,8 +37,10 @@ APPS_END: Final = "-- all told --"
 
 
 def apps_stream(seconds: int) -> tuple[str, ...]:
-    """The command that prints SMI_APPS' lines and then APPS_END every so often. nvidia-smi's own loop prints nothing where nobody
-    computes, so that the end of the last process could not be told."""
+    """Return the command that prints SMI_APPS' lines and then APPS_END every so often.
+
+    nvidia-smi's own loop prints nothing while nobody computes, so that the end of the last process could not be told.
+    """
     loop = f'while :; do "$@"; echo "{APPS_END}"; sleep {seconds}; done'
     return ("sh", "-c", loop, "sh", *SMI_APPS)
 
@@ -62,13 +64,13 @@ _COMPLAINTS: Final = (
 
 
 def value_of(cell: str) -> float | None:
-    """The number in a cell, its unit dropped, a decimal comma taken for a point; None for `[N/A]`, `ERR!` and their like."""
+    """Return the number in a cell, without its unit, a decimal comma taken for a point; None for `[N/A]`, `ERR!` and their like."""
     match = _NUMBER.match(cell.strip())
     return float(match.group(0).replace(",", ".")) if match else None
 
 
 def complaint_of(cell: str) -> str | None:
-    """What the driver says instead of a value, when it is an error of the GPU: `Unknown Error`, `GPU is lost`."""
+    """Return the GPU's error that stands in place of a value: `Unknown Error`, `GPU is lost`; None if there is none."""
     inner = cell.strip().strip("[]")
     if inner.startswith(("Unknown Error", "GPU is lost", "GPU requires reset")):
         return inner
@@ -81,14 +83,14 @@ def _words_of(cell: str) -> str | None:
 
 
 def _header(line: str) -> tuple[str, ...] | None:
-    """The columns, when the line is a header."""
+    """Return the columns if the line is a header, else None."""
     names = tuple(_UNIT.sub("", cell.strip()) for cell in line.split(", "))
     known = sum(name in _NAMES for name in names)
     return names if known and known * 2 >= len(names) else None
 
 
 def _row(line: str, fields: Sequence[str]) -> tuple[Gpu, str | None] | None:
-    """A GPU and the driver's version, when the line is a row."""
+    """Return a GPU and the driver's version if the line is a row, else None."""
     cells = line.split(", ")
     columns = dict(zip(fields, cells, strict=False))
     index = value_of(columns.get("index", "")) if columns.get("index", "").strip().isdigit() else None
@@ -130,7 +132,7 @@ def _throttle(cell: str) -> tuple[str, ...]:
 
 
 def _note(line: str) -> str | None:
-    """What nvidia-smi says instead of rows, with what to do; None for a line that says nothing."""
+    """Return what nvidia-smi says instead of rows, with what to do; None for a line that says nothing."""
     for start, advice in _COMPLAINTS:
         if start in line:
             return f"{line.rstrip('.')} — {advice}"
@@ -150,16 +152,16 @@ class SmiReader:
 
     @property
     def begun(self) -> bool:
-        """Whether something of a sample has come: rows, or a complaint."""
+        """Tell whether something of a sample has come: rows, or a complaint."""
         return bool(self._gpus or self._lost or self._note)
 
     @property
     def whole(self) -> bool:
-        """Whether as many GPUs have come as the sample before had: nobody needs to wait for its successor to begin."""
+        """Tell whether as many GPUs have come as the sample before had: nobody needs to wait for the next one to begin."""
         return 0 < self._before <= len(self._gpus) + len(self._lost)
 
     def feed(self, line: str, received_at: float) -> GpuSample | None:
-        """A complete sample, stamped with the time of its last line's successor, or None."""
+        """Take a line; return a complete sample, stamped with the time of the line after it, or None."""
         line = clean(line).strip()
         if not line:
             return None
@@ -179,7 +181,7 @@ class SmiReader:
         return done
 
     def flush(self, received_at: float) -> GpuSample:
-        """What has come since the last complete sample; without GPUs the note says why."""
+        """Return what has come since the last complete sample; without GPUs the note says why."""
         return self._taken(received_at)
 
     def _hear(self, line: str) -> None:
@@ -192,9 +194,9 @@ class SmiReader:
 
     def _taken(self, received_at: float) -> GpuSample:
         gpus = list(self._gpus)
-        for one in self._lost:
+        for lost in self._lost:
             # such a GPU has no row, and so no index: the gap that it left, else the next one
-            pci, _, reason = one.partition(" ")
+            pci, _, reason = lost.partition(" ")
             used = {gpu.index for gpu in gpus}
             index = next(number for number in range(len(used) + 1) if number not in used)
             gpus.append(Gpu(index=index, pci=pci, error=reason))
@@ -214,7 +216,10 @@ class SmiReader:
 
 
 def gpus_from_smi(lines: Iterable[str], received_at: float, fields: Sequence[str] = SMI_FIELDS) -> GpuSample:
-    """The last sample in nvidia-smi's output. Never raises: what isn't understood is unknown, and complaints become the note."""
+    """Return the last sample in nvidia-smi's output.
+
+    Never raises: what isn't understood is unknown, and complaints become the note.
+    """
     reader = SmiReader(fields)
     last: GpuSample | None = None
     for line in lines:
@@ -224,8 +229,10 @@ def gpus_from_smi(lines: Iterable[str], received_at: float, fields: Sequence[str
 
 
 def with_processes(sample: GpuSample, lines: Iterable[str]) -> GpuSample:
-    """The sample with the processes that SMI_APPS printed; lines that are no rows are passed over. nvidia-smi tells no parents and
-    no owners, and often no memory."""
+    """Return the sample with the processes that SMI_APPS printed; lines that are no rows are skipped.
+
+    nvidia-smi tells no parents and no owners, and often no memory.
+    """
     found: dict[str, list[GpuProcess]] = {}
     for line in lines:
         cells = clean(line).split(", ", 3)

@@ -30,7 +30,7 @@ def appended(values: tuple[T, ...], value: T) -> tuple[T, ...]:
 
 
 def with_gpus(trends: Trends, sample: GpuSample) -> Trends:
-    """A sample of a driver that does not answer is the one before it once more: it tells nothing of now."""
+    """Add a sample. One of a driver that does not answer repeats the one before it and adds nothing."""
     if sample.late:
         return trends
     return replace(

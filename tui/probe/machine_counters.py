@@ -42,7 +42,10 @@ def mount_of(path: str, mountinfo: str) -> Optional[Tuple[str, str, str, str]]:
 
 
 def nfs_bytes_read(mountstats: str, points: Sequence[str]) -> Optional[int]:
-    """Bytes that the NFS servers of these mount points sent for reads (fifth number of "bytes:", nfs_iostat's serverReadBytes)."""
+    """Return the bytes that the NFS servers of these mount points sent for reads.
+
+    That is the fifth number of "bytes:" in mountstats, nfs_iostat's serverReadBytes.
+    """
     total: Optional[int] = None
     wanted = False
     for line in mountstats.split("\n"):
@@ -224,7 +227,7 @@ def _shared_memory() -> Dict[str, Any]:
 
 
 def _interfaces() -> List[str]:
-    """The counters of received bytes of all network cards; in a container, where there are none, of all interfaces but loopback."""
+    """Return the received bytes of all network cards; in a container, which has none, of all interfaces but loopback."""
     found, cards = [], []
     try:
         names = sorted(os.listdir("/sys/class/net"))

@@ -42,7 +42,7 @@ def error_words(error: Any) -> str:
 
 
 def start() -> Tuple[Optional[str], Optional[str], int]:
-    """Loads and starts NVML: the driver's version, CUDA's, and how many GPUs there are. Raises Unavailable."""
+    """Load and start NVML; return the driver's version, CUDA's, and how many GPUs there are. Raises Unavailable."""
     try:
         _load()
         pynvml.nvmlInit()
@@ -59,7 +59,7 @@ def start() -> Tuple[Optional[str], Optional[str], int]:
 
 
 def process_name(pid: int) -> Optional[str]:
-    """The driver's name for a process, where /proc doesn't tell (another container's)."""
+    """Return the driver's name for a process that /proc doesn't show (another container's)."""
     try:
         return text(pynvml.nvmlSystemGetProcessName(pid)) or None
     except pynvml.NVMLError:
@@ -67,7 +67,7 @@ def process_name(pid: int) -> Optional[str]:
 
 
 def stop(unload: bool) -> None:
-    """Ends NVML. `unload` drops the library itself, so that the next start finds a driver's newer one; no thread may be in it."""
+    """End NVML. `unload` drops the library itself, so that the next start finds a newer driver's; no thread may be in it."""
     with contextlib.suppress(pynvml.NVMLError):
         pynvml.nvmlShutdown()
     if unload and pynvml.nvmlLib is not None:
@@ -108,7 +108,7 @@ def _why(error: Any) -> str:
 
 
 def _other_accelerator() -> Optional[str]:
-    """What computes here where there is no NVIDIA driver: the accelerators on the PCI bus. None where there are none."""
+    """Name the accelerators on the PCI bus of a host without an NVIDIA driver; None if there are none."""
     cards = _cards()
     for vendor, maker in _MAKERS:
         found = [name for one, name in cards if one == vendor]
@@ -149,7 +149,7 @@ def _line(path: str) -> str:
 
 
 def platform_note() -> Optional[str]:
-    """What the platform keeps from the driver's library; None where nothing is special."""
+    """Say what the platform hides from the driver's library; None if it hides nothing."""
     if "microsoft" in _line("/proc/sys/kernel/osrelease").lower():
         return "WSL: the driver is Windows' own, and tells neither the processes nor all sensors"
     return None
@@ -186,7 +186,7 @@ class DriverGone(Exception):
 
 
 def raise_if_lost(error: Any) -> None:
-    """Raises an error that concerns the whole GPU again."""
+    """Raise an error that concerns the whole GPU again."""
     if error.value in (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED):
         raise error
 
@@ -206,7 +206,7 @@ class Calls:
         """Calls that fail at present, and the driver's words for it."""
 
     def attach(self) -> None:
-        """Finds the GPU, of which nothing is known then. Raises DriverGone or NVMLError."""
+        """Find the GPU and forget what was known of it. Raises DriverGone or NVMLError."""
         try:
             self.handle = pynvml.nvmlDeviceGetHandleByIndex(self._index)
         except pynvml.NVMLError as error:
@@ -221,7 +221,7 @@ class Calls:
         self._failing = {}
 
     def ask(self, name: str, *arguments: Any) -> Any:
-        """Calls an NVML function for this GPU. None where it doesn't tell; raises for what concerns the whole GPU or driver."""
+        """Call an NVML function for this GPU. Return None if it doesn't answer; raise what concerns the whole GPU or driver."""
         call = (name, *arguments)
         if call in self._without:
             return None
@@ -244,16 +244,16 @@ class Calls:
             return None
 
     def answers(self, name: str, *arguments: Any) -> bool:
-        """Whether it makes sense to make a call."""
+        """Tell whether a call is worth making."""
         return (name, *arguments) not in self._without
 
     def give_up(self, name: str, *arguments: Any) -> None:
-        """Makes a call no more."""
+        """Make that call no more."""
         self._without.add((name, *arguments))
 
     @property
     def unread(self) -> Optional[str]:
-        """What can't be read at present and why: `power, fan: Unknown Error`; None where nothing fails."""
+        """Return what can't be read at present and why: `power, fan: Unknown Error`; None if nothing fails."""
         if not self._failing:
             return None
         names = sorted({_WHAT_FAILS.get(call[0], "others") for call in self._failing})
@@ -291,7 +291,7 @@ class XidWatch:
             raise Unavailable("this driver reports no XID events")
 
     def wait(self, seconds: float) -> Optional[Dict[str, Any]]:
-        """The next event within `seconds`: its GPU's index and UUID, its code, and when (wall clock). None when there was none."""
+        """Return the next event within `seconds`: its GPU's index and UUID, code, and time (wall clock); None without one."""
         if not self._known:
             time.sleep(seconds)
             return None
@@ -308,8 +308,10 @@ class XidWatch:
 
 
 def numbered(xids: Sequence[Dict[str, Any]], devices: Sequence[Any]) -> List[Dict[str, Any]]:
-    """The events with the indices that their GPUs have now: the library counts anew when it is started again. Where another GPU has
-    the place of one, its events are nobody's."""
+    """Return the events with the indices that their GPUs have now: the library counts anew when it is started again.
+
+    If another GPU has the place of one, its events are nobody's.
+    """
     if not xids or not devices:
         return list(xids)
     uuids = {device.index: device.row.get("uuid") for device in devices}

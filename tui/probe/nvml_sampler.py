@@ -54,7 +54,7 @@ _FIELD_IDS = tuple(number for number, _ in _FIELDS)
 
 
 def mib(size: int) -> int:
-    """Bytes as nvidia-smi prints them: a part of a MiB counts as one (seen on driver 580: 1572.8 as 1573, 615.06 as 616)."""
+    """Return bytes as nvidia-smi prints them: a part of a MiB counts as one (seen on driver 580: 1572.8 as 1573, 615.06 as 616)."""
     return -(-size // MIB)
 
 
@@ -74,7 +74,7 @@ class Device:
         self._level: Optional[Tuple[int, float]] = None
 
     def recognise(self, earlier: "Device") -> None:
-        """Takes over who it is from the same GPU before the library was started anew."""
+        """Take over the identity of the same GPU from before the library was started anew."""
         self.row.update({key: earlier.row[key] for key in IDENTITY if key in earlier.row})
 
     def _is_due(self, what: str, period: float, now: float) -> bool:
@@ -91,7 +91,7 @@ class Device:
                 self.row[key] = value
 
     def sample(self, now: float) -> Dict[str, Any]:
-        """The row at `now` (monotonic). A GPU that can't be read keeps its identity and says why in "error"."""
+        """Return the row at `now` (monotonic). A GPU that can't be read keeps its identity and says why in "error"."""
         self.calls.failed = ""
         try:
             if self.calls.handle is None:
@@ -143,7 +143,7 @@ class Device:
         )
 
     def _note_change(self, used: int, now: float) -> None:
-        """How long memory has been still; a context's own jitter of a few MiB is no change."""
+        """Note how long memory has been still; a context's own jitter of a few MiB is no change."""
         if self._level is None or abs(used - self._level[0]) >= CHANGE_MIB:
             self._level = (used, now)
         self.row["memory_still_s"] = round(now - self._level[1], 1)
@@ -163,7 +163,7 @@ class Device:
         self._set(power_w=round(power / 1000.0, 1) if power is not None else None)
 
     def _first_memory_call(self) -> Any:
-        """Drivers before 510 have no second version; their nvidia-smi counts as this call does."""
+        """Ask by the first version of the call: drivers before 510 have no second, and their nvidia-smi counts as this one does."""
         try:
             return pynvml.nvmlDeviceGetMemoryInfo(self.calls.handle)
         except pynvml.NVMLError as error:
@@ -211,7 +211,7 @@ class Device:
         )
 
     def _nvlinks(self) -> Tuple[Optional[int], Optional[int]]:
-        """Links that are up, and links that there are."""
+        """Return the number of links that are up, and of all links."""
         up = total = 0
         for link in range(NVLINKS):
             try:
@@ -244,8 +244,10 @@ class Device:
         )
 
     def measure_pcie(self) -> None:
-        """Measures PCIe traffic over some 40 ms: from the byte counters where there are some, else by the driver's own measurement,
-        which costs three times as much."""
+        """Measure PCIe traffic over some 40 ms, from the byte counters if there are some.
+
+        Otherwise the driver measures, which costs three times as much.
+        """
         if self.calls.handle is None:
             return
         try:
@@ -330,6 +332,6 @@ class Device:
 
 
 def _field(answer: Any) -> Any:
-    """The member of NVML's union that the type names (nvmlValueType_t)."""
+    """Return the member of NVML's union that the type names (nvmlValueType_t)."""
     names = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
     return getattr(answer.value, names[answer.valueType]) if answer.valueType < len(names) else 0

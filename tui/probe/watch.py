@@ -68,7 +68,7 @@ class GpuWatch:
         self._pcie_due = 0.0
 
     def run(self) -> None:
-        """Samples for ever."""
+        """Sample for ever."""
         try:
             self._run()
         except BaseException as error:  # without this thread the role has no point: the client starts it anew
@@ -117,7 +117,7 @@ class GpuWatch:
 
     @property
     def xids(self) -> List[Dict[str, Any]]:
-        """The last events, with the indices that their GPUs have now."""
+        """Return the last events, with the indices that their GPUs have now."""
         return nvml_library.numbered(self._xids, self._devices)
 
     def _start(self, now: float) -> None:
@@ -205,7 +205,7 @@ class GpuWatch:
 
     @property
     def engine(self) -> AbstractSet[int]:
-        """The engine's processes, as far as they are known."""
+        """Return the engine's processes, as far as they are known."""
         kin = self._family.kin
         return self._titled if kin is None else kin.family
 

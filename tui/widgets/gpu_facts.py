@@ -18,7 +18,7 @@ _OWN_LINES = tuple((field, figure) for field, figure in figures().items() if fig
 
 
 def gpu_facts(gpu: Gpu, width: int, instances: bool = True, old: str = "") -> list[Content]:
-    """Everything known of a GPU, a line each; what the driver does not tell is a dash.
+    """Return everything known of a GPU, a line each; what the driver does not tell is a dash.
 
     `instances`: also those of MIG. `old` says how old it is, where it is.
     """
@@ -34,7 +34,7 @@ def gpu_facts(gpu: Gpu, width: int, instances: bool = True, old: str = "") -> li
             f"{whole(gpu.free_mib)} MiB"
             + (f", unchanged for {age(gpu.memory_still_s)}" if gpu.memory_still_s is not None and not old else ""),
         ),
-        *(("MIG", _instance(one)) for one in (gpu.mig if instances else ())),
+        *(("MIG", _instance(mig)) for mig in (gpu.mig if instances else ())),
         ("busy", f"{whole(gpu.utilisation)} %, memory controller {whole(gpu.memory_utilisation)} %"),
         ("heat", f"{whole(gpu.temperature_c)} °C, memory {whole(gpu.memory_temperature_c)} °C, fan {whole(gpu.fan_percent)} %"),
         (
@@ -63,7 +63,7 @@ def gpu_facts(gpu: Gpu, width: int, instances: bool = True, old: str = "") -> li
         ("UUID", gpu.uuid or DASH),
         ("PCI", gpu.pci or DASH),
     ]
-    out = [line(("✗ ", E), one) for one in ([gpu.error] if gpu.error else [])]
+    out = [line(("✗ ", E), error) for error in ([gpu.error] if gpu.error else [])]
     if old:
         out.append(line(("○ ", W), f"the driver does not answer: as it was, {old}"))
     out += facts(width, *told, column=10)
@@ -92,25 +92,28 @@ def gpu_trends(state: DeploymentState, place: int, width: int) -> list[Content]:
     """Memory and utilisation over the last samples, of the GPU at that place in the sample."""
     out = []
     for name, samples, top in (("memory", state.trends.gpu_memory, 1.0), ("busy", state.trends.gpu_utilisation, 100.0)):
-        values = [one[place] if place < len(one) else None for one in samples][-max(1, width - 10) :]
+        values = [sample[place] if place < len(sample) else None for sample in samples][-max(1, width - 10) :]
         if any(value is not None for value in values):
             out.append(line(label(f"{name:<10}"), sparks(values, min(len(values), width - 10), top, f"{P} 70%")))
     return out
 
 
 def unmet_of_gpus(state: DeploymentState) -> list[str]:
-    """Where there are not as many GPUs as the configuration expects, a line each."""
+    """Return a line for each host that has fewer GPUs than the configuration expects."""
     expected = state.expected
     if state.gpus is None:
         return []
-    there = [gpu for one in hosts_of(state) if one.sample is not None for gpu in one.sample.gpus if gpu.error is None]
+    there = [gpu for seen in hosts_of(state) if seen.sample is not None for gpu in seen.sample.gpus if gpu.error is None]
     if expected.gpus is not None and len(there) != expected.gpus:
         return [f"{counted(len(there), 'GPU')}, {expected.gpus} expected"]
     return []
 
 
 def headroom_block(state: DeploymentState, sample: GpuSample, width: int, moment: Moment) -> list[Content]:
-    """The free memory of the fullest GPU. It is low with an engine that takes its share at the start, and says so calmly."""
+    """Return the free memory of the fullest GPU in large figures.
+
+    It is low with an engine that takes its share at the start: no alarm.
+    """
     fullest = headroom(sample)
     if fullest is None:
         return []
@@ -134,7 +137,7 @@ def headroom_block(state: DeploymentState, sample: GpuSample, width: int, moment
 
 
 def headroom_words(state: DeploymentState, sample: GpuSample) -> list[Content]:
-    """The same in a few words, the longest first; of an old sample only that it was so."""
+    """Return the headroom in a few words, the longest form first; of an old sample only that it was so."""
     fullest = headroom(sample)
     if fullest is None:
         return []
@@ -151,19 +154,19 @@ def _where(state: DeploymentState, sample: GpuSample, fullest: Headroom) -> str:
 
 
 def over_all_hosts(state: DeploymentState, width: int) -> list[Content]:
-    """Several hosts' fullest GPU, and where they are not as expected; the first line fits everywhere."""
-    out = [part for one in unmet_of_gpus(state) for part in warning(one, width)]
+    """Return the fullest GPU of several hosts and unmet expectations; the first line fits everywhere."""
+    out = [part for unmet in unmet_of_gpus(state) for part in warning(unmet, width)]
     if (found := tightest(state)) is not None:
         host, room = found
         left = line(label("headroom  "), (percent(room.free_share), B), label("  "), (whole(room.free_mib), B), label(" MiB free"))
         left_over = max(0, width - left.cell_length)
-        where = next((one for one in (f" on {room.where} of {host.host}", f" on {host.host}") if len(one) <= left_over), "")
+        where = next((text for text in (f" on {room.where} of {host.host}", f" on {host.host}") if len(text) <= left_over), "")
         out.append(line(left, label(where)))
     return out
 
 
 def _least(state: DeploymentState, free_mib: float) -> Content:
-    """What is expected at least, where something is."""
+    """Return what free memory the configuration expects at least, if it does."""
     least = state.expected.headroom_mib
     if least is None:
         return Content("")
@@ -172,7 +175,7 @@ def _least(state: DeploymentState, free_mib: float) -> Content:
 
 
 def _growth(state: DeploymentState, sample: GpuSample) -> Content:
-    """Whether memory grows since the server is ready: that, not the level, is what to worry about."""
+    """Return whether memory has grown since the server became ready: that, not the level, is what to worry about."""
     grown = outgrowth(state.ready_memory, sample)
     if grown is None:
         return Content("")
@@ -188,7 +191,7 @@ def pace(grown: Outgrowth) -> Part:
 
 
 def alarm_words(state: DeploymentState, sample: GpuSample) -> Part:
-    """The alarm of one host in a few words, for a line; empty where there is none."""
+    """Return the alarm of one host in a few words; empty if there is none."""
     grown = outgrowth(state.ready_memory, sample)
     if grown is not None and grown.full_s is not None:
         return f"▲ full in {roughly(grown.full_s)}", BW

@@ -39,22 +39,22 @@ class Group(Struct, frozen=True):
 
     @property
     def fresh(self) -> bool:
-        """Whether the sample tells of now."""
+        """Tell whether the sample is current."""
         return self.connection.online and self.sample is not None and not self.sample.late
 
     @property
     def listed(self) -> GpuSample | None:
-        """The sample with these alone, for drawing."""
+        """Return the sample with the listed GPUs alone, for drawing."""
         return replace(self.sample, gpus=self.shown) if self.sample is not None else None
 
     @property
     def odd(self) -> tuple[int, ...]:
-        """The GPUs out of line with all others of the host, listed or not."""
+        """Return the GPUs out of line with all others of the host, listed or not."""
         return self.judged.odd
 
 
 def groups_of(state: DeploymentState, order: str = BY_NUMBER, kind: str = ALL, moment: Moment = START) -> list[Group]:
-    """The first host and the further ones. One of which nothing is to be listed is left out, unless its link is what is wrong."""
+    """Return the first host and the further ones. One with nothing to list is left out, unless its link is what is wrong."""
     out, engine = [], engine_of(state)
     for n, one in enumerate(hosts_of(state)):
         seen = state
@@ -74,7 +74,7 @@ def all_gpus(state: DeploymentState, order: str = BY_NUMBER, kind: str = ALL) ->
 
 
 def head(group: Group, width: int) -> Content:
-    """The host's name, and what its GPUs come to."""
+    """Return the host's name and what its GPUs come to."""
     sample = group.sample
     if not group.connection.online:
         why = f"○ {group.connection.cause or group.connection.link.value}"
@@ -102,7 +102,7 @@ def head(group: Group, width: int) -> Content:
 
 
 def cells(group: Group, selected: int | None = None, each: int = 1) -> list[tuple[str, str]]:
-    """A column for `each` GPUs, as high as the fullest of them."""
+    """Return a column for `each` GPUs, as high as the fullest of them."""
     out: list[tuple[str, str]] = []
     odd = group.odd
     for first in range(0, len(group.shown), each):
@@ -116,7 +116,7 @@ def cells(group: Group, selected: int | None = None, each: int = 1) -> list[tupl
 
 
 def hosts_strip(state: DeploymentState, width: int, moment: Moment) -> Content:
-    """All hosts in one line: columns for several GPUs each where there are many, so that what is wrong keeps its place."""
+    """Draw all hosts in one line: if there are many GPUs, a column stands for several, so that a faulty one keeps its place."""
     groups = groups_of(state, moment=moment)
     count = sum(len(group.shown) for group in groups)
     most = max((len(group.shown) for group in groups), default=1)
@@ -182,8 +182,10 @@ def compact(group: Group, width: int, selected: int | None = None) -> list[Row]:
 
 
 def in_words(groups: list[Group], width: int, room: int, said_already: int = 0) -> list[list[Content]]:
-    """What is wrong on each host, a line each, as many as there is room for: the worst of each host first. Where some are left out
-    the head counts them."""
+    """Return what is wrong on each host, as many lines as there is room for, the worst of each host first.
+
+    If some are left out, the head counts them.
+    """
     out: list[list[Content]] = [[] for _ in groups]
     for rank in range(said_already, max((len(group.wrong) for group in groups), default=0)):
         for said, group in zip(out, groups, strict=True):
@@ -198,7 +200,7 @@ def height_of(groups: list[Group], rows_each: int) -> int:
 
 
 def across_for(groups: list[Group], width: int, height: int) -> int | None:
-    """Into how many columns each host's GPUs go so that all fit; None where they don't."""
+    """Return into how many columns each host's GPUs go so that all fit; None if they don't."""
     most = max((len(group.shown) for group in groups), default=0)
     for across in range(1, max(1, width // 12) + 1):
         if height_of(groups, ceil(most / across)) <= height:

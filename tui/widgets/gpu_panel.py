@@ -37,7 +37,7 @@ from tui.widgets.gpu_strip import strip
 
 
 def summary(state: DeploymentState, sample: GpuSample, moment: Moment) -> Content:
-    """One line: whether memory is the same on all of them; of an old sample, how old it is."""
+    """Return one line: whether memory is the same on all of them; of an old sample, how old it is."""
     judged = uniformity(sample, engine_of(state))
     if sample.late:
         return line(old_mark(sample, moment), label(f"  {judged.says}"))
@@ -49,7 +49,7 @@ def summary(state: DeploymentState, sample: GpuSample, moment: Moment) -> Conten
 
 
 def legend(state: DeploymentState, sample: GpuSample) -> Content:
-    """What ▒ is, and where there is some."""
+    """Explain ▒, if it is drawn."""
     gone = engine_gone(state)
     held = {gpu.index: mib for gpu in sample.gpus if (mib := others_mib(gpu, gone)) >= WORTH_MIB}
     if not held:
@@ -59,11 +59,11 @@ def legend(state: DeploymentState, sample: GpuSample) -> Content:
 
 
 def notes(sample: GpuSample, moment: Moment, found: Sequence[str], width: int = 0) -> list[Content]:
-    """What is wrong or unusual, one line each, or broken at a width."""
+    """Return what is wrong or unusual, one line each, broken at the width."""
     said = list(found)
     if sample.late:
         said.append(f"the driver does not answer: last known values, {old_words(sample, moment)}")
-    out = [part for one in said for part in (warning(one, width) if width else [line(("▲ ", W), one)])]
+    out = [part for text in said for part in (warning(text, width) if width else [line(("▲ ", W), text)])]
     if sample.note:
         out += Content(sample.note).stylize(QUIET).wrap(max(8, width)) if width else [line(label(sample.note))]
     elif sample.source == "nvidia-smi":
@@ -93,18 +93,18 @@ class GpuPanel(Canvas):
         """What was drawn last."""
 
     def next_order(self) -> None:
-        """By number, memory, utilisation, temperature, power."""
+        """Sort by the next key: number, memory, utilisation, temperature, power."""
         names = list(ORDERS)
         self.order = names[(names.index(self.order) + 1) % len(names)]
 
     def next_kind(self) -> None:
-        """All, those in use, those of which something is to be said."""
+        """List the next kind: all, those in use, those with findings."""
         self.kind = KINDS[(KINDS.index(self.kind) + 1) % len(KINDS)]
         self.selected = 0
 
     @property
     def arranged(self) -> bool:
-        """Whether the list is another one than the driver's."""
+        """Tell whether the list differs from the driver's."""
         return self.full and (self.order != BY_NUMBER or self.kind != ALL)
 
     @property
@@ -141,7 +141,7 @@ class GpuPanel(Canvas):
             self.post_message(GpuOpened(spot.index, spot.host))
 
     def draw(self, width: int, height: int) -> Content | list[Content]:
-        """Keeps what was drawn: a click is looked up in it."""
+        """Draw, and keep what was drawn: a click is looked up in it."""
         self._rows = self._drawing(width, height)
         return [row.text for row in self._rows]
 
@@ -163,11 +163,11 @@ class GpuPanel(Canvas):
         top, body = self._top_and_body(sample, width, height)
         said = [
             *_first(self.state, sample, width, bool(top), self.moment),
-            *(line(("▲ ", W), one) for one in unmet_of_gpus(self.state)),
+            *(line(("▲ ", W), unmet) for unmet in unmet_of_gpus(self.state)),
             legend(self.state, sample),
             *notes(sample, self.moment, hosts_of(self.state)[0].found, width if self.full else 0),
         ]
-        said = [one for one in said if one]
+        said = [text for text in said if text]
         if self.arranged:
             said.insert(0, line(label(self._arrangement)))
         left = height - len(top) - len(body)
@@ -186,7 +186,7 @@ class GpuPanel(Canvas):
         return out
 
     def _top_and_body(self, sample: GpuSample, width: int, height: int) -> tuple[list[Content], list[Row]]:
-        """The free memory in large figures, if there is room for it, and the GPUs.
+        """Return the free memory in large figures, if there is room for it, and the GPUs.
 
         A row a GPU goes before large figures, those go before a grid with figures, and that before one without. Whatever is
         chosen leaves the lines below it that never go.
@@ -216,24 +216,26 @@ class GpuPanel(Canvas):
         return [], [Row(strip(self.state, width, self.moment))]
 
     def _kept(self, sample: GpuSample, width: int, big: bool) -> int:
-        """How many lines below the GPUs never go: even or odd, and headroom."""
+        """Return how many lines below the GPUs never give way: even or odd, and headroom."""
         return len(_first(self.state, sample, width, big, self.moment)) + (1 if self.arranged else 0)
 
 
 def _first(state: DeploymentState, sample: GpuSample, width: int, big: bool, moment: Moment) -> list[Content]:
-    """Even or odd, and headroom where it doesn't stand above in large figures: in one line if they fit."""
+    """Return even or odd, and the headroom unless it stands above in large figures: in one line if they fit."""
     judged = summary(state, sample, moment)
     words = headroom_words(state, sample) if serving(state) and not big else []
     both = spread(width, judged, *words) if judged else judged
     if not words or both is not judged:
         return [both] if both else []
-    alone = next((one for one in words if one.cell_length <= width), words[-1])
+    alone = next((word for word in words if word.cell_length <= width), words[-1])
     return [judged, alone] if judged else [alone]
 
 
 def _hosts(groups: list[Group], width: int, height: int, selected: int | None) -> list[Row]:
-    """A group a host: rows, columns, or two lines each, whichever fits; of more hosts than lines one line each. A line for what is
-    wrong on a host goes before rows."""
+    """Draw a group for each host: rows, columns, or two lines each, whichever fits; one line each if lines are scarce.
+
+    A line for what is wrong on a host goes before rows.
+    """
     faulty = sum(bool(group.wrong) for group in groups)
     across = across_for(groups, width, height - faulty) or across_for(groups, width, height)
     blocks: list[list[Row]] = []
@@ -253,7 +255,7 @@ def _hosts(groups: list[Group], width: int, height: int, selected: int | None) -
         blocks.append(block)
         before += count
     words = in_words(groups, width, height - sum(map(len, blocks)), int(across is None))
-    return [one for block, said in zip(blocks, words, strict=True) for one in (*block, *of_none(said))]
+    return [row for block, said in zip(blocks, words, strict=True) for row in (*block, *of_none(said))]
 
 
 def _machine_memory(state: DeploymentState, width: int) -> list[Content]:

@@ -33,8 +33,8 @@ def _free_tint(gpu: Gpu | MigInstance) -> str:
 
 
 def rank_of(gpu: Gpu) -> str:
-    ranks = [one.rank for one in gpu.processes if one.rank]
-    pids = [str(one.pid) for one in gpu.processes if one.engine is not False]
+    ranks = [process.rank for process in gpu.processes if process.rank]
+    pids = [str(process.pid) for process in gpu.processes if process.engine is not False]
     return "  ".join([*ranks[:1], *(f"pid {pid}" for pid in pids[:1])])
 
 
@@ -75,7 +75,7 @@ FULL = (USED, FREE, SHARE, UTIL, HEAT, LIMIT, CLOCK, ECC, LINK, RANK)
 
 
 def columns_for(gpus: Sequence[Gpu], width: int, gone: bool = False) -> tuple[Column, ...]:
-    """As many columns as leave the bar its room; the last ones go first. `gone` says that the engine is no more."""
+    """Return as many columns as leave the bar its room; the last ones go first. `gone` says that the engine is no more."""
     chosen = list(FULL if width >= 96 else NARROW)
     if any(others_mib(gpu, gone) for gpu in gpus):
         chosen[1:1] = [OTHERS_NOW if gone else OTHERS]
@@ -87,14 +87,17 @@ def columns_for(gpus: Sequence[Gpu], width: int, gone: bool = False) -> tuple[Co
 
 
 def cells(gpu: Gpu, columns: Sequence[Column]) -> list[Part]:
-    """A GPU's figures, right-aligned below the titles."""
+    """Return a GPU's figures, right-aligned below the titles."""
     return [(f"{short(column.text(gpu), column.width - 1):>{column.width}}", column.tint(gpu)) for column in columns]
 
 
 def instance_cells(mig: MigInstance, columns: Sequence[Column]) -> list[Part]:
-    """The same of a MIG instance."""
+    """Return a MIG instance's figures, right-aligned below the titles."""
     tint = _free_tint(mig)
-    return [(f"{short(one.of_instance(mig), one.width - 1):>{one.width}}", tint if one is FREE else "") for one in columns]
+    return [
+        (f"{short(column.of_instance(mig), column.width - 1):>{column.width}}", tint if column is FREE else "")
+        for column in columns
+    ]
 
 
 class Spot(Struct, frozen=True):
@@ -113,22 +116,22 @@ class Row(Struct, frozen=True):
     spots: tuple[Spot, ...] = ()
 
     def at(self, column: int) -> Spot | None:
-        """The GPU that is drawn in that column."""
+        """Return the GPU that is drawn in that column."""
         return next((spot for spot in self.spots if spot.first <= column < spot.end), None)
 
 
 def of_gpu(text: Content, width: int, host: str, gpu: Gpu) -> Row:
-    """A line that is one GPU's over its whole width."""
+    """Return a line that belongs to one GPU over its whole width."""
     return Row(text, (Spot(0, width, host, gpu.index),))
 
 
 def of_none(texts: Iterable[Content]) -> list[Row]:
-    """Lines that show no GPU."""
+    """Return lines that show no GPU."""
     return [Row(text) for text in texts]
 
 
 def side_by_side(text: Content, first: int, widths: Sequence[int], host: str, gpus: Sequence[Gpu]) -> Row:
-    """A line in which GPUs of one host stand next to each other, from the column `first` on, each so many cells wide."""
+    """Return a line in which GPUs of one host stand side by side from the column `first` on, with the cells of each."""
     spots = []
     for wide, gpu in zip(widths, gpus, strict=True):
         spots.append(Spot(first, first + wide, host, gpu.index))
@@ -140,18 +143,18 @@ SELECTED = "bold reverse $primary"
 
 
 def old_words(sample: GpuSample, moment: Moment) -> str:
-    """`25 s old`, where the driver does not answer; empty for a sample of now."""
+    """Return `25 s old` if the driver does not answer; empty for a current sample."""
     return f"{age(moment.since(sample.received_at))} old" if sample.late else ""
 
 
 def old_mark(sample: GpuSample, moment: Moment) -> Part:
-    """The same with its sign, where "even" or "odd" would stand: what is old is neither."""
+    """Return the age with its sign, in place of even or odd: an old sample is neither."""
     told = old_words(sample, moment)
     return (f"○ {told}", BW) if told else ""
 
 
 def greyed(one: Content) -> Content:
-    """The line without its colours, but for what is selected; a bar still ends where it ended."""
+    """Return the line without its colours, except those of a selection; a bar still ends at its value."""
     kept = {TRACK, SELECTED, BP}
     spans = []
     at = 0
@@ -164,7 +167,7 @@ def greyed(one: Content) -> Content:
 
 
 def as_last_seen(some: Iterable[Row]) -> list[Row]:
-    """Rows greyed; a click still finds their GPUs."""
+    """Return the rows greyed; a click still finds their GPUs."""
     return [Row(greyed(row.text), row.spots) for row in some]
 
 
@@ -183,7 +186,7 @@ def odd_ones(state: DeploymentState, sample: GpuSample) -> tuple[int, ...]:
 
 
 def unfolded(gpus: Sequence[Gpu], room: int, selected: int | None) -> frozenset[int]:
-    """The places in the list below which MIG instances stand: all if there is room.
+    """Return the places in the list below which MIG instances stand: all if there is room.
 
     If not, the selected one, so that the rest stays where it is; without a selection the first ones.
     """
@@ -209,7 +212,7 @@ def gpu_rows(
     host: str = "",
     shown: Collection[int] = (),
 ) -> list[Row]:
-    """The titles, and a row a GPU, of `each` lines; MIG instances below those at the places `shown`."""
+    """Return the titles, and a row a GPU, of `each` lines; MIG instances below those at the places `shown`."""
     gone = engine_gone(state)
     columns = columns_for(sample.gpus, width, gone)
     folding = any(gpu.mig for gpu in sample.gpus)
@@ -237,14 +240,14 @@ def gpu_rows(
         if each == 2:
             texts.append(_second(state, gpu, n, index, wide))
         if n in shown:
-            texts += [_instance(one, index, wide, columns) for one in gpu.mig]
+            texts += [_instance(mig, index, wide, columns) for mig in gpu.mig]
         out += [of_gpu(text, width, host, gpu) for text in texts]
     return out
 
 
 def _second(state: DeploymentState, gpu: Gpu, place: int, index: int, wide: int) -> Content:
-    """The second line of a GPU: how busy it was, whose it is, its ECC errors."""
-    trend = [one[place] if place < len(one) else None for one in state.trends.gpu_utilisation]
+    """Return the second line of a GPU: its recent utilisation, its process, its ECC errors."""
+    trend = [sample[place] if place < len(sample) else None for sample in state.trends.gpu_utilisation]
     told = rank_of(gpu) or (f"PCIe {pcie_of(gpu)}" if gpu.pcie_width else "")
     ecc = "" if gpu.ecc_uncorrected is None else "  ECC ✓" if not gpu.ecc_uncorrected else f"  ECC ✗ {gpu.ecc_uncorrected}"
     right = line(label(f"   {told}"), (ecc, E if gpu.ecc_uncorrected else QUIET))
@@ -252,7 +255,7 @@ def _second(state: DeploymentState, gpu: Gpu, place: int, index: int, wide: int)
 
 
 def _instance(mig: MigInstance, index: int, wide: int, columns: Sequence[Column]) -> Content:
-    """A MIG instance: what part of the GPU it is, and its own memory."""
+    """Return the row of a MIG instance: its profile and its own memory."""
     name = max(0, min(12, wide - MIG_BAR))
     return line(" " * index, label(fit(mig.profile, name)), bar(mig.memory_share, wide - name), *instance_cells(mig, columns))
 
@@ -261,7 +264,7 @@ def _instance(mig: MigInstance, index: int, wide: int, columns: Sequence[Column]
 
 
 def across_of(gpus: Sequence[Gpu], width: int, height: int) -> int | None:
-    """Into how many columns GPUs go so that all are seen: with figures where that can be, with bars alone where not."""
+    """Return into how many columns GPUs go so that all are seen; None if they don't fit even as bars alone."""
     if height <= 0:
         return None
     across = ceil(len(gpus) / height)
@@ -270,7 +273,7 @@ def across_of(gpus: Sequence[Gpu], width: int, height: int) -> int | None:
 
 
 def has_figures(width: int, across: int) -> bool:
-    """Whether a grid of so many columns has room for them."""
+    """Tell whether a grid of so many columns has room for figures."""
     return across == 1 or width // across >= CELL
 
 

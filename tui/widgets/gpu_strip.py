@@ -19,7 +19,7 @@ from tui.widgets.gpu_rows import greyed, old_mark
 
 
 def strip(state: DeploymentState, width: int, moment: Moment) -> Content:
-    """All GPUs in one line: a column each, the common figure, even or odd, headroom."""
+    """Return all GPUs in one line: a column each, the common figure, even or odd, headroom."""
     if state.others:
         return hosts_strip(state, width, moment)
     sample = state.gpus
@@ -71,7 +71,7 @@ def strip(state: DeploymentState, width: int, moment: Moment) -> Content:
         return _widest(width, lefts, rights, [held, briefly])
     if alarm := alarm_words(state, sample):
         told = (_together(room, free), room, free)
-        return _widest(width, lefts, [line(one, "  ", alarm) for one in told], [line(alarm)])
+        return _widest(width, lefts, [line(part, "  ", alarm) for part in told], [line(alarm)])
     heat = max((gpu.temperature_c for gpu in sample.gpus if gpu.temperature_c is not None), default=None)
     busy = [gpu.utilisation for gpu in sample.gpus if gpu.utilisation is not None]
     load = line((whole(sum(busy) / len(busy) if busy else None), B), label(" %  "), (whole(heat), B), label(" °C"))
@@ -84,7 +84,7 @@ def _together(*said: Content) -> Content:
 
 
 def _widest(width: int, lefts: Sequence[Content], rights: Sequence[Content], lesser: Sequence[Content]) -> Content:
-    """What fits: the left text gives way before the right ones do, since they hold the headroom; `lesser` are those without it."""
+    """Return what fits: the left text gives way first, since the right ones hold the headroom; `lesser` are those without it."""
     for some in (rights, lesser):
         for left in lefts:
             if (both := spread(width, left, *some)) is not left:
@@ -93,16 +93,16 @@ def _widest(width: int, lefts: Sequence[Content], rights: Sequence[Content], les
 
 
 def _as_last_seen(sample: GpuSample, lefts: Sequence[Content], width: int, moment: Moment) -> Content:
-    """Nothing that holds now can be said: neither even nor free."""
+    """Return the line of an old sample: nothing current can be said, neither even nor free."""
     fullest = headroom(sample)
     was = f", {percent(fullest.free_share)} was free" if fullest else ""
     silent = (f"the driver does not answer{was}", f"silent{was}", "silent")
     old = [line(greyed(left), old_mark(sample, moment)) for left in lefts]
-    return _widest(width, old, [line(label(one)) for one in silent], [])
+    return _widest(width, old, [line(label(text)) for text in silent], [])
 
 
 def _host_memory(state: DeploymentState) -> Content:
-    """What there is to say of memory where no GPU tells of its own."""
+    """Return what there is to say of memory if no GPU tells its own."""
     machine = state.machine
     if machine is None or machine.ram_total_mib is None or machine.ram_available_mib is None:
         return Content("")
