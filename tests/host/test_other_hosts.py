@@ -12,7 +12,7 @@ from tui.cli.context import open_session
 from tui.core.connection import LinkState
 from tui.core.deployment import DeploymentState, HostSeen
 from tui.core.gpu import Gpu, GpuSample
-from tui.core.gpu_choice import only, together
+from tui.core.gpu_findings import only, together
 from tui.core.gpu_health import health
 from tui.host.base import HostError, ProbeStream, Unreachable
 from tui.host.local import LocalHost

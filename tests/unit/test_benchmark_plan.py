@@ -11,7 +11,7 @@ from tui.core.bench_prompts import parse_prompts
 from tui.core.bench_result import Plan, Point, Result, Vantage
 from tui.core.bench_server import foreign_running, sequences_of, series, server_figures, serving
 from tui.core.gpu import Gpu, GpuSample
-from tui.core.gpu_choice import engine_gpus
+from tui.core.gpu_findings import engine_gpus
 from tui.services.bench_generator import Measurement
 from tui.services.bench_point import point_of
 from tui.wire.request_record import RequestRecord

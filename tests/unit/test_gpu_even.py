@@ -7,13 +7,13 @@ from msgspec.structs import replace
 from tui.core.api_status import ApiStatus, Reach, ServedModel
 from tui.core.deployment import DeploymentState, HostSeen
 from tui.core.gpu import Gpu, GpuProcess, GpuSample, Uniformity
-from tui.core.gpu_groups import Engine, engine_of
+from tui.core.gpu_groups import EngineLayout, engine_of
 from tui.core.gpu_uniformity import uniformity
 from tui.core.logs.load_state import LoadState, Phase
 
 BROKEN = "7 hold 96,733: nothing is loaded there, the tensor-parallel load is broken"
 UNABLE = "GPU is lost; the engine can't go on without it"
-EIGHT, TWO = Engine(tensor=8), Engine(tensor=2)
+EIGHT, TWO = EngineLayout(tensor=8), EngineLayout(tensor=2)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_uniformity_where_the_log_tells_that_all_are_one_engines(
     sample: GpuSample, even: bool, odd: tuple[int, ...], says: str | None
 ) -> None:
     assert uniformity(sample).even is None
-    judged = uniformity(sample, Engine(tensor=len(sample.gpus)))
+    judged = uniformity(sample, EngineLayout(tensor=len(sample.gpus)))
     assert (judged.even, judged.odd) == (even, odd)
     if says is not None:
         assert judged.says == says
@@ -160,21 +160,21 @@ def test_uniformity_where_the_log_tells_that_all_are_one_engines(
             ranks(tensor("-", 1, 2, 3, 4, 5, 6, 7)), EIGHT, False, (0,), f"GPU 0 (TP0) holds 2 MiB, {BROKEN}", id="first empty"
         ),
         pytest.param(ranks(tensor(0, 1, 2, 3, 4, 5, 6, "x")), EIGHT, False, (7,), f"GPU 7 (TP7): {UNABLE}", id="last lost"),
-        pytest.param(ranks(tensor(0, 1, 2, 3, 4, 5, 6, "x")), Engine(), None, (), "7 × 96,733 MiB", id="last lost, no log"),
+        pytest.param(ranks(tensor(0, 1, 2, 3, 4, 5, 6, "x")), EngineLayout(), None, (), "7 × 96,733 MiB", id="last lost, no log"),
         pytest.param(
-            ranks(tensor(0, 1, 2, 3, "x", "-", "-", "-")), Engine(tensor=4), True, (), "4 × 96,733 MiB", id="lost, not its"
+            ranks(tensor(0, 1, 2, 3, "x", "-", "-", "-")), EngineLayout(tensor=4), True, (), "4 × 96,733 MiB", id="lost, not its"
         ),
         pytest.param(ranks(tensor(0, 1, 2, 3, 4, 5, "-", "-")), EIGHT, False, (6, 7), None, id="last two empty"),
         pytest.param(ranks(tensor(0, 1, 2, "-", 4, 5, 6, "-")), EIGHT, False, (3, 7), None, id="one in between, and the last"),
         pytest.param(ranks(tensor(0, "-")), TWO, False, (1,), None, id="one of two"),
         pytest.param(
-            ranks(tensor(0, 1, 2, "-", "-", "-", "-", "-")), Engine(tensor=4), False, (3,), None, id="last of four, on eight"
+            ranks(tensor(0, 1, 2, "-", "-", "-", "-", "-")), EngineLayout(tensor=4), False, (3,), None, id="last of four, on eight"
         ),
         pytest.param(ranks(tensor(7, 6, 5, 4, 3, 2, 1, "-")), EIGHT, False, (7,), "GPU 7 (TP0) holds", id="numbered the other way"),
         pytest.param(ranks(tensor(0, 1, 2, 3, 4, 5, 6)), EIGHT, None, (), "7 × 96,733 MiB", id="the last is not even listed"),
         pytest.param(
             ranks(tensor(8, 9, 10, "-", 12, 13, 14, 15)),
-            Engine(tensor=16, hosts=2),
+            EngineLayout(tensor=16, hosts=2),
             False,
             (3,),
             "GPU 3 (TP11) holds",
@@ -182,7 +182,7 @@ def test_uniformity_where_the_log_tells_that_all_are_one_engines(
         ),
         pytest.param(
             ranks(tensor(8, 9, 10, 11, 12, 13, 14, "x")),
-            Engine(tensor=16, hosts=2),
+            EngineLayout(tensor=16, hosts=2),
             False,
             (7,),
             f"GPU 7 (TP15): {UNABLE}",
@@ -190,26 +190,33 @@ def test_uniformity_where_the_log_tells_that_all_are_one_engines(
         ),
         pytest.param(
             ranks(tensor("x", 9, 10, 11, 12, 13, 14, 15)),
-            Engine(tensor=16, hosts=2),
+            EngineLayout(tensor=16, hosts=2),
             False,
             (0,),
             f"GPU 0 (TP8): {UNABLE}",
             id="its first",
         ),
         pytest.param(
-            ranks(tensor(*range(8, 16))), Engine(tensor=16, hosts=2), True, (), "8 × 96,733 MiB", id="all of the second host"
+            ranks(tensor(*range(8, 16))), EngineLayout(tensor=16, hosts=2), True, (), "8 × 96,733 MiB", id="all of the second host"
         ),
-        pytest.param(ranks(tensor(*range(8))), Engine(tensor=16), True, (), "8 × 96,733 MiB", id="the other host is not watched"),
         pytest.param(
-            ranks(tensor(0, 1, 2, 3, *"----")), Engine(tensor=8, hosts=2), True, (), "4 × 96,733 MiB", id="half of each host"
+            ranks(tensor(*range(8))), EngineLayout(tensor=16), True, (), "8 × 96,733 MiB", id="the other host is not watched"
+        ),
+        pytest.param(
+            ranks(tensor(0, 1, 2, 3, *"----")), EngineLayout(tensor=8, hosts=2), True, (), "4 × 96,733 MiB", id="half of each host"
         ),
         pytest.param(ranks(tensor(0, 1, 2, 3, *"----")), EIGHT, None, (), "4 × 96,733 MiB", id="half: on another host, or broken"),
         pytest.param(
-            ranks(tensor(*range(8))), Engine(tensor=8, hosts=4), True, (), "8 × 96,733 MiB", id="copies that the log does not tell"
+            ranks(tensor(*range(8))),
+            EngineLayout(tensor=8, hosts=4),
+            True,
+            (),
+            "8 × 96,733 MiB",
+            id="copies that the log does not tell",
         ),
         pytest.param(
             (*ranks(tensor(0, 1, 2, 3), parent=1), *ranks(tensor(0, "-", 2, 3), parent=2, first=4)),
-            Engine(),
+            EngineLayout(),
             False,
             (5,),
             "GPU 5 (TP1) holds",
@@ -217,7 +224,7 @@ def test_uniformity_where_the_log_tells_that_all_are_one_engines(
         ),
         pytest.param(
             (*ranks(tensor(0, 1, 2, "x"), parent=1), *ranks(tensor(0, 1, 2, 3), parent=2, first=4)),
-            Engine(tensor=4),
+            EngineLayout(tensor=4),
             False,
             (3,),
             f"GPU 3 (TP3): {UNABLE}",
@@ -225,7 +232,7 @@ def test_uniformity_where_the_log_tells_that_all_are_one_engines(
         ),
         pytest.param(
             ranks([f"PP{n}" for n in range(4)], FULL)[:3] + ranks(["PP3"], 80_000.0, first=3),
-            Engine(tensor=1, stages=4),
+            EngineLayout(tensor=1, stages=4),
             None,
             (),
             "",
@@ -233,47 +240,57 @@ def test_uniformity_where_the_log_tells_that_all_are_one_engines(
         ),
         pytest.param(
             ranks([f"PP{n}" for n in range(8)], FULL)[:7] + ranks(["PP7"], 80_000.0, first=7),
-            Engine(),
+            EngineLayout(),
             None,
             (),
             "",
             id="PP8, no log",
         ),
         pytest.param(
-            ranks([f"DP{n}" for n in range(8)], FULL)[:7] + ranks(["DP7"], 80_000.0, first=7), Engine(), None, (), "", id="DP8"
+            ranks([f"DP{n}" for n in range(8)], FULL)[:7] + ranks(["DP7"], 80_000.0, first=7),
+            EngineLayout(),
+            None,
+            (),
+            "",
+            id="DP8",
         ),
         pytest.param(
-            ranks([f"DP0_TP{n}_EP{n}" for n in range(4)]), Engine(tensor=4, stages=2), True, (), "DP0 4 × 96,733 MiB", id="experts"
+            ranks([f"DP0_TP{n}_EP{n}" for n in range(4)]),
+            EngineLayout(tensor=4, stages=2),
+            True,
+            (),
+            "DP0 4 × 96,733 MiB",
+            id="experts",
         ),
         pytest.param(
             ranks(["PP0_TP0", "PP0_TP1", "PP1_TP0", "-"]),
-            Engine(tensor=2, stages=2),
+            EngineLayout(tensor=2, stages=2),
             False,
             (3,),
             "GPU 3 (TP1) holds",
             id="the last of a stage",
         ),
-        pytest.param(plain(*[FULL] * 7, 40_000.0).gpus, Engine(), None, (), "", id="nothing tells who belongs together"),
-        pytest.param(plain(FULL, FULL).gpus, Engine(), None, (), "", id="two alike, perhaps of two engines"),
+        pytest.param(plain(*[FULL] * 7, 40_000.0).gpus, EngineLayout(), None, (), "", id="nothing tells who belongs together"),
+        pytest.param(plain(FULL, FULL).gpus, EngineLayout(), None, (), "", id="two alike, perhaps of two engines"),
         pytest.param(plain(*[FULL] * 7, 40_000.0).gpus, EIGHT, False, (7,), None, id="no processes, but the log says eight"),
         pytest.param(
             plain(*[FULL] * 4, *[0.0] * 4).gpus,
-            Engine(tensor=4),
+            EngineLayout(tensor=4),
             True,
             (),
             "4 × 96,733 MiB",
             id="four of eight in use, four in the log",
         ),
         pytest.param(plain(FULL, 0.0).gpus, TWO, False, (1,), None, id="one of two in use, two in the log"),
-        pytest.param(plain(*[FULL] * 8).gpus, Engine(tensor=4, stages=2), None, (), "", id="two stages, which are which?"),
+        pytest.param(plain(*[FULL] * 8).gpus, EngineLayout(tensor=4, stages=2), None, (), "", id="two stages, which are which?"),
         pytest.param(plain(*[FULL] * 7).gpus, EIGHT, None, (), "", id="seven, eight in the log"),
         pytest.param(
-            plain(*[FULL] * 8).gpus, Engine(tensor=16, hosts=2), True, (), "8 × 96,733 MiB", id="half of sixteen on each host"
+            plain(*[FULL] * 8).gpus, EngineLayout(tensor=16, hosts=2), True, (), "8 × 96,733 MiB", id="half of sixteen on each host"
         ),
     ],
 )
 def test_uniformity_with_what_the_log_tells(
-    gpus: tuple[Gpu, ...], engine: Engine, even: bool | None, odd: tuple[int, ...], says: str | None
+    gpus: tuple[Gpu, ...], engine: EngineLayout, even: bool | None, odd: tuple[int, ...], says: str | None
 ) -> None:
     judged = uniformity(GpuSample(gpus), engine)
     assert (judged.even, judged.odd) == (even, odd)
@@ -302,8 +319,8 @@ def test_a_rank_that_is_not_there_yet_is_no_fault() -> None:
 def test_a_ready_server_is_compared_strictly_from_the_first_sample() -> None:
     """How long memory has been still is counted from the probe's start: `status` sees a second or two of it."""
     fresh = tuple(replace(gpu, memory_still_s=1.0) for gpu in ranked(*[FULL] * 5, 91_000.0, FULL, FULL))
-    assert uniformity(GpuSample(fresh), Engine(tensor=8, ready=True)).odd == (5,)
-    assert uniformity(GpuSample(fresh), Engine(tensor=8, loading=True)).even is None
+    assert uniformity(GpuSample(fresh), EngineLayout(tensor=8, ready=True)).odd == (5,)
+    assert uniformity(GpuSample(fresh), EngineLayout(tensor=8, loading=True)).even is None
 
 
 def test_while_it_loads_ranks_may_be_shards_apart() -> None:
@@ -342,34 +359,36 @@ LOADING = LoadState(phase=Phase.LOADING, lines=9, tensor_parallel=8, pipeline_pa
 @pytest.mark.parametrize(
     ("state", "engine"),
     [
-        pytest.param(DeploymentState("k", "a"), Engine(), id="nothing known"),
-        pytest.param(DeploymentState("k", "a", load=LOADING), Engine(tensor=8, stages=2, loading=True), id="loading"),
-        pytest.param(DeploymentState("k", "a", load=LOADING, api=READY), Engine(tensor=8, stages=2, ready=True), id="ready"),
-        pytest.param(DeploymentState("k", "a", api=READY), Engine(ready=True), id="ready, no log"),
+        pytest.param(DeploymentState("k", "a"), EngineLayout(), id="nothing known"),
+        pytest.param(DeploymentState("k", "a", load=LOADING), EngineLayout(tensor=8, stages=2, loading=True), id="loading"),
+        pytest.param(DeploymentState("k", "a", load=LOADING, api=READY), EngineLayout(tensor=8, stages=2, ready=True), id="ready"),
+        pytest.param(DeploymentState("k", "a", api=READY), EngineLayout(ready=True), id="ready, no log"),
         pytest.param(
-            DeploymentState("k", "a", load=replace(LOADING, phase=Phase.FAILED)), Engine(), id="gone: what is there is not its"
+            DeploymentState("k", "a", load=replace(LOADING, phase=Phase.FAILED)),
+            EngineLayout(),
+            id="gone: what is there is not its",
         ),
         pytest.param(
             DeploymentState("k", "a", load=LOADING, others=(HostSeen("b"),)),
-            Engine(tensor=8, stages=2, hosts=2, loading=True),
+            EngineLayout(tensor=8, stages=2, hosts=2, loading=True),
             id="two hosts",
         ),
     ],
 )
-def test_what_is_known_of_the_engine(state: DeploymentState, engine: Engine) -> None:
+def test_what_is_known_of_the_engine(state: DeploymentState, engine: EngineLayout) -> None:
     assert engine_of(state) == engine
 
 
 @pytest.mark.parametrize(
     ("engine", "local"),
     [
-        (Engine(), None),
-        (Engine(tensor=8), 8),
-        (Engine(tensor=16, hosts=2), 8),  # one stage over two hosts
-        (Engine(tensor=8, stages=2, hosts=2), 8),  # a stage a host
-        (Engine(tensor=4, stages=4, hosts=2), 4),
-        (Engine(tensor=8, hosts=3), 8),  # not spread evenly: nothing is known
+        (EngineLayout(), None),
+        (EngineLayout(tensor=8), 8),
+        (EngineLayout(tensor=16, hosts=2), 8),  # one stage over two hosts
+        (EngineLayout(tensor=8, stages=2, hosts=2), 8),  # a stage a host
+        (EngineLayout(tensor=4, stages=4, hosts=2), 4),
+        (EngineLayout(tensor=8, hosts=3), 8),  # not spread evenly: nothing is known
     ],
 )
-def test_ranks_of_a_stage_on_one_host(engine: Engine, local: int | None) -> None:
+def test_ranks_of_a_stage_on_one_host(engine: EngineLayout, local: int | None) -> None:
     assert engine.local == local

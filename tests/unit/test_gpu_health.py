@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from tui.core.gpu import Gpu, GpuProcess, GpuSample, MigInstance, Xid, mean_power_w
 from tui.core.gpu_findings import BY_NUMBER, listed
 from tui.core.gpu_frames import rank_of
-from tui.core.gpu_groups import Engine
+from tui.core.gpu_groups import EngineLayout
 from tui.core.gpu_health import headroom, health
 from tui.core.memory_trend import growth_mib_per_hour
 
@@ -102,68 +102,78 @@ SLOW = "GPU 2: runs at 1,200 MHz where the others run at 1,980"
 @pytest.mark.parametrize(
     ("gpus", "engine", "says"),
     [
-        pytest.param([busy(n, clock=1200.0 if n == 2 else 1980.0) for n in range(4)], Engine(), (SLOW,), id="clock"),
+        pytest.param([busy(n, clock=1200.0 if n == 2 else 1980.0) for n in range(4)], EngineLayout(), (SLOW,), id="clock"),
         pytest.param(
             [busy(n, heat=80.0 if n == 2 else 60.0) for n in range(4)],
-            Engine(),
+            EngineLayout(),
             ("GPU 2: 80 °C where the others are at 60",),
             id="heat",
         ),
         pytest.param(
             [busy(n, watts=180.0 if n == 2 else 650.0) for n in range(8)],
-            Engine(),
+            EngineLayout(),
             ("GPU 2: draws 180 W where the others draw 650",),
             id="power",
         ),
         pytest.param(
-            [busy(n, watts=180.0 if n == 2 else 650.0) for n in range(8)], Engine(loading=True), (), id="power while it loads"
+            [busy(n, watts=180.0 if n == 2 else 650.0) for n in range(8)], EngineLayout(loading=True), (), id="power while it loads"
         ),
         pytest.param(
             [busy(n, watts=560.0 if n == 2 else 650.0, heat=72.0 if n == 3 else 60.0) for n in range(8)],
-            Engine(),
+            EngineLayout(),
             (),
             id="as parts differ",
         ),
         pytest.param(
-            [busy(0), busy(1, clock=900.0)], Engine(), ("GPU 1: runs at 900 MHz where the other runs at 1,980",), id="one of two"
+            [busy(0), busy(1, clock=900.0)],
+            EngineLayout(),
+            ("GPU 1: runs at 900 MHz where the other runs at 1,980",),
+            id="one of two",
         ),
-        pytest.param([busy(0), busy(1, heat=78.0)], Engine(), (), id="of two one is hotter"),
-        pytest.param([busy(n, clock=345.0, load=0.0 if n == 2 else 99.0) for n in range(4)], Engine(), (), id="idle ones are slow"),
-        pytest.param([busy(0), busy(1), replace(busy(2, clock=1200.0), name="H100"), busy(3)], Engine(), (), id="another kind"),
+        pytest.param([busy(0), busy(1, heat=78.0)], EngineLayout(), (), id="of two one is hotter"),
+        pytest.param(
+            [busy(n, clock=345.0, load=0.0 if n == 2 else 99.0) for n in range(4)], EngineLayout(), (), id="idle ones are slow"
+        ),
+        pytest.param(
+            [busy(0), busy(1), replace(busy(2, clock=1200.0), name="H100"), busy(3)], EngineLayout(), (), id="another kind"
+        ),
         pytest.param(
             [
                 *(busy(n) for n in range(3)),
                 *(replace(busy(n, 1400.0, 85.0), processes=(worker(n, f"TP{n - 3}", 200),)) for n in (3, 4)),
             ],
-            Engine(),
+            EngineLayout(),
             (),
             id="another engine",
         ),
         pytest.param(
             [replace(busy(n, 1980.0 - 100 * n), processes=(worker(n, f"PP{n // 2}_TP{n % 2}"),)) for n in (0, 1)]
             + [replace(busy(n, 1200.0), processes=(worker(n, f"PP1_TP{n - 2}"),)) for n in (2, 3)],
-            Engine(),
+            EngineLayout(),
             (),
             id="another stage",
         ),
         pytest.param(
             [replace(busy(n, 1200.0 + 400 * (n % 2)), processes=(worker(n, f"DP{n}"),)) for n in range(4)],
-            Engine(),
+            EngineLayout(),
             (),
             id="data-parallel",
         ),
         pytest.param(
-            [replace(busy(n, 1200.0 if n == 2 else 1980.0), processes=()) for n in range(4)], Engine(), (), id="whose, nobody knows"
+            [replace(busy(n, 1200.0 if n == 2 else 1980.0), processes=()) for n in range(4)],
+            EngineLayout(),
+            (),
+            id="whose, nobody knows",
         ),
         pytest.param(
             [replace(busy(n, 1200.0 if n == 2 else 1980.0), processes=()) for n in range(4)],
-            Engine(tensor=4),
+            EngineLayout(tensor=4),
             (SLOW,),
             id="the log knows",
         ),
     ],
 )
-def test_a_straggler_of_an_engine_and_stage_is_named(gpus: list[Gpu], engine: Engine, says: tuple[str, ...]) -> None:
+def test_a_straggler_of_an_engine_and_stage_is_named(gpus: list[Gpu], engine: EngineLayout, says: tuple[str, ...]) -> None:
     sample = GpuSample(tuple(gpus))
     assert health(sample, (), engine) == says
     # what is said beside the list is what the filter finds

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from tui.core.deployment import DeploymentState, GpusSampled, HostSeen, fold
 from tui.core.gpu import Gpu, GpuSample
-from tui.core.gpu_groups import Engine
+from tui.core.gpu_groups import EngineLayout
 from tui.core.gpu_health import findings, health
 from tui.core.gpu_uniformity import uniformity
 
@@ -59,7 +59,7 @@ def test_it_is_said_by_name_and_even_is_not_claimed() -> None:
     assert now is not None
     assert health(now) == ("GPU 3 (GPU-d) is missing, it was here before: the driver lists 7 of 8, numbered anew",)
     assert [index for index, _ in findings(now)] == [None]  # the one that has its number now is well
-    assert uniformity(now, Engine(tensor=7)).even is None
+    assert uniformity(now, EngineLayout(tensor=7)).even is None
     without = seen(sample(EIGHT), GpuSample(note="no driver")).gpus
     assert without is not None
     assert health(without) == ()  # the note says it

@@ -233,7 +233,7 @@ def open_session(
 
 def _other_hosts(settings: Settings, deployment: Deployment, asker: "Asker | None", accept_new: bool) -> "list[OtherHost]":
     """The further hosts of a deployment, each once, whichever of its GPUs its engines have."""
-    from tui.core.gpu_choice import together
+    from tui.core.gpu_findings import together
     from tui.host.open import open_host
     from tui.services.other_hosts import OtherHost
 

@@ -1,6 +1,6 @@
 """What is wrong with the GPUs of a deployment, over all its hosts; `gpu_health` judges one host's sample."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tui.core.connection import ConnectionState
 from tui.core.deployment import DeploymentState
 from tui.core.gpu import IN_USE_SHARE, Gpu, GpuSample, Headroom, Uniformity
-from tui.core.gpu_groups import UNKNOWN, Engine, engine_of, leftovers
+from tui.core.gpu_groups import UNKNOWN, EngineLayout, engine_of, leftovers
 from tui.core.gpu_health import findings, headroom, health
 from tui.core.gpu_uniformity import uniformity
 from tui.core.memory_trend import MemoryCourse, outgrowth
@@ -41,7 +41,7 @@ def hosts_of(state: DeploymentState) -> list[HostGpus]:
     return out
 
 
-def _host(state: DeploymentState, host: str, connection: ConnectionState, engine: Engine) -> HostGpus:
+def _host(state: DeploymentState, host: str, connection: ConnectionState, engine: EngineLayout) -> HostGpus:
     """Return a host's findings out of a state that has this host's sample; `engine` is the whole deployment's."""
     sample, course = state.gpus, state.ready_memory
     if sample is None:
@@ -127,8 +127,8 @@ ORDERS: dict[str, Callable[[Gpu], float | None] | None] = {
 KINDS = (ALL, "in use", "with news")
 
 
-def wrong(sample: GpuSample, leftovers: Collection[int] = (), engine: Engine = UNKNOWN) -> frozenset[int | None]:
-    """Return the indices of the GPUs with a finding: an error, a fault, slower than the others, memory out of line or not the engine's.
+def wrong(sample: GpuSample, leftovers: Collection[int] = (), engine: EngineLayout = UNKNOWN) -> frozenset[int | None]:
+    """Return the indices of the GPUs with a finding: an error, a fault, slower than the others, memory out of line.
 
     What is said beside the list and what is in it are the same.
     """
@@ -140,7 +140,7 @@ def listed(
     order: str,
     kind: str,
     leftovers: Collection[int] = (),
-    engine: Engine = UNKNOWN,
+    engine: EngineLayout = UNKNOWN,
     alarming: Collection[int] = (),
 ) -> tuple[Gpu, ...]:
     """Return the GPUs of that kind in that order.
@@ -157,3 +157,45 @@ def listed(
     if value is not None:
         gpus.sort(key=lambda gpu: -known if (known := value(gpu)) is not None else 1.0)
     return tuple(gpus)
+
+
+ALL_GPUS = ("", "all")
+IN_USE_MIB = 1024.0
+"""A GPU that holds less is idle: its driver and what shows the desktop take some."""
+
+
+def together(wanted: Iterable[str]) -> str:
+    """Return the GPUs that several engines of one host mean together, as a configuration writes it."""
+    named = [name.strip() for name in wanted]
+    return "all" if any(name in ALL_GPUS for name in named) else ",".join(named)
+
+
+def only(sample: GpuSample, wanted: str) -> GpuSample:
+    """Return the sample without the GPUs that are not meant.
+
+    If none fits, return all of it: a wrong index must not hide what is there.
+    """
+    if wanted.strip() in ALL_GPUS:
+        return sample
+    chosen = engine_gpus(sample, wanted)
+    return replace(sample, gpus=chosen, part=True) if chosen else sample
+
+
+def engine_gpus(sample: GpuSample, wanted: str = "all") -> tuple[Gpu, ...]:
+    """Return the GPUs that the engine uses: those that the configuration names ("0-3", "0,2", UUIDs), or all in use."""
+    if wanted.strip() not in ALL_GPUS:
+        names = _names(wanted)
+        return tuple(gpu for gpu in sample.gpus if str(gpu.index) in names or gpu.uuid in names)
+    used = tuple(gpu for gpu in sample.gpus if (gpu.memory_used_mib or 0.0) >= IN_USE_MIB)
+    return used or sample.gpus
+
+
+def _names(wanted: str) -> set[str]:
+    names: set[str] = set()
+    for word in wanted.replace(" ", "").split(","):
+        first, dash, last = word.partition("-")
+        if dash and first.isdigit() and last.isdigit():
+            names.update(str(i) for i in range(int(first), int(last) + 1))
+        else:
+            names.add(word)
+    return names

@@ -139,7 +139,7 @@ _TENSOR = re.compile(r"(?<![A-Z])TP(\d+)")
 _NO_PARENT: Final = -1
 
 
-class Engine(Struct, frozen=True):
+class EngineLayout(Struct, frozen=True):
     """What is known of the watched engine beside the GPUs themselves."""
 
     tensor: int | None = None
@@ -166,10 +166,10 @@ class Engine(Struct, frozen=True):
         return min(self.tensor, each) if each and not rest else self.tensor
 
 
-UNKNOWN: Final = Engine()
+UNKNOWN: Final = EngineLayout()
 
 
-def engine_of(state: DeploymentState) -> Engine:
+def engine_of(state: DeploymentState) -> EngineLayout:
     """Return what the log and the API tell of the engine.
 
     The log of an engine that is gone tells nothing of what the GPUs hold now.
@@ -177,8 +177,8 @@ def engine_of(state: DeploymentState) -> Engine:
     load, ready = state.load, state.api.ready
     hosts = 1 + len(state.others)
     if load is None or engine_gone(state):
-        return Engine(hosts=hosts, ready=ready)
-    return Engine(
+        return EngineLayout(hosts=hosts, ready=ready)
+    return EngineLayout(
         tensor=load.tensor_parallel or None,
         stages=(load.pipeline_parallel or 1) * (load.data_parallel or 1),
         hosts=hosts,
@@ -200,7 +200,7 @@ class Member(Struct, frozen=True):
         return int(match.group(1)) if match else None
 
 
-class Group(Struct, frozen=True):
+class GpuGroup(Struct, frozen=True):
     """GPUs of one engine and pipeline stage."""
 
     members: tuple[Member, ...]
@@ -214,7 +214,7 @@ class Group(Struct, frozen=True):
     """Whether its processes name their ranks."""
 
 
-def together(sample: GpuSample, engine: Engine = UNKNOWN) -> tuple[Group, ...]:
+def together(sample: GpuSample, engine: EngineLayout = UNKNOWN) -> tuple[GpuGroup, ...]:
     """Return the groups on this host, those of one GPU included; empty if it can't be told which GPUs belong together."""
     gpus = [gpu for gpu in sample.gpus if gpu.error is None or gpu.memory_used_mib is not None]
     if any(process.engine is not False and process.rank is not None for gpu in gpus for process in gpu.processes):
@@ -222,7 +222,7 @@ def together(sample: GpuSample, engine: Engine = UNKNOWN) -> tuple[Group, ...]:
     return _unranked(gpus, engine)
 
 
-def _ranked(gpus: Sequence[Gpu], listed: int, engine: Engine) -> tuple[Group, ...]:
+def _ranked(gpus: Sequence[Gpu], listed: int, engine: EngineLayout) -> tuple[GpuGroup, ...]:
     """Group the GPUs by their workers' parent, data-parallel rank and pipeline stage."""
     found: dict[tuple[int, str], list[Member]] = {}
     watched: set[tuple[int, str]] = set()
@@ -250,7 +250,7 @@ def _ranked(gpus: Sequence[Gpu], listed: int, engine: Engine) -> tuple[Group, ..
         expected = _expected(ranks, listed, engine) if told else None
         there = expected if expected is not None else range(min(ranks), max(ranks) + 1) if ranks else range(0)
         missing = tuple(rank for rank in there if rank not in ranks)
-        out.append(Group(tuple(members), key[1], missing, expected is not None))
+        out.append(GpuGroup(tuple(members), key[1], missing, expected is not None))
     return tuple(out)
 
 
@@ -263,7 +263,7 @@ def _one_engine(members: Sequence[Member]) -> bool:
     return len({member.rank for member in members}) == len(members)
 
 
-def _expected(ranks: set[int], listed: int, engine: Engine) -> range | None:
+def _expected(ranks: set[int], listed: int, engine: EngineLayout) -> range | None:
     """Return the tensor-parallel ranks that a host with so many GPUs should have, judged by those that are there; None if unknown.
 
     A group over several hosts has a block of equal size on each: ranks 8 to 15 on the second.
@@ -279,7 +279,7 @@ def _expected(ranks: set[int], listed: int, engine: Engine) -> range | None:
     return None
 
 
-def _unranked(gpus: Sequence[Gpu], engine: Engine) -> tuple[Group, ...]:
+def _unranked(gpus: Sequence[Gpu], engine: EngineLayout) -> tuple[GpuGroup, ...]:
     """Group GPUs whose processes name no rank: an engine that sets no titles, or processes that can't be seen.
 
     Children of one parent are one engine's, and so are the GPUs in use, or all, if they are as many as the log says.
@@ -291,9 +291,9 @@ def _unranked(gpus: Sequence[Gpu], engine: Engine) -> tuple[Group, ...]:
     if size is not None:
         in_use = [member for member in members if member.held_mib >= IN_USE_SHARE * (member.gpu.memory_total_mib or 0.0) > 0.0]
         some = next((some for some in (in_use, members) if len(some) == size), None)
-        return (Group(tuple(some), sure=True, ranked=False),) if some and in_use else ()
+        return (GpuGroup(tuple(some), sure=True, ranked=False),) if some and in_use else ()
     own = [member for member in members if any(process.engine is not False for process in member.gpu.processes)]
     parents = {process.parent for member in own for process in member.gpu.processes if process.engine is not False}
     if len(parents) != 1 or None in parents:
         return ()
-    return (Group(tuple(own), sure=len(own) == len(members), ranked=False),)
+    return (GpuGroup(tuple(own), sure=len(own) == len(members), ranked=False),)

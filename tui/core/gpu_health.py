@@ -5,7 +5,7 @@ from statistics import median
 from typing import Final
 
 from tui.core.gpu import Gpu, GpuSample, Headroom, MigInstance
-from tui.core.gpu_groups import UNKNOWN, Engine, together
+from tui.core.gpu_groups import UNKNOWN, EngineLayout, together
 from tui.core.presentation import counted
 
 BUSY_PERCENT: Final = 50.0
@@ -18,7 +18,7 @@ ENOUGH: Final = 3
 """Of two, one is always the hotter one: the upper card of a workstation."""
 
 
-def stragglers(sample: GpuSample, engine: Engine = UNKNOWN) -> list[tuple[int, str]]:
+def stragglers(sample: GpuSample, engine: EngineLayout = UNKNOWN) -> list[tuple[int, str]]:
     """GPU and what is to be said of it. Never across engines or stages: those have work of their own.
 
     Power is not compared during a load, where ranks wait for each other in turn.
@@ -160,7 +160,7 @@ def _instances_room(gpu: Gpu) -> list[Headroom]:
 # -- what is wrong -----------------------------------------------------------------------------------------------------------------
 
 
-def health(sample: GpuSample, leftovers: Collection[int] = (), engine: Engine = UNKNOWN) -> tuple[str, ...]:
+def health(sample: GpuSample, leftovers: Collection[int] = (), engine: EngineLayout = UNKNOWN) -> tuple[str, ...]:
     """Return what is wrong with the GPUs, the worst first, one line each; empty if nothing is.
 
     `leftovers` are the pids of processes whose engine is gone (`gpu_others.leftovers`).
@@ -168,7 +168,9 @@ def health(sample: GpuSample, leftovers: Collection[int] = (), engine: Engine = 
     return tuple(line for _, line in findings(sample, leftovers, engine))
 
 
-def findings(sample: GpuSample, leftovers: Collection[int] = (), engine: Engine = UNKNOWN) -> Iterator[tuple[int | None, str]]:
+def findings(
+    sample: GpuSample, leftovers: Collection[int] = (), engine: EngineLayout = UNKNOWN
+) -> Iterator[tuple[int | None, str]]:
     """Yield the same lines, each with the index of the GPU that it is about; None if it is about no single one."""
     gpus = sample.gpus
     yield from (_of(gpu.index, gpu.error) for gpu in gpus if gpu.error is not None)

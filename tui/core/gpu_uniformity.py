@@ -9,7 +9,7 @@ from statistics import median
 from typing import Final
 
 from tui.core.gpu import GIB_MIB, IN_USE_SHARE, Gpu, GpuSample, Uniformity
-from tui.core.gpu_groups import UNKNOWN, Engine, Group, Member, together
+from tui.core.gpu_groups import UNKNOWN, EngineLayout, GpuGroup, Member, together
 
 TOLERANCE_MIB: Final = GIB_MIB
 TOLERANCE_SHARE: Final = 0.02
@@ -26,7 +26,7 @@ def tolerance_mib(level: float) -> float:
     return max(TOLERANCE_MIB, TOLERANCE_SHARE * level)
 
 
-def uniformity(sample: GpuSample, engine: Engine = UNKNOWN) -> Uniformity:
+def uniformity(sample: GpuSample, engine: EngineLayout = UNKNOWN) -> Uniformity:
     """Judge whether the GPUs of each engine and pipeline stage hold the same memory.
 
     `even` is None where that can't be told: one GPU, no values, no sign of which GPUs belong together, one of them not to be seen,
@@ -43,7 +43,7 @@ def uniformity(sample: GpuSample, engine: Engine = UNKNOWN) -> Uniformity:
 # -- ranks that are named ----------------------------------------------------------------------------------------------------------
 
 
-def _judged(groups: Sequence[Group], sample: GpuSample, engine: Engine) -> Uniformity:
+def _judged(groups: Sequence[GpuGroup], sample: GpuSample, engine: EngineLayout) -> Uniformity:
     odd: list[int] = []
     levels: list[str] = []
     faults: list[str] = []
@@ -65,7 +65,7 @@ def _judged(groups: Sequence[Group], sample: GpuSample, engine: Engine) -> Unifo
     return Uniformity(even=True if settled and levels else None, says=" · ".join(levels))
 
 
-def _whole(group: Group, sample: GpuSample) -> bool:
+def _whole(group: GpuGroup, sample: GpuSample) -> bool:
     """Tell whether all GPUs of the group are seen: all its ranks, or all GPUs of the host if their number isn't known.
 
     Where there are seven, the eighth may be what is missing: engines have 2, 4, 8 … of them.
@@ -85,7 +85,7 @@ def _free(gpu: Gpu) -> bool:
     return gpu.error is not None or (gpu.memory_share is not None and gpu.memory_share < IN_USE_SHARE and not gpu.processes)
 
 
-def _places(groups: Sequence[Group], sample: GpuSample) -> dict[int, list[tuple[int | None, Gpu]]]:
+def _places(groups: Sequence[GpuGroup], sample: GpuSample) -> dict[int, list[tuple[int | None, Gpu]]]:
     """Return, for each group by its place, the GPUs on which its missing ranks belong, with the rank if it is certain.
 
     That is plain where ranks and GPUs are numbered alike, or where as many GPUs are free as ranks are missing.
@@ -122,7 +122,7 @@ def _without(gpu: Gpu, rank: int | None, rest: Sequence[Member]) -> str:
 # -- ranks that aren't -------------------------------------------------------------------------------------------------------------
 
 
-def _all_alike(group: Group, sample: GpuSample, engine: Engine) -> Uniformity:
+def _all_alike(group: GpuGroup, sample: GpuSample, engine: EngineLayout) -> Uniformity:
     """GPUs that seem to be one engine's. Unless the log tells as much, only a few of many that are out of line are worth a word."""
     members = group.members
     if len(members) < 2 or not _in_use(members):
@@ -164,7 +164,7 @@ def _moving(members: Sequence[Member]) -> bool:
     return any(member.gpu.memory_still_s is not None and member.gpu.memory_still_s < SETTLED_S for member in members)
 
 
-def _out_of_line(members: Sequence[Member], engine: Engine) -> tuple[list[Member], bool]:
+def _out_of_line(members: Sequence[Member], engine: EngineLayout) -> tuple[list[Member], bool]:
     """Those out of line, and whether they were compared strictly: not while a load is under way."""
     odd = _odd(members)
     if odd and not engine.ready and _moving(members):

@@ -17,7 +17,7 @@ from tui.core.bench_remarks import client_words, late_words, never_sent
 from tui.core.bench_result import BenchProgress, Plan, Point
 from tui.core.bench_server import foreign_running, sequences_of, server_figures
 from tui.core.gpu import GpuSample, mean_power_w
-from tui.core.gpu_choice import engine_gpus
+from tui.core.gpu_findings import engine_gpus
 from tui.core.gpu_frames import gpus_from_frame
 from tui.core.presentation import counted
 from tui.core.text import clean, hide

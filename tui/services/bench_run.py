@@ -26,7 +26,7 @@ from tui.core.bench_plan import LONGEST, LONGEST_MARGIN, LONGEST_OUTPUT, Step, s
 from tui.core.bench_result import REFUSED, STOPPED_BY_USER, BenchProgress, Plan, Point, Result, Vantage
 from tui.core.bench_server import series, serving
 from tui.core.gpu import GpuSample
-from tui.core.gpu_choice import engine_gpus
+from tui.core.gpu_findings import engine_gpus
 from tui.core.presentation import counted
 from tui.core.text import clean, hide, secrets_in
 from tui.host.base import Host, HostError, NotPermitted, ProbeFailed

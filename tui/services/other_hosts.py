@@ -10,7 +10,7 @@ from tui.aio import together
 from tui.core.connection import ConnectionState, LinkState, retry_delay_s
 from tui.core.deployment import HostSeen
 from tui.core.gpu import GpuSample
-from tui.core.gpu_choice import only
+from tui.core.gpu_findings import only
 from tui.core.gpu_frames import gpus_from_frame
 from tui.host.base import Host, HostError, ProbeFailed, Refused
 from tui.services.smi_stream import WithoutNvml, sample_smi

@@ -11,7 +11,7 @@ from tui.core.api_status import ApiStatus
 from tui.core.connection import retry_delay_s
 from tui.core.deployment import ApiPolled, GpusSampled, LogSourceChanged, MachineSampled, ProcessesSeen, ServerSeen
 from tui.core.gpu import GpuSample
-from tui.core.gpu_choice import only, together
+from tui.core.gpu_findings import only, together
 from tui.core.gpu_frames import gpus_from_frame, machine_from_frame
 from tui.core.host_machine import MachineSample, StorageTracker
 from tui.core.logs.load_state import LoadState, Phase

@@ -17,12 +17,12 @@ from tui.core.presentation import gib, percent
 from tui.core.trends import Trends
 from tui.widgets.canvas import Moment
 from tui.widgets.draw import BE, BG, BW, QUIET, B, E, P, Part, W, label, line, middle, short, spread
-from tui.widgets.gpu_rows import SELECTED, Row, greyed, of_none, old_mark, old_words, side_by_side
+from tui.widgets.gpu_rows import SELECTED, GpuRow, greyed, of_none, old_mark, old_words, side_by_side
 
 START = Moment()
 
 
-class Group(Struct, frozen=True):
+class HostGroup(Struct, frozen=True):
     """One host's GPUs; `state` is the deployment's with this host's sample in it, for drawing."""
 
     host: str
@@ -53,7 +53,7 @@ class Group(Struct, frozen=True):
         return self.judged.odd
 
 
-def groups_of(state: DeploymentState, order: str = BY_NUMBER, kind: str = ALL, moment: Moment = START) -> list[Group]:
+def groups_of(state: DeploymentState, order: str = BY_NUMBER, kind: str = ALL, moment: Moment = START) -> list[HostGroup]:
     """Return the first host and the further ones. One with nothing to list is left out, unless its link is what is wrong."""
     out, engine = [], engine_of(state)
     for n, one in enumerate(hosts_of(state)):
@@ -64,7 +64,7 @@ def groups_of(state: DeploymentState, order: str = BY_NUMBER, kind: str = ALL, m
         shown: tuple[Gpu, ...] = ()
         if one.sample is not None:
             shown = listed(one.sample, order, kind, leftovers(seen), engine, one.alarming)
-        out.append(Group(one.host, one.connection, seen, one.sample, shown, one.wrong, one.judged, moment))
+        out.append(HostGroup(one.host, one.connection, seen, one.sample, shown, one.wrong, one.judged, moment))
     return [group for group in out if kind == ALL or group.shown or not group.connection.online]
 
 
@@ -73,7 +73,7 @@ def all_gpus(state: DeploymentState, order: str = BY_NUMBER, kind: str = ALL) ->
     return [(group.host, gpu) for group in groups_of(state, order, kind) for gpu in group.shown]
 
 
-def head(group: Group, width: int) -> Content:
+def head(group: HostGroup, width: int) -> Content:
     """Return the host's name and what its GPUs come to."""
     sample = group.sample
     if not group.connection.online:
@@ -101,7 +101,7 @@ def head(group: Group, width: int) -> Content:
     return spread(width, left, line(level, free), free, level)
 
 
-def cells(group: Group, selected: int | None = None, each: int = 1) -> list[tuple[str, str]]:
+def cells(group: HostGroup, selected: int | None = None, each: int = 1) -> list[tuple[str, str]]:
     """Return a column for `each` GPUs, as high as the fullest of them."""
     out: list[tuple[str, str]] = []
     odd = group.odd
@@ -136,7 +136,7 @@ def hosts_strip(state: DeploymentState, width: int, moment: Moment) -> Content:
         each *= 2
 
 
-def _in_one_line(state: DeploymentState, groups: list[Group]) -> list[Content]:
+def _in_one_line(state: DeploymentState, groups: list[HostGroup]) -> list[Content]:
     """Away, old, odd, faulty, even and headroom, in words and counted: the longest first."""
     away = [group.host for group in groups if not group.connection.online]
     old = [group for group in groups if group.connection.online and group.sample is not None and group.sample.late]
@@ -168,7 +168,7 @@ def _in_one_line(state: DeploymentState, groups: list[Group]) -> list[Content]:
     ]
 
 
-def compact(group: Group, width: int, selected: int | None = None) -> list[Row]:
+def compact(group: HostGroup, width: int, selected: int | None = None) -> list[GpuRow]:
     """Two lines: the head, and a column a GPU with what the fullest comes to. The selected one shows its number."""
     sample = group.sample
     if sample is None or not sample.gpus:
@@ -178,10 +178,10 @@ def compact(group: Group, width: int, selected: int | None = None) -> list[Row]:
     room = width - row.cell_length - 4
     told = [line(("▲ ", W), short(group.wrong[0], room))] if group.wrong and room >= 16 else []
     widths = [len(text) for text, _ in columns]
-    return [Row(head(group, width)), side_by_side(spread(width, row, *told), 2, widths, group.host, group.shown)]
+    return [GpuRow(head(group, width)), side_by_side(spread(width, row, *told), 2, widths, group.host, group.shown)]
 
 
-def in_words(groups: list[Group], width: int, room: int, said_already: int = 0) -> list[list[Content]]:
+def in_words(groups: list[HostGroup], width: int, room: int, said_already: int = 0) -> list[list[Content]]:
     """Return what is wrong on each host, as many lines as there is room for, the worst of each host first.
 
     If some are left out, the head counts them.
@@ -195,11 +195,11 @@ def in_words(groups: list[Group], width: int, room: int, said_already: int = 0) 
     return out
 
 
-def height_of(groups: list[Group], rows_each: int) -> int:
+def height_of(groups: list[HostGroup], rows_each: int) -> int:
     return sum(1 + rows_each for _ in groups)
 
 
-def across_for(groups: list[Group], width: int, height: int) -> int | None:
+def across_for(groups: list[HostGroup], width: int, height: int) -> int | None:
     """Return into how many columns each host's GPUs go so that all fit; None if they don't."""
     most = max((len(group.shown) for group in groups), default=0)
     for across in range(1, max(1, width // 12) + 1):

@@ -19,9 +19,9 @@ from tui.messages import GpuOpened
 from tui.widgets.canvas import Canvas, Moment, drawn
 from tui.widgets.draw import BE, BG, BP, BW, QUIET, W, bar, label, line, spread, warning
 from tui.widgets.gpu_facts import gpu_facts, gpu_trends, headroom_block, headroom_words, over_all_hosts, unmet_of_gpus
-from tui.widgets.gpu_hosts import Group, across_for, all_gpus, compact, groups_of, head, in_words
+from tui.widgets.gpu_hosts import HostGroup, across_for, all_gpus, compact, groups_of, head, in_words
 from tui.widgets.gpu_rows import (
-    Row,
+    GpuRow,
     across_of,
     as_last_seen,
     gpu_grid,
@@ -89,7 +89,7 @@ class GpuPanel(Canvas):
         super().__init__(id=id)
         self.full = full
         self.can_focus = full
-        self._rows: list[Row] = []
+        self._rows: list[GpuRow] = []
         """What was drawn last."""
 
     def next_order(self) -> None:
@@ -145,19 +145,19 @@ class GpuPanel(Canvas):
         self._rows = self._drawing(width, height)
         return [row.text for row in self._rows]
 
-    def _drawing(self, width: int, height: int) -> list[Row]:
+    def _drawing(self, width: int, height: int) -> list[GpuRow]:
         if self.state.others:
             groups = groups_of(self.state, *((self.order, self.kind) if self.full else (BY_NUMBER, ALL)), self.moment)
             above = of_none([line(label(self._arrangement))] if self.arranged else [])
             kept = int(height > 3 * len(groups))  # the headroom of all never goes
             body = _hosts(groups, width, height - len(above) - kept, self.selected if self.full else None)
-            rows = [*above, *(body[: height - len(above)] or [Row(line(label("no GPU is like that")))])]
+            rows = [*above, *(body[: height - len(above)] or [GpuRow(line(label("no GPU is like that")))])]
             below = of_none(over_all_hosts(self.state, width))
             apart = of_none([Content("")] if below and height - len(rows) > len(below) else [])
             return [*rows, *apart, *below[: max(0, height - len(rows) - len(apart))]]
         sample = self.state.gpus
         if sample is None:
-            return [Row(line(label("no sample yet")))]
+            return [GpuRow(line(label("no sample yet")))]
         if not sample.gpus:
             return of_none([*warning(sample.note or "no GPU on this host", width), *_machine_memory(self.state, width)])
         top, body = self._top_and_body(sample, width, height)
@@ -185,7 +185,7 @@ class GpuPanel(Canvas):
             out += of_none([Content(""), *about[: room - 1]])
         return out
 
-    def _top_and_body(self, sample: GpuSample, width: int, height: int) -> tuple[list[Content], list[Row]]:
+    def _top_and_body(self, sample: GpuSample, width: int, height: int) -> tuple[list[Content], list[GpuRow]]:
         """Return the free memory in large figures, if there is room for it, and the GPUs.
 
         A row a GPU goes before large figures, those go before a grid with figures, and that before one without. Whatever is
@@ -193,7 +193,7 @@ class GpuPanel(Canvas):
         """
         listed = replace(sample, gpus=tuple(gpu for _, gpu in self._listed())) if self.arranged else sample
         if not listed.gpus:
-            return [], [Row(line(label("no GPU is like that")))]
+            return [], [GpuRow(line(label("no GPU is like that")))]
         large = serving(self.state) and not self.full and width >= 40
         block = headroom_block(self.state, sample, width, self.moment) if large else []
         tops = [block, []] if block else [[]]
@@ -213,7 +213,7 @@ class GpuPanel(Canvas):
         for top, across, _ in grids[:1]:
             grid = gpu_grid(listed, width, ceil(count / across), across, selected, odd, host)
             return top, as_last_seen(grid) if sample.late else grid
-        return [], [Row(strip(self.state, width, self.moment))]
+        return [], [GpuRow(strip(self.state, width, self.moment))]
 
     def _kept(self, sample: GpuSample, width: int, big: bool) -> int:
         """Return how many lines below the GPUs never give way: even or odd, and headroom."""
@@ -231,14 +231,14 @@ def _first(state: DeploymentState, sample: GpuSample, width: int, big: bool, mom
     return [judged, alone] if judged else [alone]
 
 
-def _hosts(groups: list[Group], width: int, height: int, selected: int | None) -> list[Row]:
+def _hosts(groups: list[HostGroup], width: int, height: int, selected: int | None) -> list[GpuRow]:
     """Draw a group for each host: rows, columns, or two lines each, whichever fits; one line each if lines are scarce.
 
     A line for what is wrong on a host goes before rows.
     """
     faulty = sum(bool(group.wrong) for group in groups)
     across = across_for(groups, width, height - faulty) or across_for(groups, width, height)
-    blocks: list[list[Row]] = []
+    blocks: list[list[GpuRow]] = []
     before = 0
     for group in groups:
         sample = group.listed
@@ -247,7 +247,7 @@ def _hosts(groups: list[Group], width: int, height: int, selected: int | None) -
         if across is None:
             block = compact(group, width, here)[: 2 if 2 * len(groups) <= height else 1]
         else:
-            block = [Row(head(group, width))]
+            block = [GpuRow(head(group, width))]
             if sample is not None and sample.gpus:
                 each = gpu_rows(group.state, sample, width, 1, here, group.odd, group.host)[1:] if across == 1 else []
                 body = each or gpu_grid(sample, width, ceil(count / across), across, here, group.odd, group.host)

@@ -109,7 +109,7 @@ class Spot(Struct, frozen=True):
     index: int
 
 
-class Row(Struct, frozen=True):
+class GpuRow(Struct, frozen=True):
     """One line; `spots` is empty where it shows no GPU."""
 
     text: Content
@@ -120,23 +120,23 @@ class Row(Struct, frozen=True):
         return next((spot for spot in self.spots if spot.first <= column < spot.end), None)
 
 
-def of_gpu(text: Content, width: int, host: str, gpu: Gpu) -> Row:
+def of_gpu(text: Content, width: int, host: str, gpu: Gpu) -> GpuRow:
     """Return a line that belongs to one GPU over its whole width."""
-    return Row(text, (Spot(0, width, host, gpu.index),))
+    return GpuRow(text, (Spot(0, width, host, gpu.index),))
 
 
-def of_none(texts: Iterable[Content]) -> list[Row]:
+def of_none(texts: Iterable[Content]) -> list[GpuRow]:
     """Return lines that show no GPU."""
-    return [Row(text) for text in texts]
+    return [GpuRow(text) for text in texts]
 
 
-def side_by_side(text: Content, first: int, widths: Sequence[int], host: str, gpus: Sequence[Gpu]) -> Row:
+def side_by_side(text: Content, first: int, widths: Sequence[int], host: str, gpus: Sequence[Gpu]) -> GpuRow:
     """Return a line in which GPUs of one host stand side by side from the column `first` on, with the cells of each."""
     spots = []
     for wide, gpu in zip(widths, gpus, strict=True):
         spots.append(Spot(first, first + wide, host, gpu.index))
         first += wide
-    return Row(text, tuple(spots))
+    return GpuRow(text, tuple(spots))
 
 
 SELECTED = "bold reverse $primary"
@@ -166,9 +166,9 @@ def greyed(one: Content) -> Content:
     return Content(one.plain, spans, strip_control_codes=False)
 
 
-def as_last_seen(some: Iterable[Row]) -> list[Row]:
+def as_last_seen(some: Iterable[GpuRow]) -> list[GpuRow]:
     """Return the rows greyed; a click still finds their GPUs."""
-    return [Row(greyed(row.text), row.spots) for row in some]
+    return [GpuRow(greyed(row.text), row.spots) for row in some]
 
 
 CELL = 12
@@ -211,7 +211,7 @@ def gpu_rows(
     odd: Sequence[int] | None = None,
     host: str = "",
     shown: Collection[int] = (),
-) -> list[Row]:
+) -> list[GpuRow]:
     """Return the titles, and a row a GPU, of `each` lines; MIG instances below those at the places `shown`."""
     gone = engine_gone(state)
     columns = columns_for(sample.gpus, width, gone)
@@ -222,7 +222,7 @@ def gpu_rows(
     totals = {gpu.memory_total_mib for gpu in sample.gpus if gpu.memory_total_mib}
     head = f"of {max(totals) / GIB_MIB:.1f} GiB" if len(totals) == 1 else "GiB" if totals else ""
     titles = "".join(f"{column.title:>{column.width}}" for column in columns)
-    out = [Row(line(label(f"{'':<{index}}{short(head, wide):<{wide}}{titles}")))]
+    out = [GpuRow(line(label(f"{'':<{index}}{short(head, wide):<{wide}}{titles}")))]
     odd = odd_ones(state, sample) if odd is None else odd
     for n, gpu in enumerate(sample.gpus):
         tint = BE if gpu.error or gpu.index in odd else QUIET
@@ -285,7 +285,7 @@ def gpu_grid(
     selected: int | None = None,
     odd: Sequence[int] = (),
     host: str = "",
-) -> list[Row]:
+) -> list[GpuRow]:
     """Many GPUs: number, bar, per cent or GiB, in columns."""
     cell = width // across
     index = max(len(str(gpu.index)) for gpu in sample.gpus)
@@ -313,5 +313,5 @@ def gpu_grid(
                 ]
                 spots.append(Spot(at, at + index + 1 + wide + value, host, gpu.index))
                 at += index + 1 + wide + value + len(gap)
-        out.append(Row(line(*parts), tuple(spots)))
+        out.append(GpuRow(line(*parts), tuple(spots)))
     return out
