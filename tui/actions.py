@@ -9,6 +9,8 @@ from msgspec import Struct
 from textual.binding import Binding
 from textual.keys import KEY_NAME_REPLACEMENTS, Keys, key_to_character
 
+from tui.panes import EVERYWHERE, TAB
+
 MODIFIERS = frozenset({"ctrl", "shift", "alt", "super", "hyper", "meta"})
 SENT = frozenset(key.value for key in Keys if not key.value.startswith("<")) - {"return", "ctrl-at"}
 """Keys that are no characters, alone and with modifiers; the two that are left out are names that nothing sends."""
@@ -57,8 +59,6 @@ def like(key: str) -> str:
     return f"; did you mean {near[0]!r}?" if near else ": write it as in q, f5, ctrl+t, enter, question_mark"
 
 
-TABS = ("load", "chat", "bench", "gpus", "log", "runs")
-EVERYWHERE = frozenset(TABS)
 OF_THE_APP = frozenset({"retry", "copy_cause", "load_report", "keep", "servers", "deployments", "look", "commands", "help", "quit"})
 """These are done by the app, the others by the screen."""
 
@@ -82,7 +82,7 @@ class Action(Struct, frozen=True):
     bound: bool = True
     """False where a widget handles the key itself."""
     needs: str = ""
-    """What must be so for it to work; see `MainScreen.can`."""
+    """What must be so for it to work; see `screens.availability`."""
     argument: str = ""
 
     @property
@@ -93,17 +93,8 @@ class Action(Struct, frozen=True):
         return f"{self.id.partition('-')[0]}({self.argument!r})" if self.argument else self.id
 
 
-def _tab(number: int, name: str, title: str, tells: str) -> Action:
-    return Action(f"show-{name}", str(number), str(number), title, tells, "Places", bound=True, argument=name)
-
-
 ACTIONS: tuple[Action, ...] = (
-    _tab(1, "load", "Load", "How the start goes: time left, shards, phases, verdict"),
-    _tab(2, "chat", "Chat", "Talk to the model; once there, {type} types"),
-    _tab(3, "bench", "Bench", "Benchmarks: single stream and concurrency sweep"),
-    _tab(4, "gpus", "GPUs", "All GPUs with all their figures; enter shows one alone"),
-    _tab(5, "log", "Log", "The server's log over the whole screen"),
-    _tab(6, "runs", "Runs", "The record: loads, smoke runs, benchmarks; compare two"),
+    *(Action(f"show-{pane.id}", pane.key, pane.key, pane.title, pane.help, "Places", argument=pane.id) for pane in TAB.values()),
     Action(
         "send",
         "enter",

@@ -1,4 +1,4 @@
-"""The control room: it owns the workers, gives the screen what services yield, and turns messages into calls of services."""
+"""The control room: the app that owns the controllers, and hands them what screens ask for."""
 
 import os
 import sys
@@ -14,20 +14,19 @@ from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
 from textual.events import Event, InputEvent, Key
 from textual.filter import LineFilter
-from textual.notifications import Notification, Notify
 from textual.screen import Screen
 
 from tui import themes
 from tui.actions import ACTIONS, BY_CALL, BY_ID, Action, help_of
 from tui.core.deployment import DeploymentState
 from tui.core.presentation import failure_title
-from tui.fleet_controller import FleetWork
-from tui.messages import GpuOpened, OverviewShown, ScreenFurnished, TextCopied
-from tui.model_controller import ModelWork
-from tui.record_controller import RecordWork
-from tui.screens.availability import NOT_YET, unavailable
+from tui.fleet_controller import FleetController
+from tui.messages import GpuOpened, OverviewShown, Request, ScreenFurnished, TextCopied
+from tui.model_controller import ModelController
+from tui.record_controller import RecordController
 from tui.screens.login_dialogs import Asked, ScreenAsker
 from tui.screens.main_screen import MainScreen
+from tui.screens.room_app import RoomApp
 from tui.settings import Settings
 from tui.terminal_driver import TerminalDriver
 from tui.widgets.canvas import AsciiFilter
@@ -40,11 +39,10 @@ if TYPE_CHECKING:
     from tui.services.opened import Fleet
 
 QUIT_AGAIN_S = 3.0
-WORD_S = 4.0
 REWRITE_S = 0.4
 
 
-class ControlRoom(ModelWork, RecordWork, FleetWork, inherit_bindings=False):
+class ControlRoom(RoomApp, inherit_bindings=False):
     """One deployment on the screen, or all of them. Sessions are closed by whoever runs this app (`async with` around `run_async`).
 
     `fleet` holds the others that can be gone to, this one among them; `all_first` opens with all of them.
@@ -70,27 +68,36 @@ class ControlRoom(ModelWork, RecordWork, FleetWork, inherit_bindings=False):
         all_first: bool = False,
     ) -> None:
         super().__init__()
-        self.session = session
         self.settings = settings or Settings()
         self.own_keys = dict(self.settings.keys)
         self.asker = asker
-        self.record = record
         self._interrupted = False
         self._plain = AsciiFilter()
-        self._word: Notification | None = None
-        """What was last said on a key."""
-        self.last_key_at = -1e9
-        """Monotonic; what opens by itself keeps away from a person who is at the keys."""
         for theme in themes.THEMES:
             self.register_theme(theme)
         self._begin_with(themes.choose(self.settings.ui.theme, self.console.color_system, os.environ))
-        self.fleet = fleet
-        self.main = MainScreen(self.own_keys, self.settings.ui.system_prompt)
-        named = DeploymentState(name=session.name, target=session.target)
-        self.main.set_reactive(MainScreen.state, named)  # the first paint says already what is being connected to
-        self.main.set_reactive(MainScreen.shown, named)
-        self.mains = {session.name: self.main}
+        self.deployments = FleetController(self, session, self.settings, fleet)
+        self.jobs = ModelController(self, self.deployments, self.settings, record)
+        self.history = RecordController(self, self.deployments, record) if record is not None else None
         self._all_first = all_first and self.several
+
+    @property
+    def session(self) -> "Session":
+        """The deployment that is open."""
+        return self.deployments.session
+
+    @property
+    def main(self) -> MainScreen:
+        """The screen of the deployment that is open."""
+        return self.deployments.main
+
+    @property
+    def several(self) -> bool:
+        return self.deployments.several
+
+    @property
+    def kept(self) -> frozenset[str]:
+        return self.deployments.kept
 
     def _begin_with(self, theme: str) -> None:
         """Takes a theme before anything is drawn; assigning `theme` would have all styles worked out twice for the first paint."""
@@ -112,8 +119,8 @@ class ControlRoom(ModelWork, RecordWork, FleetWork, inherit_bindings=False):
 
     def get_default_screen(self) -> Screen[None]:
         if self._all_first:
-            self.overview.can_leave = False
-            return self.overview
+            self.deployments.overview.can_leave = False
+            return self.deployments.overview
         return self.main
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
@@ -126,7 +133,7 @@ class ControlRoom(ModelWork, RecordWork, FleetWork, inherit_bindings=False):
         self.set_keymap(self.own_keys)
         self.install_screen(self.main, "deployment 1")
         if self.several:
-            self.install_screen(self.overview, "overview")
+            self.install_screen(self.deployments.overview, "overview")
 
     async def on_event(self, event: Event) -> None:
         if isinstance(event, InputEvent) and (self._exit or not self.screen_stack):
@@ -144,7 +151,7 @@ class ControlRoom(ModelWork, RecordWork, FleetWork, inherit_bindings=False):
 
     @on(ScreenFurnished)
     def _begin_deployment(self) -> None:
-        self.watch_deployment(self.session)
+        self.deployments.watch(self.session)
 
     @on(Asked)
     def _ask(self, asked: Asked) -> None:
@@ -159,6 +166,12 @@ class ControlRoom(ModelWork, RecordWork, FleetWork, inherit_bindings=False):
             if not asked.answer.done():
                 asked.answer.set_result(answer)
 
+    @on(Request)
+    async def _pass_on(self, request: Request) -> None:
+        for controller in (self.deployments, self.jobs, self.history):
+            if controller is not None:
+                await controller.take(request)
+
     # -- actions -------------------------------------------------------------------------------------------------------------------
 
     async def run_action(
@@ -168,29 +181,13 @@ class ControlRoom(ModelWork, RecordWork, FleetWork, inherit_bindings=False):
         namespaces: Mapping[str, DOMNode] | None = None,
     ) -> bool:
         """Does what a key asks for, or says why it can't be done now."""
-        one = BY_CALL.get(action) if isinstance(action, str) and default_namespace is self.main else None
-        why = unavailable(self.main, one) if one is not None and self.main.furnished else None
+        known = BY_CALL.get(action) if isinstance(action, str) and default_namespace is self.main else None
+        why = self.main.unavailable(known) if known is not None and self.main.furnished else None
         if why is None:
             return await super().run_action(action, default_namespace, namespaces)
         if why:
             self.say(why)
         return True
-
-    def forget_refusal(self) -> None:
-        """The word that it is too early for something goes: it no longer is."""
-        if self._word is not None and self._word.message.startswith(NOT_YET):
-            self._take_back()
-
-    def say(self, what: str) -> None:
-        """A word on a key that was pressed; the next one takes its place. What else is told on the screen stays."""
-        self._take_back()
-        self._word = Notification(what, timeout=WORD_S)
-        self._on_notify(Notify(self._word))  # at once, so that it can be taken back when two keys come together
-
-    def _take_back(self) -> None:
-        if self._word is not None and self._word in self._notifications:
-            self._unnotify(self._word)  # Textual 8 takes back all or none otherwise
-        self._word = None
 
     async def action_quit(self) -> None:
         """Leaves; where a benchmark would be ended, after a question."""
@@ -201,7 +198,7 @@ class ControlRoom(ModelWork, RecordWork, FleetWork, inherit_bindings=False):
             self._ask_to_quit(running)
 
     def _under_benchmark(self) -> MainScreen | None:
-        return next((one for one in self.mains.values() if one.benching), None)
+        return next((main for main in self.deployments.mains.values() if main.benching), None)
 
     @work(group="ask")
     async def _ask_to_quit(self, main: MainScreen) -> None:
@@ -209,11 +206,22 @@ class ControlRoom(ModelWork, RecordWork, FleetWork, inherit_bindings=False):
 
         if await self.push_screen_wait(LeaveDialog("A benchmark is running", main.ended_by_leaving(), "leave")):
             self.say("Keeping what was measured …")
-            await self.end_benchmark()
+            await self.jobs.end_benchmark()
             self.exit()
 
     def action_retry(self) -> None:
         self.session.retry()
+
+    async def action_deployments(self) -> None:
+        await self.deployments.show_overview()
+
+    @work(group="ask")
+    async def action_servers(self) -> None:
+        await self.deployments.choose_server()
+
+    @work(group="ask")
+    async def action_keep(self) -> None:
+        await self.deployments.keep_server()
 
     def action_help(self) -> None:
         from tui.screens.dialogs import HelpDialog
@@ -295,13 +303,10 @@ class ControlRoom(ModelWork, RecordWork, FleetWork, inherit_bindings=False):
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """The palette: the same actions as the keys."""
-        for one in ACTIONS:
-            if one.palette and one.bound and self.main.can(one):
-                name = one.text.capitalize() if one.group != "Places" else f"Go to {one.text}"
-                yield SystemCommand(name, help_of(one, self.own_keys), self._runner(one))
-
-    def _runner(self, one: Action) -> "Runner":
-        return Runner(self, one)
+        for action in ACTIONS:
+            if action.palette and action.bound and self.main.unavailable(action) is None:
+                name = action.text.capitalize() if action.group != "Places" else f"Go to {action.text}"
+                yield SystemCommand(name, help_of(action, self.own_keys), Runner(self, action))
 
 
 class Runner:

@@ -1,19 +1,12 @@
-"""What widgets tell the app. A widget posts one of these; only the app opens connections and runs services.
-
-Panes are given their values by the screen (assigning their `var`s) and never fetch anything themselves:
-
-    ChatPane    conversation: Conversation (the last turn grows while it streams) · streaming: bool · model: str | None ·
-                ready: bool (the API takes prompts) · reason: str (why it doesn't, "" when it does)
-    SmokePanel  run: SmokeRun | None · running: bool
-    BenchPane   points: tuple[Point, ...] · progress: Progress | None · plan: Plan | None · result: Result | None ·
-                running: bool · problem: str | None · previous: Result | None (what to compare with)
-    RunsPane    runs: tuple (as the record lists them) · opened: the run that is shown below the list, or None ·
-                result: Result | None (the benchmark in it) · compared: Compared | None (two benchmarks, in its place)
-"""
+"""What screens and widgets ask of the app, which alone opens connections and runs services; see `tui.panes` for the other way."""
 
 from dataclasses import dataclass
 
 from textual.message import Message
+
+
+class Request(Message):
+    """The app is asked for something: each of its controllers takes the requests that it knows."""
 
 
 class ScreenFurnished(Message):
@@ -21,60 +14,60 @@ class ScreenFurnished(Message):
 
 
 @dataclass
-class PromptSubmitted(Message):
+class PromptSubmitted(Request):
     """The user sent a prompt to the model."""
 
     text: str
 
 
-class GenerationStopped(Message):
+class GenerationStopped(Request):
     """The user wants the reply that streams now to end, on the server too."""
 
 
-class ConversationCleared(Message):
+class ConversationCleared(Request):
     """The user starts a new conversation."""
 
 
 @dataclass
-class SystemPromptChanged(Message):
+class SystemPromptChanged(Request):
     """The user set the system prompt of the conversation ("" for none)."""
 
     text: str
 
 
-class SmokeRequested(Message):
+class SmokeRequested(Request):
     """The user wants the smoke prompts to run."""
 
 
-class SmokeStopped(Message):
+class SmokeStopped(Request):
     """The user wants the smoke run to end."""
 
 
 @dataclass
-class BenchmarkRequested(Message):
+class BenchmarkRequested(Request):
     """The user wants a benchmark."""
 
     kind: str
     """"single" or "sweep"."""
 
 
-class BenchmarkStopped(Message):
+class BenchmarkStopped(Request):
     """The user wants the running benchmark to end, with every request of it."""
 
 
-class RunsShown(Message):
+class RunsShown(Request):
     """The tab of the record was opened: its list should be the newest."""
 
 
 @dataclass
-class RunOpened(Message):
+class RunOpened(Request):
     """The user opened a recorded run."""
 
     run: str
 
 
 @dataclass
-class CompareRequested(Message):
+class CompareRequested(Request):
     """The user wants two recorded runs side by side; `second` None is the newest run of the same kind before the first."""
 
     first: str
@@ -82,28 +75,28 @@ class CompareRequested(Message):
 
 
 @dataclass
-class ReportRequested(Message):
+class ReportRequested(Request):
     """The user wants a recorded run as a report file; None is the load on the screen."""
 
     run: str | None = None
 
 
-class RetryRequested(Message):
+class RetryRequested(Request):
     """The user wants the next connection attempt now."""
 
 
 @dataclass
-class OverviewShown(Message):
+class OverviewShown(Request):
     """All deployments are on the screen: all of them should be watched."""
 
 
 @dataclass
-class OverviewLeft(Message):
+class OverviewLeft(Request):
     """The user goes back to the deployment that was open before."""
 
 
 @dataclass
-class DeploymentChosen(Message):
+class DeploymentChosen(Request):
     """The user opens one of the configured deployments."""
 
     name: str

@@ -7,13 +7,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from textual import on, work
-from textual.app import App
+from textual.message import Message
 from textual.worker import Worker, WorkerError
 
 from tui import __version__
 from tui.core.api_status import Reach
 from tui.core.presentation import clock, counted
+from tui.fleet_controller import FleetController
 from tui.messages import (
     BenchmarkRequested,
     BenchmarkStopped,
@@ -25,6 +25,7 @@ from tui.messages import (
     SystemPromptChanged,
 )
 from tui.screens.main_screen import MainScreen
+from tui.screens.room_app import RoomApp
 from tui.settings import Settings
 
 if TYPE_CHECKING:
@@ -39,115 +40,107 @@ KEEPING_S = 8.0
 """So long leaving waits for a benchmark that was stopped: its last frame comes through the connection."""
 
 
-class ModelWork(App[str | None], inherit_bindings=False):
+class ModelController:
     """One reply, one smoke run and one benchmark at a time. Leaving the app ends each of them, on the server too."""
 
-    main: MainScreen
-    session: "Session"
-    settings: Settings
-    record: "RunStore | None"
-    _reply: "Worker[None] | None" = None
-    _smoke: "Worker[None] | None" = None
-    _benchmarks: "Benchmarks | None" = None
-    """The benchmarks that run now, to stop them."""
-    _measuring: "Worker[None] | None" = None
-    _benchmark_asked: bool = False
-    """From the key until the benchmark has ended, or was not begun."""
+    def __init__(self, app: RoomApp, open: FleetController, settings: Settings, record: "RunStore | None") -> None:
+        self._app = app
+        self._open = open
+        self._settings = settings
+        self._record = record
+        self._reply: Worker[None] | None = None
+        self._smoke: Worker[None] | None = None
+        self._benchmarks: Benchmarks | None = None
+        """The benchmarks that run now, to stop them."""
+        self._measuring: Worker[None] | None = None
+        self._benchmark_asked = False
+        """From the key until the benchmark has ended, or was not begun."""
+
+    async def take(self, request: Message) -> None:
+        """Do what a screen asks for, if the model is to do it."""
+        main, model = self._open.main, self.model()
+        match request:
+            case PromptSubmitted() if model is not None and not main.streaming:
+                self._reply = self._app.start(partial(self._converse, request.text, model), "chat")
+            case GenerationStopped():
+                self._stop_reply()
+            case ConversationCleared():
+                self._stop_reply()
+                main.conversation = replace(main.conversation, turns=())
+            case SystemPromptChanged():
+                main.conversation = replace(main.conversation, system=request.text)
+            case SmokeRequested() if model is not None and not main.smoking:
+                self._smoke = self._app.start(partial(self._run_smoke, model), "smoke")
+            case SmokeStopped() if self._smoke is not None:
+                self._smoke.cancel()
+            case BenchmarkRequested() if not self._open.session.deployment.allow_bench:
+                self._app.complain("Benchmarks are switched off for this deployment (allow_bench = false).")
+            case BenchmarkRequested() if not self._benchmark_asked:
+                self._benchmark_asked = True
+                self._measuring = self._app.start(partial(self._run_benchmark, request.kind), "bench")
+            case BenchmarkStopped():
+                await self._stop_benchmark()
 
     def model(self) -> str | None:
-        """The model to ask, as requests name it: the configured one, else the first that the server lists."""
-        return self.session.state.api.asked(self.session.deployment.model)
+        """Return the model to ask, as requests name it: the configured one, else the first that the server lists."""
+        return self._open.session.state.api.asked(self._open.session.deployment.model)
 
-    def complain(self, what: str) -> None:
-        """Say that something asked for could not be done, in the words of who refused."""
-        self.notify(what, severity="warning", markup=False, timeout=8)
-
-    async def keep(self, what: str, save: "Callable[[RunStore], object]") -> None:
-        """Has a run kept in the record, in a thread: it may wait for another process that writes. Says so where that fails."""
-        if self.record is None:
+    async def _keep(self, what: str, save: "Callable[[RunStore], object]") -> None:
+        """Keep a run in the record, in a thread: it may wait for another process that writes. Say so if that fails."""
+        if self._record is None:
             return
         from tui.record.store import RecordError
 
         try:
-            await asyncio.to_thread(save, self.record)
+            await asyncio.to_thread(save, self._record)
         except RecordError as error:
-            self.complain(f"{what} is not in the record: {error}")
+            self._app.complain(f"{what} is not in the record: {error}")
 
     # -- chat ----------------------------------------------------------------------------------------------------------------------
 
-    @on(PromptSubmitted)
-    def _submitted(self, submitted: PromptSubmitted) -> None:
-        model = self.model()
-        if self.main.streaming or model is None:
-            return
-        self._reply = self._converse(submitted.text, model)
-
-    @work(group="chat")
     async def _converse(self, asked: str, model: str) -> None:
         from tui.services.chat_turn import converse
 
-        main, before = self.main, self.main.conversation
+        main, before = self._open.main, self._open.main.conversation
         main.streaming = True
         turn: Turn | None = None
         try:
-            async with aclosing(converse(self.session.api, before, asked, model=model)) as turns:
+            async with aclosing(converse(self._open.session.api, before, asked, model=model)) as turns:
                 async for turn in turns:
                     main.conversation = replace(main.conversation, turns=(*before.turns, turn))
         except asyncio.CancelledError:
             # stopped by the user; a conversation begun anew meanwhile stays new
-            if turn is not None and turn.streaming and self.is_running and main.conversation.turns[-1:] == (turn,):
+            if turn is not None and turn.streaming and self._app.is_running and main.conversation.turns[-1:] == (turn,):
                 main.conversation = replace(main.conversation, turns=(*before.turns, turn.stopped()))
             raise
         finally:
-            if self.is_running:
+            if self._app.is_running:
                 main.streaming = False
 
-    @on(GenerationStopped)
     def _stop_reply(self) -> None:
         if self._reply is not None:
             self._reply.cancel()
 
-    @on(ConversationCleared)
-    def _clear(self) -> None:
-        self._stop_reply()
-        self.main.conversation = replace(self.main.conversation, turns=())
-
-    @on(SystemPromptChanged)
-    def _system(self, changed: SystemPromptChanged) -> None:
-        self.main.conversation = replace(self.main.conversation, system=changed.text)
-
     # -- smoke ---------------------------------------------------------------------------------------------------------------------
 
-    @on(SmokeRequested)
-    def _smoke_requested(self) -> None:
-        model = self.model()
-        if not self.main.smoking and model is not None:
-            self._smoke = self._run_smoke(model)
-
-    @work(group="smoke")
     async def _run_smoke(self, model: str) -> None:
         from tui.host.api import ApiError
         from tui.services.smoke_run import run_smoke
 
-        main, name = self.main, self.session.name
+        main, name = self._open.main, self._open.session.name
         main.smoking = True
         try:
-            async with aclosing(run_smoke(self.session.api, model=model, settings=self.settings.smoke)) as runs:
+            async with aclosing(run_smoke(self._open.session.api, model=model, settings=self._settings.smoke)) as runs:
                 async for run in runs:
                     main.smoke = run
         except ApiError as error:
-            self.complain(f"The smoke prompts could not be asked: {error}")
+            self._app.complain(f"The smoke prompts could not be asked: {error}")
         else:
             if (done := main.smoke) is not None:
-                await self.keep("This smoke run", lambda record: record.save_smoke(name, done))
+                await self._keep("This smoke run", lambda record: record.save_smoke(name, done))
         finally:
-            if self.is_running:
+            if self._app.is_running:
                 main.smoking = False
-
-    @on(SmokeStopped)
-    def _stop_smoke(self) -> None:
-        if self._smoke is not None:
-            self._smoke.cancel()
 
     # -- benchmarks ----------------------------------------------------------------------------------------------------------------
 
@@ -155,7 +148,7 @@ class ModelWork(App[str | None], inherit_bindings=False):
         """The plan of a key: single stream, or a sweep up to the configured top."""
         from tui.core.bench_plan import single_stream, sweep
 
-        bench, model = self.settings.bench, self.model()
+        bench, model = self._settings.bench, self.model()
         if kind == "single":
             return single_stream(
                 requests=bench.single_requests,
@@ -174,18 +167,9 @@ class ModelWork(App[str | None], inherit_bindings=False):
             model=model,
         )
 
-    @on(BenchmarkRequested)
-    def _benchmark_requested(self, asked: BenchmarkRequested) -> None:
-        if not self.session.deployment.allow_bench:
-            self.complain("Benchmarks are switched off for this deployment (allow_bench = false).")
-        elif not self._benchmark_asked:
-            self._benchmark_asked = True
-            self._measuring = self._run_benchmark(asked.kind)
-
-    @work(group="bench")
     async def _run_benchmark(self, kind: str) -> None:
         try:
-            main, session, plan = self.main, self.session, self.plan(kind)
+            main, session, plan = self._open.main, self._open.session, self.plan(kind)
             if await self._may_begin(main, session, plan):
                 await self._measure(main, session, plan)
         finally:
@@ -199,8 +183,8 @@ class ModelWork(App[str | None], inherit_bindings=False):
         others = round(sum(known)) - main.streaming - main.smoking
         # of one that isn't reached the benchmark will say what is wrong
         unsaid = not known and status.reach is Reach.UP
-        if self.main is not main or not (others > 0 or unsaid):
-            return self.main is main
+        if self._open.main is not main or not (others > 0 or unsaid):
+            return self._open.main is main
         from tui.core.bench_plan import estimate
         from tui.screens.dialogs import ConfirmDialog
 
@@ -213,7 +197,7 @@ class ModelWork(App[str | None], inherit_bindings=False):
             title = "The server is busy"
             whose = f"{counted(others, 'request')} of others"
             question = f"The server works on {whose} now. A benchmark slows them down, and they distort it. {takes}"
-        return await self.push_screen_wait(ConfirmDialog(title, question, "benchmark anyway"))
+        return await self._app.push_screen_wait(ConfirmDialog(title, question, "benchmark anyway"))
 
     async def _measure(self, main: MainScreen, session: "Session", plan: "Plan") -> None:
         from tui.core.bench_result import BenchProgress, Point, Result
@@ -234,17 +218,16 @@ class ModelWork(App[str | None], inherit_bindings=False):
                             main.points = (*main.points, item)
                         case Result():
                             main.result = item
-                            await self.keep("This benchmark", partial(_save_benchmark, session.name, item))
+                            await self._keep("This benchmark", partial(_save_benchmark, session.name, item))
         except (BenchmarkRefused, HostError) as error:
             main.bench_problem = f"{error.cause}. {error.advice}".strip(". ") + "."
         except (BenchmarkRunning, ValueError, OSError) as error:
             main.bench_problem = str(error)
         finally:
             self._benchmarks = None
-            if self.is_running:
+            if self._app.is_running:
                 main.end_benchmark()
 
-    @on(BenchmarkStopped)
     async def _stop_benchmark(self) -> None:
         if self._benchmarks is not None:
             await self._benchmarks.stop()

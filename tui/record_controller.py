@@ -4,42 +4,47 @@ import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from textual import on, work
-from textual.app import App
+from textual.message import Message
 
+from tui.fleet_controller import FleetController
 from tui.messages import CompareRequested, ReportRequested, RunOpened, RunsShown
-from tui.screens.main_screen import MainScreen
+from tui.screens.room_app import RoomApp
 
 if TYPE_CHECKING:
     from tui.core.bench_result import Result
     from tui.record.store import Run, RunStore
-    from tui.services.deployment_watch import Session
 
 
-class RecordWork(App[str | None], inherit_bindings=False):
-    """Reads are milliseconds, but may wait for another process that writes: they happen in threads."""
+class RecordController:
+    """Reads take milliseconds, but may wait for another process that writes: they happen in threads."""
 
-    main: MainScreen
-    session: "Session"
-    record: "RunStore | None"
+    def __init__(self, app: RoomApp, open: FleetController, record: "RunStore") -> None:
+        self._app = app
+        self._open = open
+        self._record = record
 
-    def complain(self, what: str) -> None:
-        """Say that something asked for could not be done."""
-        self.notify(what, severity="warning", markup=False, timeout=8)
+    async def take(self, request: Message) -> None:
+        """Do what a screen asks for, if it is about the record."""
+        match request:
+            case RunsShown():
+                self._app.start(self._list, "list the record", exclusive=True)
+            case RunOpened():
+                self._app.start(partial(self._show, request.run), "open a run", exclusive=True)
+            case CompareRequested():
+                self._app.start(partial(self._compare, request), "open a run", exclusive=True)
+            case ReportRequested():
+                self._app.start(partial(self._report, request.run), "report")
 
-    @on(RunsShown)
-    @work(group="list the record", exclusive=True)
     async def _list(self) -> None:
-        record, main = self.record, self.main
-        if record is None:
-            return
+        main = self._open.main
         with self._complaints():
-            main.runs = await asyncio.to_thread(record.runs)
-            if record.problem:
-                self.complain(record.problem)
+            main.runs = await asyncio.to_thread(self._record.runs)
+            if self._record.problem:
+                self._app.complain(self._record.problem)
 
     @contextmanager
     def _complaints(self) -> Iterator[None]:
@@ -49,45 +54,37 @@ class RecordWork(App[str | None], inherit_bindings=False):
         try:
             yield
         except RecordError as error:
-            self.complain(str(error))
+            self._app.complain(str(error))
 
-    async def _found(self, record: "RunStore", id: str) -> "Run | None":
-        run = await asyncio.to_thread(record.run, int(id)) if id.isdigit() else None
+    async def _found(self, id: str) -> "Run | None":
+        run = await asyncio.to_thread(self._record.run, int(id)) if id.isdigit() else None
         if run is None:
-            self.complain(f"There is no run {id} in the record.")
+            self._app.complain(f"There is no run {id} in the record.")
         return run
 
-    @on(RunOpened)
-    @work(group="open a run", exclusive=True)
-    async def _open(self, opened: RunOpened) -> None:
-        record, main = self.record, self.main
-        if record is None:
-            return
+    async def _show(self, id: str) -> None:
+        main = self._open.main
         with self._complaints():
-            if (run := await self._found(record, opened.run)) is not None:
+            if (run := await self._found(id)) is not None:
                 main.compared = None
                 main.opened_result = self._benchmark(run)
                 main.opened = run
 
-    @on(CompareRequested)
-    @work(group="open a run", exclusive=True)
     async def _compare(self, asked: CompareRequested) -> None:
-        record, main = self.record, self.main
-        if record is None:
-            return
+        record, main = self._record, self._open.main
         with self._complaints():
-            after = await self._found(record, asked.first)
+            after = await self._found(asked.first)
             if after is None:
                 return
             if asked.second is not None:
-                before = await self._found(record, asked.second)
+                before = await self._found(asked.second)
             else:
                 benchmarks = await asyncio.to_thread(lambda: record.runs(kind="benchmark"))
                 earlier = [run for run in benchmarks if run.id < after.id]
                 alike = [run for run in earlier if run.title.split(" ")[0] == after.title.split(" ")[0]]
                 before = next(iter(alike or earlier), None)
                 if before is None:
-                    self.complain("There is no earlier benchmark to compare with.")
+                    self._app.complain("There is no earlier benchmark to compare with.")
             if before is None:
                 return
             one, two = self._benchmark(before), self._benchmark(after)
@@ -96,31 +93,27 @@ class RecordWork(App[str | None], inherit_bindings=False):
 
                 main.compared = Compared(before, after, one, two)
 
-    @on(ReportRequested)
-    @work(group="report")
-    async def _report(self, asked: ReportRequested) -> None:
-        record, name = self.record, self.session.name
-        if record is None:
-            return
+    async def _report(self, id: str | None) -> None:
+        record, name = self._record, self._open.session.name
         from tui.record.markdown import write_report
 
         with self._complaints():
-            if asked.run is not None:
-                run = await self._found(record, asked.run)
+            if id is not None:
+                run = await self._found(id)
             else:
                 loads = await asyncio.to_thread(lambda: record.runs(kind="load", deployment=name, limit=1))
                 run = next(iter(loads), None)
                 if run is None:
-                    self.complain("This load is not in the record yet: it is kept when it ends.")
+                    self._app.complain("This load is not in the record yet: it is kept when it ends.")
             if run is None:
                 return
             when = time.strftime("%Y%m%d-%H%M", time.localtime(run.at))
             try:
                 path = await asyncio.to_thread(write_report, run, Path.cwd() / f"readyroom-{run.kind}-{run.id}-{when}.md")
             except OSError as error:
-                self.complain(f"The report could not be written: {error}")
+                self._app.complain(f"The report could not be written: {error}")
             else:
-                self.notify(f"Report written to {path}", markup=False)
+                self._app.notify(f"Report written to {path}", markup=False)
 
     def _benchmark(self, run: "Run") -> "Result | None":
         """The benchmark in a run; None where it is none. Raises RecordError where it can't be read."""

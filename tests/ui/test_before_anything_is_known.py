@@ -16,7 +16,7 @@ async def test_the_first_paint_names_the_host_and_the_time() -> None:
     app, _ = room(STATE, session=session)
     drawn: list[str] = []
     async with app.run_test(size=(120, 35)) as pilot:
-        for figure in app.main._figures[:4]:  # as they were made, whatever they were given since
+        for figure in app.main._canvases[:4]:  # as they were made, whatever they were given since
             assert figure.state.target == "root@gpu-8x"
             assert figure.moment.wall > 0
         await until(pilot, lambda: "Connecting to root@gpu-8x" in screen(pilot))

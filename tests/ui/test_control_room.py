@@ -163,7 +163,7 @@ async def test_a_benchmark_on_a_busy_server_asks_first(metrics: dict[str, float 
     app, _ = room(replace(state, api=replace(state.api, metrics=known)))
     posted: list[object] = []
     async with app.run_test(size=(120, 35), message_hook=posted.append) as pilot:
-        await until(pilot, lambda: app.main.can(BY_ID["bench-sweep"]))
+        await until(pilot, lambda: app.main.unavailable(BY_ID["bench-sweep"]) is None)
         await pilot.press("f7")
         await until(pilot, lambda: isinstance(app.screen, ConfirmDialog))
         assert any(isinstance(one, BenchmarkRequested) and one.kind == "sweep" for one in posted)
@@ -182,9 +182,9 @@ async def test_footer_help_and_palette_come_from_one_table() -> None:
         await shows(pilot, "LOADING")
         footer = screen(pilot).splitlines()[-1]
         for one in in_footer("load"):
-            assert (f"{one.shown} {one.text}" in footer) == app.main.can(one), one.id
+            assert (f"{one.shown} {one.text}" in footer) == (app.main.unavailable(one) is None), one.id
         offered = {command.help for command in app.get_system_commands(app.main)}
-        assert offered == {help_of(one, {}) for one in ACTIONS if one.palette and one.bound and app.main.can(one)}
+        assert offered == {help_of(one, {}) for one in ACTIONS if one.palette and one.bound and app.main.unavailable(one) is None}
         await pilot.press("question_mark")
         await until(pilot, lambda: isinstance(app.screen, HelpDialog))
         told = app.screen.told().plain  # type: ignore[attr-defined]
@@ -402,7 +402,7 @@ async def test_the_bars_stand_where_the_gpus_are() -> None:
     app, _ = room(scene("loading"))
     async with app.run_test(size=(120, 35)) as pilot:
         await shows(pilot, "LOADING", "14/64 [")
-        assert app.main.query_one("#gpu-bars", GpuPanel).size.width == 44
+        assert app.main.query_one("#gpus-pane", GpuPanel).size.width == 44
         assert app.main.query_one(LogView).size.height == 8
 
 

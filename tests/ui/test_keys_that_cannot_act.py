@@ -94,7 +94,7 @@ async def test_every_key_acts_or_says_why() -> None:
     app, _ = room(scene("connecting"))
     async with app.run_test(size=(120, 35)) as pilot:
         await until(pilot, lambda: app.main.furnished)
-        silent = {one.id for one in BY_ID.values() if one.needs and unavailable(app.main, one) == ""}
+        silent = {one.id for one in BY_ID.values() if one.needs and unavailable(app.main.view, one) == ""}
         assert silent == {"send", "type", "leave"}
 
 

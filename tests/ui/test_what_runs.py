@@ -72,7 +72,7 @@ async def test_two_quick_keys_begin_one_benchmark() -> None:
         session = SlowPoll(idle(), Deployment(api=server.url, direct=True))
         app, _ = room(session.state, SMALL, session=session)
         async with app.run_test(size=(120, 35)) as pilot:
-            await until(pilot, lambda: app.main.can(BY_ID["bench-sweep"]))
+            await until(pilot, lambda: app.main.unavailable(BY_ID["bench-sweep"]) is None)
             await pilot.press("f6", "f7", "f6")
             await until(pilot, lambda: session.polls == 1)
             session.answers.set()
@@ -94,12 +94,12 @@ async def test_two_quick_keys_begin_one_benchmark() -> None:
 async def test_a_benchmark_that_is_not_begun_leaves_the_key_free() -> None:
     app, session = room(scenes.SCENES["ready"](time.monotonic()))
     async with app.run_test(size=(120, 35)) as pilot:
-        await until(pilot, lambda: app.main.can(BY_ID["bench-single"]))
+        await until(pilot, lambda: app.main.unavailable(BY_ID["bench-single"]) is None)
         for times in (1, 2):
             await pilot.press("f6")
             await until(pilot, lambda times=times: session.polls == times and app.screen is not app.main)  # type: ignore[misc]
             await pilot.press("escape")
-            await until(pilot, lambda: app.screen is app.main and not app._benchmark_asked)
+            await until(pilot, lambda: app.screen is app.main and not app.jobs._benchmark_asked)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ async def test_a_benchmark_asks_as_everything_else_does(headers: dict[str, str],
         record = RunStore(tmp_path / "record.sqlite")
         app, _ = room(session.state, SMALL, session=session, record=record)
         async with app.run_test(size=(120, 35)) as pilot:
-            await until(pilot, lambda: app.main.can(BY_ID["bench-single"]))
+            await until(pilot, lambda: app.main.unavailable(BY_ID["bench-single"]) is None)
             await pilot.press("f6")
             await until(pilot, lambda: app.main.result is not None and not app.main.benching)
     assert app.main.bench_problem is None
@@ -133,7 +133,7 @@ async def test_a_server_that_moved_is_asked_where_it_is() -> None:
         session = SetSession(idle(), Deployment(api=first.url, direct=True))
         app, _ = room(session.state, SMALL, session=session)
         async with app.run_test(size=(120, 35)) as pilot:
-            await until(pilot, lambda: app.main.can(BY_ID["bench-single"]))
+            await until(pilot, lambda: app.main.unavailable(BY_ID["bench-single"]) is None)
             await pilot.press("f6")
             await until(pilot, lambda: app.main.result is not None and not app.main.benching)
             before = first.served
@@ -152,7 +152,7 @@ async def test_a_locked_record_is_said_and_ends_nothing(tmp_path: Path) -> None:
         session = SetSession(idle(), Deployment(api=server.url, direct=True))
         app, _ = room(session.state, SMALL, session=session, record=record)
         async with app.run_test(size=(120, 35), notifications=True) as pilot:
-            await until(pilot, lambda: app.main.can(BY_ID["bench-single"]))
+            await until(pilot, lambda: app.main.unavailable(BY_ID["bench-single"]) is None)
             other.execute("BEGIN EXCLUSIVE")
             asks: list[Callable[[], object]] = [
                 lambda: app.main.action_show("runs"),

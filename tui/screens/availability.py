@@ -1,64 +1,59 @@
-"""Why an action can't be done just now, and what to do instead: in one line, for whoever pressed its key."""
+"""Why an action is disabled just now, and what to do instead: one line for whoever pressed its key."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from tui.actions import BY_ID, Action, shown_key
 from tui.core.deployment import DeploymentState
-from tui.core.deployment_status import UNREACHED, not_ready_reason, status_of
+from tui.core.deployment_status import UNREACHED, not_ready_reason
 from tui.core.logs.load_state import Phase
+from tui.screens.layout import layout
+from tui.screens.room_app import NOT_YET
+from tui.screens.view import ScreenView
 
-if TYPE_CHECKING:
-    from tui.screens.main_screen import MainScreen
-
-NO_WORD = ""
-"""It can't be done, and nobody would expect it to."""
-NOT_YET = "Not yet"
-"""So begins what will hold no longer when the server is up."""
+SILENT = ""
+"""The action is disabled, and nobody would expect it to act."""
 
 
-def unavailable(screen: "MainScreen", action: Action) -> str | None:
-    """None where it can be done."""
-    state, own = screen.shown, screen.own_keys
+def unavailable(view: ScreenView, action: Action) -> str | None:
+    """Return why the action would do nothing now, in words for the user or SILENT; None if it would do something."""
+    state, own = view.state, view.own_keys
     match action.needs:
         case "typing":
-            return None if screen.typing else NO_WORD
+            return None if view.typing else SILENT
         case "prompt":
-            return None if screen.tab == "chat" and not screen.typing else NO_WORD
+            return None if view.tab == "chat" and not view.typing else SILENT
         case "leave":
-            busy = screen.typing or bool(screen.activity) or (screen.furnished and screen.log_pane.sought != "")
-            return None if busy else NO_WORD
+            return None if view.typing or view.busy or view.filtered else SILENT
         case "failed" if state.load is None or state.load.failure is None:
             return f"No start has failed here. {_key('show-log', own)} shows the log, {_key('load_report', own)} the report."
         case "servers" if len(state.servers) < 2:
             return "Only one server runs on this host." if state.servers else "No server has been found on this host yet."
         case "unkept":
-            return _unkept(screen, state)
+            return _unkept(view)
         case "gpus":
-            return _gpus(screen, state, own)
-        case "several" if not getattr(screen.app, "several", False):
+            return _gpus(view)
+        case "several" if not view.several:
             return "The configuration has no other deployment: readyroom init adds them."
         case "load" if state.load is None or not state.load.lines:
             return f"No line of a start has been read yet. {_where_the_log_is(state)}".strip()
         case "offline" if state.connection.online:
             return "The connection is up: there is nothing to try."
         case "ready" | "bench" if not state.api.ready:
-            why = not_ready_reason(state)
-            return f"{NOT_YET}: {why}. {_key('show-load', own)} shows {_shown(state)}."
-        case "ready" if screen.smoking:
+            return f"{NOT_YET}: {not_ready_reason(state)}. {_key('show-load', own)} shows {_on_the_load_tab(view)}."
+        case "ready" if view.smoking:
             return f"The smoke prompts are being asked; {_key('stop', own)} stops them."
-        case "bench" if screen.activity:
-            return f"{_running(screen)} first ends, or is stopped with {_key('stop', own)}."
-        case "busy" if not screen.activity:
+        case "bench" if view.busy:
+            return f"{_running(view)} first ends, or is stopped with {_key('stop', own)}."
+        case "busy" if not view.busy:
             return "Nothing runs that could be stopped."
-        case "benchmark" if screen.tab != "runs" and screen.result is None:
+        case "benchmark" if view.tab != "runs" and not view.measured:
             single, sweep = _key("bench-single", own), _key("bench-sweep", own)
             return f"No benchmark to compare yet: {single} or {sweep} runs one, {_key('show-runs', own)} has earlier ones."
-        case "settled" if screen.tab == "runs":
-            return None if screen.runs else "No runs are kept yet."
+        case "settled" if view.tab == "runs":
+            return None if view.recorded else "No runs are kept yet."
         case "settled" if state.load is None or state.load.phase not in (Phase.READY, Phase.FAILED, Phase.STOPPED):
             return f"A report is written when the start has ended; {_key('load_report', own)} shows it as it is now."
-        case "log" if not screen.query_one("#log").region:
+        case "log" if ("bottom", "log") not in layout(view).rows:
             return f"{_key('show-log', own)} shows the log; {_key('follow', own)} holds it still there."
     return None
 
@@ -67,28 +62,28 @@ def _key(id: str, own: Mapping[str, str]) -> str:
     return shown_key(BY_ID[id], own)
 
 
-def _shown(state: DeploymentState) -> str:
-    failed = state.load is not None and state.load.failure is not None
-    return "why" if failed or status_of(state) in UNREACHED else "how far it is"
+def _on_the_load_tab(view: ScreenView) -> str:
+    failed = view.state.load is not None and view.state.load.failure is not None
+    return "why" if failed or view.status in UNREACHED else "how far it is"
 
 
-def _running(screen: "MainScreen") -> str:
-    if screen.benching:
+def _running(view: ScreenView) -> str:
+    if view.benching:
         return "The benchmark that runs"
-    return "The smoke run" if screen.smoking else "The reply that streams"
+    return "The smoke run" if view.smoking else "The reply that streams"
 
 
-def _unkept(screen: "MainScreen", state: DeploymentState) -> str | None:
-    if state.server_pid is None:
+def _unkept(view: ScreenView) -> str | None:
+    if view.state.server_pid is None:
         return "No server has been found on this host yet."
-    return "It is in the configuration." if state.name in getattr(screen.app, "kept", {state.name}) else None
+    return "It is in the configuration." if view.state.name in view.kept else None
 
 
-def _gpus(screen: "MainScreen", state: DeploymentState, own: Mapping[str, str]) -> str | None:
-    samples = (state.gpus, *(other.gpus for other in state.others))
+def _gpus(view: ScreenView) -> str | None:
+    samples = (view.state.gpus, *(other.gpus for other in view.state.others))
     count = sum(len(sample.gpus) for sample in samples if sample is not None)
-    if screen.tab != "gpus":
-        return f"{_key('show-gpus', own)} shows the GPUs; they are ordered and chosen there."
+    if view.tab != "gpus":
+        return f"{_key('show-gpus', view.own_keys)} shows the GPUs; they are ordered and chosen there."
     return None if count > 1 else "There is one GPU only." if count else "No GPUs are known here yet."
 
 

@@ -1,31 +1,30 @@
-"""What the model is at work on, as the screen's values: the chat, the smoke run, the benchmark, and the record of them."""
+"""The screen's values of what the model is at work on: the chat, the smoke run, the benchmark, and the record of them."""
 
 from typing import TYPE_CHECKING
 
+from textual import getters
 from textual.reactive import var
 from textual.screen import Screen
 
 from tui.actions import BY_ID, shown_key
 from tui.core.presentation import counted
 from tui.messages import BenchmarkRequested, BenchmarkStopped, GenerationStopped, ReportRequested, SmokeRequested, SmokeStopped
+from tui.screens.room_app import RoomApp
 
 if TYPE_CHECKING:
     from tui.core.bench_result import BenchProgress, Plan, Point, Result
     from tui.core.conversation import Conversation
     from tui.core.smoke_prompts import SmokeRun
-    from tui.widgets.bench_pane import BenchPane
     from tui.widgets.chat_pane import ChatPane
     from tui.widgets.runs_pane import Compared, RunsPane, StoredRun
 
 
 class JobScreen(Screen[None]):
-    """Holds the values that the app's workers assign, and names what runs in `activity`."""
+    """Hold the values that the app's workers assign, and name what runs in `activity`."""
 
+    app = getters.app(RoomApp)
     own_keys: dict[str, str]
     """Action -> key, where the user chose another one."""
-    chat: "ChatPane"
-    bench: "BenchPane"
-    record: "RunsPane"
     tab: var[str] = var("load", init=False)
 
     activity: var[str] = var("", init=False)
@@ -53,6 +52,20 @@ class JobScreen(Screen[None]):
     opened: "var[StoredRun | None]" = var(None, init=False)
     opened_result: "var[Result | None]" = var(None, init=False)
     compared: "var[Compared | None]" = var(None, init=False)
+
+    # panes whose modules the first paint can do without
+
+    @property
+    def chat(self) -> "ChatPane":
+        from tui.widgets.chat_pane import ChatPane
+
+        return self.query_one("#tab-chat", ChatPane)
+
+    @property
+    def record(self) -> "RunsPane":
+        from tui.widgets.runs_pane import RunsPane
+
+        return self.query_one("#tab-runs", RunsPane)
 
     def begin_benchmark(self, plan: "Plan") -> None:
         """A benchmark starts: what was measured on the tab becomes what it is compared with."""

@@ -1,158 +1,125 @@
-"""The frame of the main screen: which panes there are at which size, how high, and what stands in their borders."""
+"""The layout of the main screen: which panes there are at which size, how high, and what their borders say."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
+from msgspec import Struct
 from textual.content import Content
+from textual.style import Style
 
-from tui.actions import TABS
 from tui.core.deployment import DeploymentState
-from tui.core.deployment_status import Status, status_of
 from tui.core.gpu_findings import hosts_of
-from tui.core.presentation import age
-from tui.screens.pane import Pane, tab_title
-from tui.widgets.canvas import in_ascii
-from tui.widgets.draw import BW, label, line
-from tui.widgets.load_panel import LoadPanel
-from tui.widgets.phase_view import total_words
+from tui.panes import FIT, PANES, REST, TAB, TABS, Pane, Place, Size
+from tui.screens.view import ScreenView
+from tui.widgets.draw import BP, BW, QUIET, P, label, line
 
-if TYPE_CHECKING:
-    from tui.screens.main_screen import MainScreen
-
-
-NARROW, SHORT, WIDE, HIGH = 110, 32, 180, 50
-TINY = (60, 12)
-STALE_S = 6.0
-"""From this age on a sample is marked with it."""
+STAGE_TABS_ONLY = frozenset({"gpus", "log"})
+"""Tabs that need the width: nothing stands beside them."""
+FULL_TABS = STAGE_TABS_ONLY | {"runs"}
+"""Tabs that need the height: no line stands above them."""
+STALE_ROWS = 7
+"""Of the log while the host cannot be reached, below the banner."""
+SERVED_GPU_ROWS = 4
+"""For the headroom and what belongs to it, below the GPUs."""
 
 
-class Frame:
-    """It follows size, tab and state of its screen; classes and titles are touched only when what they follow from has changed."""
+class Layout(Struct, frozen=True):
+    """What stands on the screen: classes for the style sheet, and the rows of each pane that is shown, by its place and id."""
 
-    def __init__(self, screen: "MainScreen") -> None:
-        self._screen = screen
-        self._arranged: object = None
-        self._noted: dict[str, Content | None] = {}
-        self._titled: dict[str, Content] = {}
+    classes: Mapping[str, bool]
+    rows: Mapping[tuple[Place, str], int]
 
-    @property
-    def narrow(self) -> bool:
-        """Whether there is one column only."""
-        width, height = self._screen.app.size
-        return width < NARROW or height < SHORT
 
-    def arrange(self) -> None:
-        """Layout and titles."""
-        screen = self._screen
-        cause = (screen.size, screen.tab, screen.furnished, self._gpus, status_of(screen.shown) is Status.READY)
-        if cause == self._arranged:
-            return
-        self._arranged = cause
-        self.classify()
-        load = screen.query_one(LoadPanel)
-        if load.narrow != self.narrow:
-            load.narrow = self.narrow
-            load.redraw_soon()
-        if screen.furnished:
-            screen.log_pane.set_brief(screen.size.width < NARROW)
-        self._size_gpus(status_of(screen.shown) is Status.READY)
-        self.retitle()
+def layout(view: ScreenView) -> Layout:
+    """Return the layout for what is shown, at its size."""
+    classes = {
+        "-tiny": view.tiny,
+        "-narrow": view.narrow and not view.tiny,
+        "-wide": view.size == "wide",
+        "-starting": not view.served,
+        "-offline": view.offline,
+        "-stale": view.stale,
+        "-zoomed-log": view.zoomed == "log",
+        **{f"-tab-{tab}": tab == view.tab for tab in TABS},
+    }
+    shown = {} if view.tiny else {(pane.place, pane.id): _rows(pane, view) for pane in PANES if _is_shown(pane, view)}
+    return Layout(classes, shown)
 
-    @property
-    def _gpus(self) -> int:
-        """How many rows they are, with their MIG instances."""
-        sample = self._screen.shown.gpus
-        return sum(1 + len(gpu.mig) for gpu in sample.gpus) if sample else 0
 
-    def classify(self) -> None:
-        """The classes that the layout follows, all at once: each change has the styles of the whole screen worked out again."""
-        screen = self._screen
-        width, height = screen.app.size
-        tiny = width < TINY[0] or height < TINY[1]
-        served = status_of(screen.shown) is Status.READY
-        screen.update_classes(
-            {
-                "-tiny": tiny,
-                "-narrow": self.narrow and not tiny,
-                "-tall": height >= SHORT,
-                "-wide": width >= WIDE and height >= HIGH,
-                "-served": served,
-                "-starting": not served,
-                **{f"-tab-{tab}": tab == screen.tab for tab in TABS},
-            }
-        )
+def heights(pane: Pane, view: ScreenView) -> Mapping[Size, int]:
+    """Return the rows that a pane has at each size, as things stand."""
+    return pane.serving if view.served else pane.starting
 
-    def _size_gpus(self, served: bool) -> None:
-        """As high as the GPUs there are need, as long as the pane below keeps its rows."""
-        screen, count = self._screen, self._gpus
-        high = screen.has_class("-wide")
-        need = max(3, (2 if high and count <= 16 else 1) * count + 1 + 2 + (4 if served else 0)) + 2
-        room = screen.size.height - 2 - (12 if high else 0 if served else 10) - (16 if served else 12 if high else 10)
-        screen.query_one("#gpus").styles.height = max(7, min(need, room))
 
-    # -- borders -------------------------------------------------------------------------------------------------------------------
+def _is_shown(pane: Pane, view: ScreenView) -> bool:
+    if pane.place == "tab":
+        return False  # the switcher of the tabs shows one of them
+    if pane.place == "bottom" and (view.zoomed == "log" or view.tab == pane.id):
+        return True
+    if view.size not in heights(pane, view):
+        return False
+    match pane.place:
+        case "strip":
+            return view.tab not in FULL_TABS
+        case "machine" | "below":
+            return view.tab not in STAGE_TABS_ONLY and view.zoomed != "stage"
+    return view.tab != "gpus" and view.zoomed != "stage" and (view.tab == "load" or not view.narrow)
 
-    def tell_below(self) -> None:
-        """Lower borders: panes whose sample is old say how old, others what they come to."""
-        from tui.widgets.smoke_panel import sum_line
 
-        screen = self._screen
-        sample, machine = screen.shown.gpus, screen.shown.machine
-        for pane, at in (("#gpus", sample.received_at if sample else None), ("#host", machine.received_at if machine else None)):
-            old = screen.moment.since(at)
-            stamp = line((f"{age(old)} old", BW)) if old is not None and old > STALE_S else None
-            self._note(pane, stamp)
-        bench, runs = screen.bench, screen.record
-        bench.told_below = self.narrow
-        note = None if self.narrow else bench.note() if screen.tab == "bench" else runs.note() if screen.tab == "runs" else None
-        self._note("#stage", note)
-        self._note("#phases", total_words(screen.shown))
-        self._note("#smoke", sum_line(screen.smoke, screen.smoking))
-        self._tell_of_log()
+def _rows(pane: Pane, view: ScreenView) -> int:
+    if pane.place == "bottom":
+        if view.zoomed == "log" or view.tab == pane.id:
+            return REST
+        if view.stale and view.size == "mid":
+            return STALE_ROWS
+    rows = heights(pane, view)[view.size]
+    return _gpu_rows(view) if rows == FIT else rows
 
-    def _tell_of_log(self) -> None:
-        """What is to be said of the log stands in its lower border, or after its title where there is none."""
-        note = self._screen.log_pane.note() if self._screen.furnished else Content("")
-        self._note("#log", None if self.narrow else note)
-        title = self._tab_title("log")
-        self._title("#log", line(title, "  ", note) if self.narrow and note.plain else title, self.narrow)
 
-    def _tab_title(self, tab: str) -> Content:
-        return tab_title(tab, self._screen.tab, self._screen.news.count(tab))
+def _gpu_rows(view: ScreenView) -> int:
+    """Return the rows that the GPUs need with their MIG instances, as long as the pane below keeps its own."""
+    sample, high = view.state.gpus, view.size == "wide"
+    count = sum(1 + len(gpu.mig) for gpu in sample.gpus) if sample else 0
+    need = max(3, (2 if high and count <= 16 else 1) * count + 1 + 2 + (SERVED_GPU_ROWS if view.served else 0)) + 2
+    below = 12 if high else 0 if view.served else 10
+    beside = 16 if view.served else 12 if high else 10
+    return max(7, min(need, view.height - 2 - below - beside))
 
-    def retitle(self) -> None:
-        """Upper borders: the tabs, and the names of the panes."""
-        screen = self._screen
-        narrow = self.narrow or screen.tab == "log"
-        own_pane = {"gpus", "log"} if screen.has_class("-wide") or status_of(screen.shown) is not Status.READY else {"gpus"}
-        names = [tab for tab in TABS if narrow or tab not in own_pane or tab == screen.tab]
-        parts = [self._tab_title(tab) for tab in names]
-        self._title("#stage", Content("  ").join(parts), narrow)
-        for pane, title in (("#phases", "Phases"), ("#serving", "Serving"), ("#smoke", "Smoke"), ("#host", "Host")):
-            self._title(pane, line(label(title)), False)
-        for pane, title in (("#deployment", "Deployment"), ("#past", "Earlier loads")):
-            self._title(pane, line(label(title)), self.narrow)
-        self._title("#gpus", self._tab_title("gpus"), False)
-        self._tell_of_log()
 
-    def _title(self, pane: str, title: Content, ruled: bool) -> None:
-        title = line(" ", title, " ") if ruled else title
-        if self._screen.app.has_class("-ascii"):
-            title = in_ascii(title)
-        before = self._titled.get(pane)
-        if before is not None and before.is_same(title):
-            return
-        for one in self._screen.query(pane):
-            self._titled[pane] = title
-            one.border_title = title
+# -- borders -----------------------------------------------------------------------------------------------------------------------
 
-    def _note(self, pane: str, note: Content | None) -> None:
-        """Write into a pane's lower border, when it is something new."""
-        before = self._noted.get(pane)
-        if note is before or (note is not None and before is not None and note.is_same(before)):
-            return
-        self._noted[pane] = note
-        ascii_only = self._screen.app.has_class("-ascii")
-        self._screen.query_one(pane, Pane).say_below(in_ascii(note) if note is not None and ascii_only else note)
+
+def tab_title(tab: str, shown: str, count: int) -> Content:
+    """Return key, name and news of a tab; clicking opens it. `shown` is the one that is open, `count` how much is new."""
+    here = tab == shown
+    alarm = (f" ▲{count if count < 100 else '99+'}", BW) if TAB[tab].alarming else (" •", BP)
+    name = (f"{TAB[tab].key} ", P if here else QUIET), (TAB[tab].title, BP if here else QUIET)
+    text = line(*name, alarm if count and not here else "")
+    return text.stylize(Style.from_meta({"@click": f"screen.show('{tab}')"}))
+
+
+def titles(view: ScreenView, news: Callable[[str], int], log_note: Content) -> dict[str, Content]:
+    """Return what stands in the upper borders, by the id of the pane; "stage" has the tabs.
+
+    `news` counts what is new on a tab. With one column there is no lower border, and the note on the log follows its title.
+    """
+    elsewhere = {pane.id for pane in PANES if pane.place != "tab" and pane.key and view.size in heights(pane, view)}
+    elsewhere |= {pane.id for pane in PANES if pane.place == "machine" and pane.id in TABS}
+    ruled = view.narrow or view.tab == "log"
+    names = [tab for tab in TABS if ruled or tab not in elsewhere or tab == view.tab]
+    out = {"stage": _padded(Content("  ").join(tab_title(tab, view.tab, news(tab)) for tab in names), ruled)}
+    for pane in PANES:
+        if pane.place in ("tab", "strip"):
+            continue
+        title = tab_title(pane.id, view.tab, news(pane.id)) if pane.id in TABS else line(label(pane.title))
+        if pane.place == "bottom" and view.narrow and log_note.plain:
+            title = line(title, "  ", log_note)
+        out[pane.id] = _padded(title, view.narrow)
+    return out
+
+
+def _padded(title: Content, ruled: bool) -> Content:
+    """A title on a rule gets blanks at its sides; Textual gives them to one on a border."""
+    return line(" ", title, " ") if ruled else title
 
 
 class News:

@@ -1,37 +1,39 @@
 """The main screen: the machine on the left, what happens on the right, the log below. It holds the values that its widgets show."""
 
 import time
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal, TypeVar
 
+from textual import getters
 from textual.app import ComposeResult
 from textual.binding import BindingsMap
 from textual.containers import Horizontal, Vertical
-from textual.events import Resize
+from textual.content import Content
 from textual.reactive import var
-from textual.widget import MountError
+from textual.widget import MountError, Widget
 from textual.widgets import ContentSwitcher
 
-from tui.actions import ACTIONS, BY_ID, TABS, Action, bindings, in_footer, shown_key, types_text
+from tui.actions import ACTIONS, BY_ID, Action, bindings, in_footer, shown_key, types_text
 from tui.core.deployment import DeploymentState
-from tui.core.deployment_status import UNREACHED, Status, not_ready_reason, status_of
+from tui.core.deployment_status import Status, not_ready_reason, status_of
 from tui.messages import RunsShown, ScreenFurnished
+from tui.panes import PANES, REST, TAB, TABS, Pane, Place
 from tui.screens.availability import unavailable
 from tui.screens.compositor import SparingCompositor
 from tui.screens.job_state import JobScreen
-from tui.screens.layout import Frame, News
-from tui.screens.pane import Pane
-from tui.widgets.canvas import NOTHING, Canvas, Moment
+from tui.screens.layout import Layout, News, layout, titles
+from tui.screens.pane_frame import Noted, PaneFrame
+from tui.screens.view import ScreenView
+from tui.widgets.canvas import NOTHING, Canvas, Moment, in_ascii
 from tui.widgets.gpu_panel import GpuPanel
 from tui.widgets.key_bar import KeyBar
-from tui.widgets.load_panel import LoadPanel
-from tui.widgets.phase_view import PhasesPane
 from tui.widgets.status_line import StatusLine
 
 if TYPE_CHECKING:
     from tui.core.bench_result import Plan
     from tui.widgets.log_pane import LogPane
 
-F = TypeVar("F", bound=Canvas)
+C = TypeVar("C", bound=Canvas)
 
 TICK_S = 0.5
 HANDS_OFF_S = 3.0
@@ -39,6 +41,8 @@ HANDS_OFF_S = 3.0
 
 
 class MainScreen(JobScreen):
+    """One deployment: its panes, its tabs, its keys."""
+
     AUTO_FOCUS = ""
 
     state: var[DeploymentState] = var(NOTHING, init=False)
@@ -46,9 +50,14 @@ class MainScreen(JobScreen):
     shown: var[DeploymentState] = var(NOTHING, init=False)
     """What the figures show: twice a second at most, so that they can be read."""
     moment: var[Moment] = var(Moment, init=False)
-    tab: var[str] = var("load", init=False)
+    narrow: var[bool] = var(False, init=False)
+    """Whether there is one column only."""
 
     log_pane: "LogPane"
+    """The log; it is there once the screen is furnished."""
+    key_bar = getters.query_one("#keys", KeyBar)
+    switcher = getters.query_one(ContentSwitcher)
+    gpus_tab = getters.query_one("#tab-gpus", GpuPanel)
 
     def __init__(self, own_keys: dict[str, str] | None = None, system_prompt: str = "") -> None:
         super().__init__()
@@ -56,52 +65,118 @@ class MainScreen(JobScreen):
         self.own_keys = own_keys or {}
         self._bindings = BindingsMap.merge([BindingsMap(bindings(self.own_keys)), self._bindings])
         self.system_prompt = system_prompt
-        self._figures: list[Canvas] = []
-        self.frame = Frame(self)
         self.news = News()
         self.furnished = False
         """Whether all parts are there: what the first paint did not need comes right after it."""
-
-    def compose(self) -> ComposeResult:
-        mine = MainScreen
-        self.frame.classify()  # before there are parts whose styles would have to follow
-        yield self.showing(StatusLine(id="status")).data_bind(activity=mine.activity, tab=mine.tab)
-        with Horizontal(id="body"):
-            with Vertical(id="machine"):
-                with Pane(id="gpus"):
-                    yield self.showing(GpuPanel(id="gpu-bars"))
-                with Pane(id="phases"):
-                    yield self.showing(PhasesPane())
-            with Vertical(id="right"), Pane(id="stage"), ContentSwitcher(initial="tab-load"):
-                yield self.showing(LoadPanel(id="tab-load"))
-        yield Pane(id="log")
-        keys = KeyBar(id="keys")
-        keys.own = self.own_keys
-        yield keys
-
-    def showing(self, figure: F) -> F:
-        """The figure, which from now on is given what is shown, and when."""
-        figure.set_reactive(Canvas.state, self.shown)
-        figure.set_reactive(Canvas.moment, Moment(time.time(), time.monotonic()))
-        self._figures.append(figure)
-        return figure
-
-    def on_mount(self) -> None:
+        self._canvases: list[Canvas] = []
+        """They show the state, and when."""
+        self._layout = Layout({}, {})
+        self._placed: dict[tuple[Place, str], Widget] = {}
+        """By place and id, what is shown and hidden for a pane: its frame, or itself."""
+        self._titles: dict[str, Content] = {}
+        self._notes: dict[str, Content | None] = {}
+        self._zoomed: Literal["", "stage", "log"] = ""
         self._chose = False
         """Whether the user chose a tab: from then on none opens by itself."""
         self._was: Status | None = None
         self._marks: tuple[int, ...] = ()
-        self.rearrange()
+
+    @property
+    def view(self) -> ScreenView:
+        """What is on the screen now."""
+        width, height = self.app.size
+        return ScreenView(
+            state=self.shown,
+            tab=self.tab,
+            width=width,
+            height=height,
+            own_keys=self.own_keys,
+            zoomed=self._zoomed,
+            typing=self.typing,
+            filtered=self.furnished and self.log_pane.sought != "",
+            streaming=self.streaming,
+            smoking=self.smoking,
+            benching=self.benching,
+            measured=self.result is not None,
+            recorded=bool(self.runs),
+            several=self.app.several,
+            kept=self.app.kept,
+        )
+
+    # -- parts ---------------------------------------------------------------------------------------------------------------------
+
+    def compose(self) -> ComposeResult:
+        view = self.view
+        self._layout = layout(view)  # before there are parts whose styles would have to follow
+        self.update_classes(dict(self._layout.classes))
+        self.set_reactive(MainScreen.narrow, view.narrow)
+        yield self.showing(StatusLine(id="status")).data_bind(MainScreen.activity, MainScreen.tab)
+        with Horizontal(id="body"):
+            with Vertical(id="machine"):
+                yield from self._new("machine", first=True)
+            with Vertical(id="right"), PaneFrame(id="stage"), ContentSwitcher(initial=TAB["load"].widget_id):
+                yield from self._new("tab", first=True)
+        for pane in PANES:
+            if pane.place == "bottom":
+                yield self._place(pane, PaneFrame(id=pane.id))  # its content comes with the second paint
+        keys = KeyBar(id="keys")
+        keys.own = self.own_keys
+        yield keys
+
+    def _new(self, place: Place, *, first: bool = False) -> Iterator[Widget]:
+        """Make the panes of a place that come with the first paint, or the others."""
+        for pane in PANES:
+            if pane.place != place or pane.first != first:
+                continue
+            widget = self._widget(pane)
+            framed = place in ("machine", "below")
+            yield widget if place == "tab" else self._place(pane, PaneFrame(widget, id=pane.id) if framed else widget)
+
+    def _widget(self, pane: Pane) -> Widget:
+        widget = pane.make()
+        if isinstance(widget, Canvas) and pane.shows_state:
+            self.showing(widget)
+        return widget.data_bind(**{own: getattr(MainScreen, value) for own, value in pane.values.items()})
+
+    def _place(self, pane: Pane, widget: Widget) -> Widget:
+        self._placed[pane.place, pane.id] = widget
+        self._apply_rows(pane.place, pane.id)
+        return widget
+
+    def showing(self, canvas: C) -> C:
+        """Return the canvas, which from now on is given what is shown, and when."""
+        canvas.set_reactive(Canvas.state, self.shown)
+        canvas.set_reactive(Canvas.moment, Moment(time.time(), time.monotonic()))
+        self._canvases.append(canvas)
+        return canvas
+
+    def on_mount(self) -> None:
+        self.set_keys()
+        self._arrange(self._layout)
         self.moment = Moment(time.time(), time.monotonic())
         self.call_after_refresh(self._furnish)
 
     async def _furnish(self) -> None:
+        """Mount everything that the first paint left out."""
         from tui.core.conversation import Conversation
-        from tui.screens.deferred import furnish
+        from tui.widgets.log_pane import LogPane
+        from tui.widgets.status_line import Banner
+        from tui.widgets.tiny import Tiny
 
         self.set_reactive(MainScreen.conversation, Conversation(system=self.system_prompt))
+        tabs = list(self._new("tab"))
+        for tab in tabs:
+            tab.display = False
         try:
-            await furnish(self)
+            await self.mount(self.showing(Banner(id="banner")), self.showing(Tiny(id="tiny")), after="#status")
+            for pane in PANES:
+                if pane.place == "bottom":
+                    await self._placed[pane.place, pane.id].mount(self._widget(pane))
+            self.log_pane = self.query_one("#log-pane", LogPane)
+            await self.query_one("#stage").mount(*self._new("strip"), before=self.switcher)
+            await self.switcher.mount(*tabs)
+            await self.query_one("#machine").mount(*self._new("machine"))
+            await self.query_one("#right").mount(Horizontal(*self._new("below"), id="more"))
         except MountError:
             if self.is_attached and self.is_running and not self.app._exit:
                 raise
@@ -110,13 +185,14 @@ class MainScreen(JobScreen):
             return
         self.furnished = True
         self.log_pane.state = self.shown = self.state
-        self.rearrange()
+        self.set_keys()
+        self._arrange(layout(self.view))
         self._tick()
         self.set_interval(TICK_S, self._tick)
         self.post_message(ScreenFurnished())
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        return self.furnished or action not in {one.action.partition("(")[0] for one in ACTIONS if one.bound}
+        return self.furnished or action not in {known.action.partition("(")[0] for known in ACTIONS if known.bound}
 
     # -- values --------------------------------------------------------------------------------------------------------------------
 
@@ -141,16 +217,16 @@ class MainScreen(JobScreen):
         self._mark_news()
 
     def _tick(self) -> None:
-        if next((one for one in reversed(self.app.screen_stack) if not one.is_modal), None) is not self:
+        if next((screen for screen in reversed(self.app.screen_stack) if not screen.is_modal), None) is not self:
             return  # another deployment is on the screen
         self.moment = Moment(time.time(), time.monotonic(), not self.moment.beat)
         self.shown = self.state
         self._draw()
-        self.frame.tell_below()
+        self._write_notes()
 
     def _draw(self) -> None:
-        for figure in self._figures:
-            figure.show(self.shown, self.moment)
+        for canvas in self._canvases:
+            canvas.show(self.shown, self.moment)
 
     def _mark_news(self) -> None:
         """Tabs say how much came since they were looked at."""
@@ -164,40 +240,85 @@ class MainScreen(JobScreen):
         marks = self.news.marks(TABS)
         if marks != self._marks:
             self._marks = marks
-            self.frame.retitle()
+            self._write_titles()
 
     def _became(self, before: Status | None, now: Status) -> None:
         """What opens by itself, as long as the user chose nothing."""
-        offline = now in (*UNREACHED, Status.MISCONFIGURED)
-        known = self.shown.gpus is not None or self.shown.load is not None
-        self.update_classes({"-offline": offline, "-stale": offline and known})
         if now is Status.READY and not self.benching:
             self.bench_problem = None  # it told of the server that was there before
         if now is Status.READY:
-            self.app.forget_refusal()  # type: ignore[attr-defined]
+            self.app.forget_refusal()
         if self._chose:
             return
         if now is Status.READY:
             # who is at the keys means what is there now
-            if time.monotonic() - self.app.last_key_at > HANDS_OFF_S:  # type: ignore[attr-defined]
+            if time.monotonic() - self.app.last_key_at > HANDS_OFF_S:
                 self.open_tab("chat", focus=False)
         elif now in (Status.LOADING, Status.FAILED):
             self.open_tab("load")
         if now is Status.FAILED:
             self.call_after_refresh(self.log_pane.jump_to_cause)
 
-    @property
-    def narrow(self) -> bool:
-        """Whether there is one column only."""
-        return self.frame.narrow
+    # -- layout --------------------------------------------------------------------------------------------------------------------
 
-    def on_resize(self, event: Resize) -> None:
+    def on_resize(self) -> None:
         self.rearrange()
 
     def rearrange(self) -> None:
-        """Keys, layout and titles follow what is shown."""
+        """Let keys, layout and titles follow what is shown."""
         self.set_keys()
-        self.frame.arrange()
+        new = layout(self.view)
+        if new != self._layout:
+            self._arrange(new)
+
+    def _arrange(self, new: Layout) -> None:
+        self._layout = new
+        self.narrow = self.view.narrow
+        self.update_classes(dict(new.classes))  # all at once: each change has the styles of the whole screen worked out again
+        for place, id in self._placed:
+            self._apply_rows(place, id)
+        self.query_one("#machine").display = any(place == "machine" for place, _ in new.rows)
+        below = [rows for (place, _), rows in new.rows.items() if place == "below"]
+        for row in self.query("#more"):
+            row.display = bool(below)
+            row.styles.height = max(below, default=0)
+        self._write_titles()
+
+    def _apply_rows(self, place: Place, id: str) -> None:
+        """Show a pane with the rows that the layout gives it, or hide it."""
+        widget, rows = self._placed[place, id], self._layout.rows.get((place, id))
+        widget.display = rows is not None
+        if rows is not None:
+            widget.styles.height = "1fr" if rows == REST or place == "below" else rows
+
+    @property
+    def _log_shown(self) -> bool:
+        return ("bottom", "log") in self._layout.rows
+
+    def _write_titles(self) -> None:
+        """Write the upper borders: the tabs, and the names of the panes."""
+        note = self.log_pane.note() if self.furnished else Content("")
+        for pane, title in titles(self.view, self.news.count, note).items():
+            if (before := self._titles.get(pane)) is None or not before.is_same(title):
+                for frame in self.query(f"#{pane}").results(PaneFrame):
+                    self._titles[pane] = title
+                    frame.border_title = self._written(title)
+
+    def _write_notes(self) -> None:
+        """Write the lower borders: how old the sample of a pane is, or what it comes to."""
+        shown: dict[str, object] = {"stage": self.switcher.visible_content}
+        shown |= {id: self.query_one(f"#{id}-pane") for place, id in self._layout.rows if place in ("machine", "bottom")}
+        for pane, widget in shown.items():
+            note = widget.note() if isinstance(widget, Noted) and not self.narrow else None
+            before = self._notes.get(pane)
+            if note is not before and (note is None or before is None or not note.is_same(before)):
+                self._notes[pane] = note
+                self.query_one(f"#{pane}", PaneFrame).set_note(self._written(note) if note is not None else None)
+        if self.narrow:
+            self._write_titles()  # there the log's note stands in its title
+
+    def _written(self, text: Content) -> Content:
+        return in_ascii(text) if self.app.has_class("-ascii") else text
 
     # -- keys ----------------------------------------------------------------------------------------------------------------------
 
@@ -206,16 +327,18 @@ class MainScreen(JobScreen):
         """Whether keys go into a text."""
         return hasattr(self.focused, "cursor_blink")  # an Input or a TextArea, which need not be imported yet
 
-    def can(self, action: Action) -> bool:
-        """Whether the action would do anything now."""
-        return unavailable(self, action) is None
+    def unavailable(self, action: Action) -> str | None:
+        """Return why the action would do nothing now, None if it would do something."""
+        return unavailable(self.view, action)
 
     def set_keys(self) -> None:
-        """The footer: what does something now."""
-        bar = self.query_one(KeyBar)
-        typing = self.typing
-        shown = [one for one in in_footer(self.tab) if self.can(one) and not (typing and types_text(one, bar.own))]
-        bar.actions = tuple(shown)
+        """Let the footer show what does something now."""
+        view, bar = self.view, self.key_bar
+        bar.actions = tuple(
+            action
+            for action in in_footer(self.tab)
+            if unavailable(view, action) is None and not (view.typing and types_text(action, self.own_keys))
+        )
 
     def on_descendant_focus(self) -> None:
         self.set_keys()
@@ -250,19 +373,13 @@ class MainScreen(JobScreen):
             return
         # at once, not as `focus()` does it: the key that follows is meant for what is shown then. The prompt is entered with a key
         # of its own: the digit of another place, or this one's pressed twice, would be typed into it
-        home = {
-            "gpus": "#tab-gpus",
-            "log": "#log-lines",
-            "chat": "#tab-chat.-talking Turns",
-            "bench": "#tab-bench",
-            "runs": "#tab-runs DataTable",
-        }.get(tab)
+        home = TAB[tab].focus
         self.set_focus(next(iter(self.query(home)), None) if home else None)
 
     def watch_tab(self, tab: str) -> None:
-        switcher = self.query_one(ContentSwitcher)
-        if tab != "log":
-            switcher.current = f"tab-{tab}" if self.query(f"#tab-{tab}") else None
+        switcher = self.switcher
+        if TAB[tab].place == "tab":
+            switcher.current = TAB[tab].widget_id if self.query(f"#{TAB[tab].widget_id}") else None
         self.rearrange()
         self._mark_news()
 
@@ -280,8 +397,9 @@ class MainScreen(JobScreen):
 
     def action_show(self, tab: str) -> None:
         self._chose = True
-        self.remove_class("-zoomed-log", "-zoomed-stage")
+        self._zoomed = ""
         self.open_tab(tab)
+        self.rearrange()
         if tab == "runs":
             self.post_message(RunsShown())
 
@@ -294,10 +412,10 @@ class MainScreen(JobScreen):
         elif self.streaming or self.smoking:
             self.stop_asking()
         elif self.benching:
-            self.app.say(f"{shown_key(BY_ID['stop'], self.own_keys)} stops the benchmark.")  # type: ignore[attr-defined]
+            self.app.say(f"{shown_key(BY_ID['stop'], self.own_keys)} stops the benchmark.")
 
     def action_find(self) -> None:
-        if not self.query_one("#log").display:
+        if not self._log_shown:
             self.open_tab("log")
         self.log_pane.start_finding()
 
@@ -306,7 +424,7 @@ class MainScreen(JobScreen):
         log.follow = not log.follow
 
     def action_log_there(self) -> None:
-        if self.narrow or not self.query_one("#log").display:
+        if self.narrow or not self._log_shown:
             self._chose = True
             self.open_tab("log")
         if not self.log_pane.jump_to_cause():
@@ -314,17 +432,15 @@ class MainScreen(JobScreen):
 
     def action_gpu_order(self) -> None:
         if self.tab == "gpus":
-            self.query_one("#tab-gpus", GpuPanel).next_order()
+            self.gpus_tab.next_order()
 
     def action_gpu_kind(self) -> None:
         if self.tab == "gpus":
-            self.query_one("#tab-gpus", GpuPanel).next_kind()
+            self.gpus_tab.next_kind()
 
     def action_zoom(self) -> None:
-        log = self.query_one("#log")
-        if self.has_class("-zoomed-log") or self.has_class("-zoomed-stage"):
-            self.remove_class("-zoomed-log", "-zoomed-stage")
-        elif log.has_focus_within:
-            self.add_class("-zoomed-log")
+        if self._zoomed:
+            self._zoomed = ""
         else:
-            self.add_class("-zoomed-stage")
+            self._zoomed = "log" if self.query_one("#log").has_focus_within else "stage"
+        self.rearrange()

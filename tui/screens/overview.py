@@ -16,7 +16,7 @@ from tui.core.deployment import DeploymentState
 from tui.core.deployment_status import ORDERS
 from tui.core.presentation import counted
 from tui.messages import DeploymentChosen, OverviewLeft, OverviewShown, RetryRequested
-from tui.screens.pane import Pane
+from tui.screens.pane_frame import PaneFrame
 from tui.widgets.canvas import NOTHING, Canvas, Moment, drawn, in_ascii
 from tui.widgets.draw import B, label, line, middle, spread
 from tui.widgets.fleet_view import FleetView, counts
@@ -92,9 +92,9 @@ class Overview(Screen[None]):
     def compose(self) -> ComposeResult:
         mine = Overview
         yield FleetStatus(id="fleet-status").data_bind(states=mine.states, moment=mine.moment)
-        with Pane(id="fleet"):
+        with PaneFrame(id="fleet"):
             yield FleetView(id="fleet-list").data_bind(states=mine.states, moment=mine.moment)
-        with Pane(id="preview"):
+        with PaneFrame(id="preview"):
             yield LoadPanel().data_bind(state=mine.chosen, moment=mine.moment)
         yield Input(placeholder="name, host, model or state; esc clears", compact=True)
         keys = KeyBar(id="overview-keys")
@@ -135,7 +135,7 @@ class Overview(Screen[None]):
         self._retitle()
 
     def _retitle(self) -> None:
-        view, list_pane, preview = self.fleet, self.query_one("#fleet", Pane), self.query_one("#preview", Pane)
+        view, list_pane, preview = self.fleet, self.query_one("#fleet", PaneFrame), self.query_one("#preview", PaneFrame)
         told = [label("Deployments"), label(f", {view.order}")]
         if view.sought:
             told.append((f"  only {middle(view.sought, 30)}", "$warning"))

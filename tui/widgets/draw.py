@@ -12,10 +12,14 @@ from rich.cells import cell_len, set_cell_size
 from textual.content import Content, Span
 from textual.renderables.digits import DIGITS, DIGITS3X3_BOLD
 
+from tui.core.presentation import age
+
 Part = str | Content | tuple[str, str]
 P, G, W, E, S, B = "$primary", "$success", "$warning", "$error", "$secondary", "bold"
 BP, BG, BW, BE, BS = (f"bold {tint}" for tint in (P, G, W, E, S))
 QUIET, TRACK, RULE = "$quiet", "$track", "$rule"
+STALE_S = 6.0
+"""From this age on a sample is marked with it."""
 LEVELS = " ▁▂▃▄▅▆▇█"
 
 
@@ -327,3 +331,8 @@ def big(text: str, style: str = B) -> tuple[Content, ...]:
     """The text in figures three rows high (digits, `:` `.` `,` `%` and the dash)."""
     drawn = [_BIG.get(char, (" ", char, " ")) for char in text]
     return tuple(line(("".join(glyph[row] for glyph in drawn), style)) for row in range(3))
+
+
+def stale(seconds: float | None) -> Content | None:
+    """Return `12 s old` for the border around an old sample; None for a new one, and for none at all."""
+    return line((f"{age(seconds)} old", BW)) if seconds is not None and seconds > STALE_S else None

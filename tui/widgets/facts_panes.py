@@ -10,7 +10,7 @@ from tui.core.gpu import GIB_MIB
 from tui.core.logs.load_state import LoadState, PastLoad
 from tui.core.presentation import DASH, clock, counted, percent, three, whole
 from tui.widgets.canvas import Canvas
-from tui.widgets.draw import BP, BW, B, P, Part, W, area, facts, label, line, lines, rows, sparks, spread, table
+from tui.widgets.draw import BP, BW, B, P, Part, W, area, facts, label, line, lines, rows, sparks, spread, stale, table
 
 
 def _parallel(load: LoadState) -> str:
@@ -73,6 +73,11 @@ class DeploymentPane(Canvas):
 
 class HostPane(Canvas):
     """Processor, memory, disk and network of the host."""
+
+    def note(self) -> Content | None:
+        """Return how old the figures are if they are old ones, for the border."""
+        machine = self.state.machine
+        return stale(self.moment.since(machine.received_at)) if machine is not None else None
 
     def draw(self, width: int, height: int) -> Content | list[Content]:
         machine = self.state.machine

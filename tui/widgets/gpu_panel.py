@@ -17,7 +17,7 @@ from tui.core.gpu_uniformity import uniformity
 from tui.core.presentation import gib
 from tui.messages import GpuOpened
 from tui.widgets.canvas import Canvas, Moment, drawn
-from tui.widgets.draw import BE, BG, BP, BW, QUIET, W, bar, label, line, spread, warning
+from tui.widgets.draw import BE, BG, BP, BW, QUIET, W, bar, label, line, spread, stale, warning
 from tui.widgets.gpu_facts import gpu_facts, gpu_trends, headroom_block, headroom_words, over_all_hosts, unmet_of_gpus
 from tui.widgets.gpu_hosts import HostGroup, across_for, all_gpus, compact, groups_of, head, in_words
 from tui.widgets.gpu_rows import (
@@ -91,6 +91,11 @@ class GpuPanel(Canvas):
         self.can_focus = full
         self._rows: list[GpuRow] = []
         """What was drawn last."""
+
+    def note(self) -> Content | None:
+        """Return how old the sample is if it is an old one, for the border."""
+        sample = self.state.gpus
+        return stale(self.moment.since(sample.received_at)) if sample is not None else None
 
     def next_order(self) -> None:
         """Sort by the next key: number, memory, utilisation, temperature, power."""

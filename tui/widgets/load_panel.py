@@ -10,7 +10,7 @@ from tui.core.deployment_status import conflict_of
 from tui.core.gpu import GIB_MIB
 from tui.core.logs.load_state import Loader, LoadState, Phase, Verdict
 from tui.core.presentation import DASH, amounts, change, clock, gigabytes_s, name_of, one_of, three, verdict_text, whole
-from tui.widgets.canvas import Canvas
+from tui.widgets.canvas import Canvas, drawn
 from tui.widgets.draw import BP, B, P, Part, W, area, big, facts, label, line, rows, spread
 from tui.widgets.failure_view import failure_view
 from tui.widgets.key_bar import key_of
@@ -266,7 +266,7 @@ def summary(state: DeploymentState, width: int) -> list[Content]:
 class LoadPanel(Canvas):
     """The tab Load. Sections give way from below: disk chart, chart of the shards, reasons; never the countdown or the meter."""
 
-    narrow = False
+    narrow: drawn[bool] = drawn(False)
     """Whether phases and GPUs have no panes of their own beside it."""
 
     def draw(self, width: int, height: int) -> Content | list[Content]:

@@ -13,6 +13,8 @@ from tui.widgets.draw import BW, QUIET, B, W, label, line, rows
 from tui.widgets.key_bar import key_of
 from tui.widgets.log_view import LogView, bare, poll
 
+BRIEF_BELOW = 110
+
 
 class LogNote(Canvas):
     """Why there are no lines, in the place of them."""
@@ -78,9 +80,9 @@ class LogPane(Vertical):
         self._held_at = self.state.log.seen  # all that came is looked through
         self.show(force=True)
 
-    def set_brief(self, brief: bool) -> None:
-        """Leave out dates and source lines, for narrow screens."""
-        view = self.query_one(LogView)
+    def on_resize(self) -> None:
+        """Leave out dates and source lines on narrow screens."""
+        brief, view = self.app.size.width < BRIEF_BELOW, self.query_one(LogView)
         if view.brief != brief:
             view.brief = brief
             view.refresh()

@@ -146,6 +146,10 @@ class PhasesPane(Canvas):
     def draw(self, width: int, height: int) -> Content | list[Content]:
         return phase_rows(self.state, width, height)
 
+    def note(self) -> Content | None:
+        """Return what the whole start takes, for the border."""
+        return total_words(self.state)
+
 
 def phase_line(state: DeploymentState, width: int) -> list[Content]:
     """The same as running text in two lines, for narrow screens."""
