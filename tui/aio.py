@@ -1,8 +1,10 @@
 """Several coroutines at once, ended together; tasks that nobody waits for any more; what is opened for nobody any more."""
 
 import asyncio
+import contextlib
+import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from tui.host.base import CommandStream
 
@@ -59,6 +61,35 @@ def _close_unwanted(task: "asyncio.Future[T]", close: Callable[[T], object]) -> 
     _unwanted.discard(task)
     if not task.cancelled() and task.exception() is None:
         close(task.result())
+
+
+async def in_thread(function: Callable[..., T], *args: object) -> T:
+    """Run a function that may block for ever in a thread of its own, for which nobody waits at the end of the process.
+
+    For files that may lie on a file system that hangs, or be no files at all: the threads of `asyncio.to_thread` are waited for.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if done.cancelled():
+            return
+        if error is None:
+            done.set_result(cast(T, result))
+        else:
+            done.set_exception(error)
+
+    def work() -> None:
+        result, error = None, None
+        try:
+            result = function(*args)
+        except BaseException as raised:
+            error = raised
+        with contextlib.suppress(RuntimeError):  # the loop has been closed
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=work, name=getattr(function, "__name__", "work"), daemon=True).start()
+    return await done
 
 
 async def patiently(stream: CommandStream, patience: Callable[[], float]) -> AsyncGenerator[bytes | None]:

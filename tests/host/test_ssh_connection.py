@@ -400,7 +400,6 @@ async def test_closing_leaves_no_process_on_the_host(sshd: Sshd) -> None:
 
 
 NOTHING_IN_COMMON = [
-    ("KexAlgorithms no-such-algorithm", "", "No matching key exchange algorithm found, sent <None> and received "),
     (
         "KexAlgorithms curve25519-sha256",
         "KexAlgorithms ecdh-sha2-nistp256",
@@ -447,11 +446,21 @@ async def test_a_server_that_leaves_over_the_algorithms_is_told_as_it_is(sshd: S
             to_far.close()
             await to_far.wait_closed()
 
+    sshd.stop()
+    sshd.options.append("KexAlgorithms ecdh-sha2-nistp256")
+    sshd.start()
     async with Listening(serve) as near:
-        sshd.write_client_config(f"Host gpu-box\n  Port {near.port}\n  KexAlgorithms no-such-algorithm")
+        sshd.write_client_config(f"Host gpu-box\n  Port {near.port}\n  KexAlgorithms curve25519-sha256")
         error = await failure(host_of(sshd))
     assert isinstance(error, Refused)
-    assert "No matching key exchange algorithm found, sent <None> and received " in error.cause
+    assert "No matching key exchange algorithm found, sent curve25519-sha256 and received ecdh-sha2-nistp256" in error.cause
+
+
+async def test_algorithms_that_are_not_spoken_here_are_named(sshd: Sshd) -> None:
+    sshd.write_client_config("KexAlgorithms sntrup761x25519-sha512@openssh.com")
+    error = await failure(host_of(sshd))
+    assert isinstance(error, Refused)
+    assert "KexAlgorithms of gpu-box in the ssh configuration names none" in error.cause
 
 
 async def test_connecting_again_and_again_leaks_nothing(sshd: Sshd) -> None:

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import os
 import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
@@ -303,3 +304,28 @@ async def test_asking_is_a_state_and_stops_the_clock(tmp_path: Path) -> None:
             await host.connect()
             assert host.connection.online
     assert states == [LinkState.ASKING]
+
+
+async def test_a_key_file_that_is_a_fifo_is_passed_over(sshd: Sshd) -> None:
+    fifo = sshd.folder / "fifo"
+    os.mkfifo(fifo)
+    for name in ("fifo.pub", "fifo-cert.pub"):
+        os.mkfifo(sshd.folder / name)
+    sshd.write_client_config(f"IdentityFile {fifo}")
+    async with SshHost("gpu-box", config_files=[sshd.client_config]) as host:
+        async with asyncio.timeout(5):
+            await host.connect()
+        assert host.connection.online
+
+
+def test_a_hung_key_file_does_not_keep_the_process(sshd: Sshd) -> None:
+    """As from a file system that hangs: opening the file never returns."""
+    fifo = sshd.folder / "known"
+    os.mkfifo(fifo)
+    program = (
+        "import asyncio, sys\nfrom tui.aio import in_thread\n"
+        "async def main():\n    try:\n        async with asyncio.timeout(0.2):\n            await in_thread(open, sys.argv[1])\n"
+        "    except TimeoutError:\n        print('given up')\nasyncio.run(main())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(fifo)], check=True, capture_output=True, text=True, timeout=10)
+    assert done.stdout == "given up\n"

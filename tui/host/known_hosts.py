@@ -88,6 +88,8 @@ def read(files: Iterable[Path]) -> tuple[Entry, ...]:
     entries: list[Entry] = []
     for file in files:
         try:
+            if not file.is_file():  # a FIFO would never end
+                continue
             text = file.read_text("utf-8", "replace")
         except OSError:
             continue

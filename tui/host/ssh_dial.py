@@ -14,6 +14,7 @@ from typing import Any
 import asyncssh
 from asyncssh.public_key import get_default_certificate_algs, get_default_public_key_algs
 
+from tui.aio import in_thread
 from tui.core.connection import LinkState
 from tui.host import known_hosts, ssh_errors
 from tui.host.base import Asker, Refused, Unreachable
@@ -85,6 +86,8 @@ class ProxyCommand:
             self._process._transport.close()  # type: ignore[attr-defined]
 
 
+FILES_S = 10.0
+"""Seconds for the configuration, with its commands, and for known_hosts."""
 CONNECT_S = 15.0
 """Seconds for a connection and its login, without the time that a person takes to answer."""
 KEEPALIVE_S = 3.0
@@ -153,6 +156,7 @@ class Dialer:
 
     async def dial(self, asker: Asker | None, *, unattended: bool) -> Route:
         """Connects; `unattended` says so in the refusal when a person would be needed. Raises Refused or Unreachable."""
+        self.note = None
         route = Route(await self._resolve(self._target))
         try:
             await self._extend(route, route.login, asker, unattended, 0)
@@ -162,7 +166,15 @@ class Dialer:
         return route
 
     async def _resolve(self, target: SshTarget) -> Login:
-        return await asyncio.to_thread(resolve, target.host, target.user, target.port, self._config_files)
+        try:
+            async with asyncio.timeout(FILES_S):
+                login = await in_thread(resolve, target.host, target.user, target.port, self._config_files)
+        except TimeoutError:
+            raise Unreachable(
+                f"reading the ssh configuration takes longer than {FILES_S:.0f} s", "does its file system, or a Match exec, hang?"
+            ) from None
+        self.note = self.note or next(iter(login.notes), None)
+        return login
 
     async def _extend(self, route: Route, login: Login, asker: Asker | None, unattended: bool, depth: int) -> None:
         """Adds the connection to `login` to the route, after those to its jumps."""
@@ -176,16 +188,24 @@ class Dialer:
                     raise Refused(f"ProxyJump of {login.alias} can't be read: {error}", "correct it in ~/.ssh/config") from error
                 # As with `ssh -J a,b`: only the first jump's own ProxyJump counts.
                 await self._extend(route, step, asker, unattended, depth + 1 if number == 0 else depth)
-        known = await asyncio.to_thread(self._known, login)
+        known = await self._read_known(login)
         try:
             return await self._try(route, login, known, asker, unattended)
         except UnknownKey as unknown:
             await self._settle(login, known, unknown, asker)
-        known = await asyncio.to_thread(self._known, login)
+        known = await self._read_known(login)
         try:
             await self._try(route, login, known, asker, unattended)
         except UnknownKey as unknown:
             raise ssh_errors.untrusted_key(login, unknown.client, known) from None
+
+    async def _read_known(self, login: Login) -> Known:
+        try:
+            async with asyncio.timeout(FILES_S):
+                return await in_thread(self._known, login)
+        except TimeoutError:
+            files = ", ".join(str(file) for file in login.known_hosts)
+            raise Unreachable(f"reading {files} takes longer than {FILES_S:.0f} s", "does its file system hang?") from None
 
     def _known(self, login: Login) -> Known:
         entries = known_hosts.read((*login.known_hosts, *login.global_known_hosts))
@@ -211,7 +231,7 @@ class Dialer:
         self._accepted[login.name] = key
         line = known_hosts.line_for(login.name, key, hashed=login.hash_known_hosts)
         try:
-            await asyncio.to_thread(known_hosts.append, login.known_hosts[0], line)
+            await in_thread(known_hosts.append, login.known_hosts[0], line)
         except OSError as error:
             self.note = f"the key of {login.name} could not be saved in {login.known_hosts[0]}: {error.strerror}"
 
@@ -236,7 +256,7 @@ class Dialer:
                 elif login.proxy_command:
                     proxy = await ProxyCommand.start(login.proxy_command)
                     options["sock"] = proxy.socket
-                connection = await asyncssh.connect(login.alias, **options)
+                connection = await asyncssh.connect(login.host, **options)
         except asyncssh.HostKeyNotVerifiable as error:
             client = clients[-1]
             if client.offered_key is None and client.offered_authority is None:
@@ -274,10 +294,16 @@ async def _proxy_failed(login: Login, proxy: ProxyCommand, silent: bool) -> Unre
 
 
 def _options(login: Login, known: Known, make: Callable[[], LoginClient]) -> dict[str, Any]:
-    """What asyncssh.connect is told; the rest it reads from the configuration (algorithms, addresses, compression)."""
+    """Return all that asyncssh.connect is told; it reads no configuration of its own."""
     keys = [[entry.key for entry in entries] for entries in (known.keys, known.authorities, known.revoked)]
-    options: dict[str, Any] = {
-        "config": [str(file) for file in login.files],
+    # First the kinds of key that the files know, then all others: a host that lost its known key is seen to have changed.
+    certified = [name.decode("ascii") for name in get_default_certificate_algs()] if known.authorities else []
+    plain = [name.decode("ascii") for name in get_default_public_key_algs()]
+    return {
+        "server_host_key_algs": list(dict.fromkeys([*certified, *known.algorithms(), *plain])),
+        "encryption_algs": CHEAP_CIPHERS,
+        **login.options,
+        "config": None,
         "port": login.port,
         "username": login.user,
         "client_factory": make,
@@ -298,11 +324,3 @@ def _options(login: Login, known: Known, make: Callable[[], LoginClient]) -> dic
         "keepalive_count_max": KEEPALIVE_MISSED,
         "encoding": None,
     }
-    if not login.host_key_algorithms and not login.canonicalize:
-        # First the kinds of key that the files know, then all others: a host that lost its known key is seen to have changed.
-        certified = [name.decode("ascii") for name in get_default_certificate_algs()] if known.authorities else []
-        plain = [name.decode("ascii") for name in get_default_public_key_algs()]
-        options["server_host_key_algs"] = list(dict.fromkeys([*certified, *known.algorithms(), *plain]))
-    if not login.ciphers and not login.canonicalize:
-        options["encryption_algs"] = CHEAP_CIPHERS
-    return options

@@ -1,13 +1,14 @@
 """One login: what asyncssh asks of the client while it connects, answered from files, the agent or the person."""
 
 import asyncio
+import stat
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 
 import asyncssh
 from asyncssh import KeyEncryptionError, KeyImportError, SSHKeyPair
 
-from tui.aio import opened
+from tui.aio import in_thread, opened
 from tui.core.text import clean
 from tui.host.base import Asker
 from tui.host.ssh_config import Login, default_keys
@@ -26,11 +27,10 @@ class KeyRing:
     async def offers(self, login: Login, agent: "Agent", passphrase: Passphrase) -> AsyncIterator[list[SSHKeyPair]]:
         """Key pairs in batches, the ones that need a person last. `passphrase` returns None where nobody can be asked."""
         files = login.identity_files if login.identity_files is not None else default_keys()
-        certificates = await asyncio.to_thread(
-            _certificates, [*login.certificate_files, *(Path(f"{file}-cert.pub") for file in files)]
-        )
+        certificates = await in_thread(_certificates, [*login.certificate_files, *(Path(f"{file}-cert.pub") for file in files)])
         held = await agent.keys(login.agent)
-        wanted = {data for file in files if (data := _public_data(file)) is not None}
+        public = await in_thread(_public_halves, files)
+        wanted = set(public.values())
         # Keys of the agent whose certificate lies in a file; the agent is asked again, since such a key then stands for both.
         for certificate in certificates:
             data = certificate.key.public_data
@@ -46,7 +46,7 @@ class KeyRing:
                 yield self._unlocked[file]
                 continue
             try:
-                yield list(await asyncio.to_thread(asyncssh.load_keypairs, str(file), certlist=certificates))
+                yield await in_thread(_load, file, certificates, None)
             except (KeyEncryptionError, KeyImportError) as error:
                 if _is_locked(error):
                     locked.append(file)
@@ -56,7 +56,7 @@ class KeyRing:
             yield [key for key in held if key.public_data not in wanted]
         in_agent = {key.public_data for key in held}
         for file in locked:
-            if _public_data(file) in in_agent:
+            if public.get(file) in in_agent:
                 continue  # the agent has offered it already
             if pairs := await self._unlock(file, certificates, passphrase):
                 yield pairs
@@ -69,12 +69,12 @@ class KeyRing:
             if words is None:
                 break
             try:
-                pairs = await asyncio.to_thread(asyncssh.load_keypairs, str(file), words, certlist=certificates)
+                pairs = await in_thread(_load, file, certificates, words)
             except (KeyEncryptionError, KeyImportError):
                 continue
             except (OSError, ValueError):
                 break
-            self._unlocked[file] = list(pairs)
+            self._unlocked[file] = pairs
             return self._unlocked[file]
         return []
 
@@ -83,25 +83,38 @@ def _is_locked(error: Exception) -> bool:
     return isinstance(error, KeyEncryptionError) or "assphrase" in str(error)
 
 
+def _regular(file: Path) -> str:
+    """Return a file's path for asyncssh. Raises OSError for what isn't a regular file, such as a FIFO: it may never end."""
+    if not stat.S_ISREG(file.stat().st_mode):
+        raise OSError(f"{file} is no regular file")
+    return str(file)
+
+
+def _load(file: Path, certificates: Sequence[asyncssh.SSHCertificate], passphrase: str | None) -> list[SSHKeyPair]:
+    return list(asyncssh.load_keypairs(_regular(file), passphrase, certlist=certificates))
+
+
 def _certificates(files: Sequence[Path]) -> list[asyncssh.SSHCertificate]:
-    """The certificates in files; those that are missing or can't be read are left out."""
+    """Return the certificates in files; those that are missing or can't be read are left out."""
     found = []
     for file in files:
         try:
-            found.append(asyncssh.read_certificate(str(file)))
+            found.append(asyncssh.read_certificate(_regular(file)))
         except (OSError, KeyImportError, ValueError):
             continue
     return found
 
 
-def _public_data(file: Path) -> bytes | None:
-    """The public half that lies beside a private key (or is the file itself), None where there is none."""
-    for candidate in (file.with_name(file.name + ".pub"), file):
-        try:
-            return asyncssh.read_public_key(str(candidate)).public_data
-        except (OSError, KeyImportError, ValueError):
-            continue
-    return None
+def _public_halves(files: Sequence[Path]) -> dict[Path, bytes]:
+    """Return the public halves that lie beside private keys, or are the files themselves, as far as there are any."""
+    found: dict[Path, bytes] = {}
+    for file in files:
+        for candidate in (file.with_name(file.name + ".pub"), file):
+            try:
+                found.setdefault(file, asyncssh.read_public_key(_regular(candidate)).public_data)
+            except (OSError, KeyImportError, ValueError):
+                continue
+    return found
 
 
 class Agent:

@@ -4,14 +4,18 @@ import re
 import shlex
 from dataclasses import dataclass
 
+from tui.core.text import clean
+
 LOCAL = "local"
 EXEC = "exec:"
 _HOST = re.compile(r"[A-Za-z0-9_.:%*+~-]+")
+_UNSAFE_IN_HOST = frozenset("'`\"$\\;&<>|(){},")
+_UNSAFE_IN_USER = frozenset("'`\";&<>|(){}")
 
 
 @dataclass(frozen=True, slots=True)
 class SshTarget:
-    """`host` is a name, an address or an alias of ~/.ssh/config; user and port are None where the target leaves them open."""
+    """Name a host: a name, an address or an alias of ~/.ssh/config; user and port are None if the target leaves them open."""
 
     host: str
     user: str | None = None
@@ -23,7 +27,7 @@ class SshTarget:
 
 
 def parse_ssh(text: str) -> SshTarget:
-    """Reads `[user@]host[:port]`, with an IPv6 address in brackets where a port follows; `ssh://` may stand before it.
+    """Read `[user@]host[:port]`, with an IPv6 address in brackets if a port follows; `ssh://` may stand before it.
 
     Raises ValueError saying what is wrong.
     """
@@ -45,11 +49,29 @@ def parse_ssh(text: str) -> SshTarget:
         port = _port(digits, text)
     if not host or host.startswith("-") or not _HOST.fullmatch(host):
         raise ValueError(f"{text!r} is no host: write user@host, user@host:port, an alias of ~/.ssh/config, local or exec:COMMAND")
+    require_safe_names(user or None, host)
     return SshTarget(host, user or None, port)
 
 
+def require_safe_names(user: str | None, host: str) -> None:
+    """Refuse names that a shell could take for commands, as OpenSSH does since CVE-2023-51385 (valid_hostname, valid_ruser).
+
+    ProxyCommand and `Match exec` put them into command lines. Raises ValueError naming what is wrong.
+    """
+    if not host or host.startswith("-") or _unsafe(host, _UNSAFE_IN_HOST) or " " in host:
+        raise ValueError(f"{clean(host)!r} contains characters that no host name may have")
+    if user is not None and (
+        user.startswith("-") or user.endswith("\\") or _unsafe(user, _UNSAFE_IN_USER) or re.search(r"\s-", user)
+    ):
+        raise ValueError(f"{clean(user)!r} contains characters that no user name may have")
+
+
+def _unsafe(name: str, forbidden: frozenset[str]) -> bool:
+    return any(letter in forbidden or ord(letter) < 32 or ord(letter) == 127 for letter in name)
+
+
 def parse_exec(text: str) -> list[str]:
-    """The words of `exec:COMMAND`. Raises ValueError saying what is wrong."""
+    """Split `exec:COMMAND` into words. Raises ValueError saying what is wrong."""
     try:
         words = shlex.split(text.removeprefix(EXEC))
     except ValueError as error:
@@ -60,7 +82,7 @@ def parse_exec(text: str) -> list[str]:
 
 
 def require_target(text: str) -> None:
-    """Raises ValueError saying what is wrong with what is no target of any kind."""
+    """Check a target of any kind. Raises ValueError saying what is wrong with it."""
     target = text.strip()
     if target.startswith(EXEC):
         parse_exec(target)
