@@ -76,7 +76,7 @@ PANES: tuple[Pane, ...] = (
         widget="tui.widgets.load_panel:LoadPanel",
         place="tab",
         key="1",
-        help="How the start goes: time left, shards, phases, verdict",
+        help="The start: time left, shards, phases, verdict",
         values=same("narrow"),
         first=True,
     ),

@@ -24,7 +24,7 @@ def config() -> None:
 @click.argument("named", metavar="[FILE]", required=False, type=click.Path(path_type=Path))
 @config_path_option
 def check(named: Path | None, file: Path | None) -> None:
-    """Lists every problem of the configuration; exit 2 when there is one."""
+    """List every problem of the configuration; exit 2 if there is one."""
     from tui.actions import key_problems
 
     if named is not None and file is not None:
@@ -36,7 +36,7 @@ def check(named: Path | None, file: Path | None) -> None:
         settings, problems = load_settings(file), []
     except SettingsError as error:
         settings, problems = error.fitting, error.problems
-    problems += [f"{path}: {one}" for one in key_problems(settings.keys if settings is not None else {})]
+    problems += [f"{path}: {problem}" for problem in key_problems(settings.keys if settings is not None else {})]
     if problems or settings is None:
         raise Fail(ExitCode.USAGE, "\n".join([f"the configuration has {counted(len(problems), 'problem')}:", *problems]))
     if not path.exists():
@@ -51,7 +51,7 @@ def check(named: Path | None, file: Path | None) -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 @config_path_option
 def show(as_json: bool, file: Path | None) -> None:
-    """The settings in force, secrets hidden, and the actions that keys can be given to."""
+    """Show the settings in force, secrets hidden, and the actions that keys can be given to."""
     from tui.actions import ACTIONS
 
     settings = settings_of(file)
@@ -69,7 +69,7 @@ def show(as_json: bool, file: Path | None) -> None:
 @config.command("path")
 @config_path_option
 def path_(file: Path | None) -> None:
-    """Where the configuration is looked for."""
+    """Show where the configuration is looked for."""
     click.echo(file or settings_path())
 
 
@@ -100,7 +100,7 @@ def _literal(value: Any) -> str:
 @accept_new_option
 @config_path_option
 def init(target: str, name: str | None, port: int | None, to_stdout: bool, accept_new: bool, file: Path | None) -> None:
-    """Writes what serves on a host into the configuration, commented and valid."""
+    """Write what serves on a host into the configuration, commented and valid."""
     settings = Settings() if file is not None and not file.exists() else settings_of(file)  # a file that is named may be a new one
     run(_init(settings, file, target, name, port, to_stdout, accept_new))
 
@@ -116,12 +116,12 @@ async def _init(
     async with session.host:
         await session.host.connect()
         servers = await find_servers(session.host)
-    chosen: list[Server] = [one for one in servers if port is None or one.port == port]
+    chosen: list[Server] = [server for server in servers if port is None or server.port == port]
     if not chosen:
         what = f"on port {port}" if port else "there"
         raise Fail(ExitCode.NEGATIVE, f"no vLLM or SGLang server runs {what}: start it first, or write the configuration by hand")
     if len(chosen) > 1:
-        listed = "\n".join(f"  --port {one.port or '?'}  {one.model or '—'} (pid {one.pid})" for one in chosen)
+        listed = "\n".join(f"  --port {server.port or '?'}  {server.model or '—'} (pid {server.pid})" for server in chosen)
         raise Fail(ExitCode.USAGE, f"{len(chosen)} servers run on {target}; name one:\n{listed}")
     server = chosen[0]
     wanted = name or name_for(server, session.host.name)

@@ -41,7 +41,7 @@ CONFIG_HELP = "Another configuration file (READYROOM_CONFIG)."
 
 
 def config_option(function: Any) -> Any:
-    """Adds `--config FILE` to a command; the command receives `settings`."""
+    """Add `--config FILE` to a command; the command receives `settings`."""
 
     def read(ctx: click.Context, param: click.Parameter, value: str | None) -> Settings:
         if value:
@@ -53,7 +53,7 @@ def config_option(function: Any) -> Any:
 
 @contextmanager
 def _used_by_all(file: str) -> Iterator[None]:
-    """Has everything of this command read and write this configuration: what a key of the screen keeps belongs there, too."""
+    """Make the whole command read and write this configuration: what a key of the screen keeps belongs there, too."""
     before = os.environ.get("READYROOM_CONFIG")
     os.environ["READYROOM_CONFIG"] = file
     try:
@@ -66,7 +66,7 @@ def _used_by_all(file: str) -> Iterator[None]:
 
 
 def config_path_option(function: Any) -> Any:
-    """Adds `--config FILE` to a command that reads or writes the file itself; it receives `file`, None for the usual one."""
+    """Add `--config FILE` to a command that reads or writes the file itself; it receives `file`, None for the usual one."""
 
     def read(ctx: click.Context, param: click.Parameter, value: str | None) -> Path | None:
         return Path(value).expanduser() if value else None
@@ -75,7 +75,7 @@ def config_path_option(function: Any) -> Any:
 
 
 def settings_of(file: Path | None) -> Settings:
-    """The settings of a file, or of the usual one. Raises Fail (usage) with every problem of it."""
+    """Return the settings of a file, or of the usual one. Raises Fail (usage) with every problem of it."""
     try:
         return load_settings(file)
     except SettingsError as error:
@@ -83,19 +83,19 @@ def settings_of(file: Path | None) -> Settings:
 
 
 def port_option(function: Any) -> Any:
-    """Adds `--port`: the server that is meant where several run on a host."""
+    """Add `--port`: the server that is meant if several run on a host."""
     return click.option("--port", type=click.IntRange(1, 65535), help="The server on this port, where several run on the host.")(
         function
     )
 
 
 def accept_new_option(function: Any) -> Any:
-    """Adds `--accept-new`: an unknown host key is accepted and remembered; a changed one never."""
+    """Add `--accept-new`: an unknown host key is accepted and remembered; a changed one never."""
     return click.option("--accept-new", is_flag=True, help="Accept and remember a host key that is not known yet.")(function)
 
 
 def resolve(settings: Settings, target: str | None) -> tuple[str, str, Deployment]:
-    """Name, TARGET and deployment for what the user named; the default where nothing was named.
+    """Return name, TARGET and deployment for what the user named, or the default if nothing was named.
 
     Raises Fail (usage) when it can't be told what is meant.
     """
@@ -117,7 +117,7 @@ def resolve(settings: Settings, target: str | None) -> tuple[str, str, Deploymen
 
 
 def api_key(deployment: Deployment, *, base_url: bool = False) -> str | None:
-    """The API key: the configured command, the configured variable, VLLM_API_KEY; OPENAI_API_KEY only for a bare URL.
+    """Return the API key of the configured command or variable, or of VLLM_API_KEY; of OPENAI_API_KEY only for a bare URL.
 
     Raises Fail where the command fails or the named variable is unset.
     """
@@ -143,14 +143,14 @@ def api_key(deployment: Deployment, *, base_url: bool = False) -> str | None:
 
 
 def _sendable(key: str | None, where: str) -> str | None:
-    """A key as a header can carry it. Raises Fail naming where it is from, never the key."""
+    """Return a key as a header can carry it. Raises Fail naming where it is from, never the key."""
     if key is not None and not (key.isascii() and key.isprintable()):
         raise Fail(ExitCode.USAGE, f"the API key of {where} has characters that no HTTP header can carry: set it anew")
     return key
 
 
 def open_record() -> "RunStore":
-    """The record in the state directory; made when first used."""
+    """Open the record in the state directory; it is made when first used."""
     from tui.record.store import RunStore
 
     return RunStore(state_directory() / "record.sqlite")
@@ -158,7 +158,7 @@ def open_record() -> "RunStore":
 
 @contextmanager
 def printing(kept: str | None) -> Iterator[None]:
-    """Where what is printed here can't be written, `kept` says where it is all the same."""
+    """Note `kept` on an error of writing within the block: it says where the output is all the same."""
     try:
         yield
     except OSError as error:
@@ -168,7 +168,7 @@ def printing(kept: str | None) -> Iterator[None]:
 
 
 def keep(save: "Callable[[RunStore], int | None]") -> str | None:
-    """Keeps a run, and says where it is. Where that fails stderr says why, and the exit code stays the run's own.
+    """Keep a run and return where it is. If that fails stderr says why, and the exit code stays the run's own.
 
     Before its results are printed: whoever reads them may close the pipe.
     """
@@ -186,7 +186,7 @@ def keep(save: "Callable[[RunStore], int | None]") -> str | None:
 
 
 async def attached(session: "Session") -> None:
-    """Has the session's API ask the server that runs on its connected host, where nobody said at which address it is.
+    """Make the session's API ask the server found on its connected host if nobody said at which address it is.
 
     Raises Fail (usage) where several run and none was named.
     """
@@ -211,7 +211,7 @@ def open_session(
     port: int | None = None,
     resembles: str | None = None,
 ) -> "Session":
-    """A session, disconnected, on what the user named: `async with open_session(…) as session`.
+    """Return a session, disconnected, on what the user named: `async with open_session(…) as session`.
 
     `resembles`: the command that the target may be a misspelling of, which is said where no host of that name is known. Raises
     Fail (usage) for a TARGET that can't be understood.
@@ -232,7 +232,7 @@ def open_session(
 
 
 def _other_hosts(settings: Settings, deployment: Deployment, asker: "Asker | None", accept_new: bool) -> "list[OtherHost]":
-    """The further hosts of a deployment, each once, whichever of its GPUs its engines have."""
+    """Return the further hosts of a deployment, each once, whichever of its GPUs its engines have."""
     from tui.core.gpu_findings import together
     from tui.host.open import open_host
     from tui.services.other_hosts import OtherHost
@@ -252,7 +252,7 @@ def _other_hosts(settings: Settings, deployment: Deployment, asker: "Asker | Non
 
 
 def run(main: Coroutine[Any, Any, int]) -> NoReturn:
-    """Runs a command's coroutine and leaves with its exit code; ctrl+c, SIGTERM and SIGHUP end it in order."""
+    """Run a command's coroutine and leave with its exit code; ctrl+c, SIGTERM and SIGHUP end it in order."""
     raise SystemExit(int(play(main)))
 
 

@@ -31,7 +31,7 @@ FASTER = ("start", "slow", "oom", "stall")
 @click.option("--ascii", "plain", is_flag=True, help="Plain ASCII instead of blocks and braille.")
 @config_option
 def demo(speed: float | None, name: str, listing: bool, theme: str | None, plain: bool, settings: Settings) -> None:
-    """The control room on a simulated GPU host: a real SSH server, a real HTTP endpoint, a 36-minute start played fast.
+    """Open the control room on a simulated GPU host: a real SSH server, a real HTTP endpoint, a 36-minute start played fast.
 
     Nothing of it touches your configuration, your record or your known hosts.
     """
@@ -51,12 +51,12 @@ def demo(speed: float | None, name: str, listing: bool, theme: str | None, plain
 
 
 def _import_screen() -> None:
-    """Takes as long as the host takes to start, so both are done at once."""
+    """Import the screen, which takes as long as the host takes to start, so both are done at once."""
 
 
 @contextlib.contextmanager
 def _folder_of_its_own() -> Iterator[Path]:
-    """What a key writes within the block belongs to the demo, and goes with it; what is written later must not bring it back."""
+    """Give what a key writes within the block to the demo; it goes with it, and what is written later must not bring it back."""
     with tempfile.TemporaryDirectory(prefix="readyroom-demo-") as name:
         own = {"READYROOM_CONFIG": str(Path(name) / "config.toml"), "XDG_STATE_HOME": name}
         before = {key: os.environ.get(key) for key in own}

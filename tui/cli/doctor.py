@@ -29,7 +29,7 @@ LINK_CODES = {
 @accept_new_option
 @config_option
 def doctor(target: str | None, as_json: bool, no_token: bool, port: int | None, accept_new: bool, settings: Settings) -> None:
-    """Checks ssh, host key, python3, NVML, nvidia-smi, log source and API; each with a fix.
+    """Check ssh, host key, python3, NVML, nvidia-smi, log source and API, each with a fix.
 
     Exit code 1 when something failed, 5 when the host can't be reached, 8 when it refuses.
     """
@@ -54,7 +54,7 @@ async def _doctor(settings: Settings, target: str | None, as_json: bool, token: 
             link = session.host.connection.link
     failed = any(check.grade is Grade.FAIL for check in checks)
     if as_json:
-        rows = [{"name": one.name, "grade": one.grade.value, "says": one.says, "fix": one.fix} for one in checks]
+        rows = [{"name": check.name, "grade": check.grade.value, "says": check.says, "fix": check.fix} for check in checks]
         click.echo(json.dumps({"schema": 1, "target": target, "ok": not failed, "checks": rows}, ensure_ascii=False))
     return LINK_CODES.get(link, ExitCode.NEGATIVE) if failed else ExitCode.OK
 

@@ -46,7 +46,7 @@ class Fail(Exception):
 
 
 def explain(error: BaseException) -> tuple[int, str]:
-    """The exit code and the message for stderr."""
+    """Return the exit code of an error and the message for stderr."""
     from tui.host.base import HostError, Refused
     from tui.record.store import RecordError
     from tui.settings import SettingsError
@@ -73,7 +73,7 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 def write_report(error: BaseException) -> Path:
-    """Writes the traceback, without local values (they may hold secrets), to the state directory; returns the file."""
+    """Write the traceback, without local values (they may hold secrets), to the state directory and return the file."""
     directory = state_directory() / "reports"
     text = "".join(traceback.format_exception(error))
     stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
@@ -89,7 +89,7 @@ def write_report(error: BaseException) -> Path:
 
 
 def state_directory() -> Path:
-    """Where runs, saved benchmarks and reports belong; 0700."""
+    """Return the directory of runs, saved benchmarks and reports, made with mode 0700."""
     path = platformdirs.user_state_path("readyroom")
     with contextlib.suppress(OSError):  # a read-only home: whoever writes there says so
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -101,8 +101,10 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def last_words(message: str) -> None:
-    """Says the message on stderr, cleaned: it may quote a server, a host or a log. Neither now nor when the interpreter ends does a
-    stream that is gone fail for it."""
+    """Print the message on stderr, cleaned, for it may quote a server, a host or a log.
+
+    A stream that is gone does not fail for it, neither now nor when the interpreter ends.
+    """
     with contextlib.suppress(OSError, ValueError):
         if message and sys.stderr is not None:
             from tui.core.text import clean
@@ -117,9 +119,9 @@ def last_words(message: str) -> None:
 
 
 def nobody_listens(error: BaseException) -> bool:
-    """Whether it tells only that stdout or stderr can't be written any more."""
+    """Return whether an error tells only that stdout or stderr can't be written any more."""
     if isinstance(error, BaseExceptionGroup):
-        return any(nobody_listens(one) for one in error.exceptions)
+        return any(nobody_listens(cause) for cause in error.exceptions)
     return (
         isinstance(error, OSError)
         and error.errno in GONE
@@ -128,10 +130,9 @@ def nobody_listens(error: BaseException) -> bool:
 
 
 def no_room(error: BaseException) -> str | None:
-    """What can't be written and why, where the error tells of stdout or stderr on a disk that is full, and what was noted with it;
-    None where it tells of something else."""
+    """Return that stdout or stderr is on a full disk, with what was noted with the error, or None for any other error."""
     if isinstance(error, BaseExceptionGroup):
-        return next((words for one in error.exceptions if (words := no_room(one)) is not None), None)
+        return next((words for cause in error.exceptions if (words := no_room(cause)) is not None), None)
     if not isinstance(error, OSError) or error.errno not in NO_ROOM or error.filename is not None:
         return None
     for name, stream in (("stdout", sys.stdout), ("stderr", sys.stderr)):
@@ -141,7 +142,7 @@ def no_room(error: BaseException) -> str | None:
 
 
 def _flushes(stream: TextIO) -> bool:
-    """Whether what is still buffered could be written."""
+    """Return whether what is still buffered could be written."""
     try:
         stream.flush()
     except OSError:
@@ -152,7 +153,7 @@ def _flushes(stream: TextIO) -> bool:
 
 
 def _takes_more(stream: TextIO) -> bool:
-    """Whether one byte more can be written: what is larger than the buffer is not in it any more once it failed."""
+    """Return whether one byte more can be written: a write larger than the buffer leaves nothing in it when it fails."""
     try:
         os.write(stream.fileno(), b"\n")
     except OSError:
@@ -163,7 +164,7 @@ def _takes_more(stream: TextIO) -> bool:
 
 
 def _gone(stream: TextIO) -> bool:
-    """Whether whoever had the other end of it has left (poll(2) tells of that though it is asked for nothing)."""
+    """Return whether the other end of a stream was closed (poll(2) tells of that though it is asked for nothing)."""
     poll = select.poll()
     try:
         poll.register(stream.fileno(), 0)

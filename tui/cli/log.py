@@ -36,7 +36,7 @@ class _LogFile(click.Path):
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @click.option("--service", metavar="NAME", help="The service to read in a log of docker compose that holds several servers.")
 def log(file: Path, as_json: bool, service: str | None) -> None:
-    """Reads a saved log of vLLM or SGLang: phases with their durations, facts, and the root cause of a failure with advice.
+    """Read a saved log of an inference server: phases with their durations, facts, and the root cause of a failure with advice.
 
     Exit code 0 when it is ready at the end, 3 on the way or no server log, 4 failed, 7 stopped in order.
     """
@@ -84,7 +84,7 @@ def log(file: Path, as_json: bool, service: str | None) -> None:
 
 
 def _opened(file: Path) -> BinaryIO:
-    """The bytes of a log, unpacked where it is gzip (logrotate's)."""
+    """Return the bytes of a log, unpacked if it is gzip (logrotate's)."""
     stream = file.open("rb")
     packed = stream.peek(2)[:2] == b"\x1f\x8b"
     if not packed:
@@ -116,7 +116,7 @@ def _read(numbered: Iterable[tuple[int, str]], year: int, service: str | None) -
 
 
 def _line_of(stream: BinaryIO) -> bytes:
-    """The next line, or what there is of it; nothing at the end, also at that of a packed file that was cut."""
+    """Return the next line or what there is of it, and b"" at the end, also of a packed file that was cut."""
     try:
         return stream.readline(LONGEST)
     except (EOFError, zlib.error):
@@ -125,7 +125,7 @@ def _line_of(stream: BinaryIO) -> bytes:
 
 
 def _lines(stream: BinaryIO, kept: "deque[tuple[int, str]] | None" = None) -> Iterator[tuple[int, str]]:
-    """Lines and the pieces of lines that carriage returns part, with the number that an editor shows."""
+    """Yield lines, and the pieces of lines that carriage returns part, with the number that an editor shows."""
     number, whole = 0, True
     while raw := _line_of(stream):
         number += whole
@@ -143,7 +143,7 @@ def _numbered(stream: BinaryIO) -> Iterator[tuple[int, str]]:
 
 
 def _around(numbered: Iterable[tuple[int, str]], line: int | None) -> list[tuple[int, str]]:
-    """The lines around one, cleaned; of a line with carriage returns, its last piece."""
+    """Return the lines around one, cleaned; of a line with carriage returns, its last piece."""
     from tui.core.text import clean
 
     if line is None:

@@ -49,13 +49,13 @@ async def ask(question: str, *, echo: bool = True) -> str | None:
 
 
 async def confirm(question: str) -> bool:
-    """Whether the person says yes."""
+    """Return whether the person says yes."""
     answer = await ask(f"{question} [y/N] ")
     return answer is not None and answer.strip().lower() in ("y", "yes")
 
 
 def _read(question: str, echo: bool, left: int) -> str | None:
-    """Reads a line from the terminal until `left` can be read: a thread that blocked in `read` would hold up the program's end."""
+    """Read a line from the terminal until `left` can be read: a thread that blocks in `read` would hold up the program's end."""
     terminal = -1
     try:
         terminal = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
@@ -90,7 +90,7 @@ def _line(terminal: int, left: int) -> str | None:
 
 
 def _without_echo(terminal: int) -> list[Any]:
-    """Has the terminal hide what is typed; what it was before. What was typed ahead is dropped."""
+    """Make the terminal hide what is typed and drop what was typed ahead; return the settings it had before."""
     before = termios.tcgetattr(terminal)
     hiding = termios.tcgetattr(terminal)
     hiding[3] &= ~termios.ECHO
@@ -99,7 +99,7 @@ def _without_echo(terminal: int) -> list[Any]:
 
 
 def terminal_asker() -> Asker | None:
-    """An asker when a person sits at a terminal; None in scripts, CI, cron and background jobs."""
+    """Return an asker if a person sits at a terminal, or None in scripts, CI, cron and background jobs."""
     try:
         with open("/dev/tty", "rb", buffering=0) as terminal:
             # A job in the background that reads from its terminal is stopped by it.

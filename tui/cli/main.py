@@ -81,7 +81,7 @@ def cli() -> None:
 
 
 def main() -> NoReturn:
-    """Runs the command line; never prints a traceback for an error that the user can mend."""
+    """Run the command line; never print a traceback for an error that the user can mend."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # where Unicode can't be shown there are question marks, not a traceback
@@ -104,7 +104,7 @@ def main() -> NoReturn:
 
 
 def _ended() -> tuple[int, str]:
-    """Runs the command; its exit code, and what is to be said on stderr."""
+    """Run the command and return its exit code and what is to be said on stderr."""
     try:
         try:
             code = cli.main(standalone_mode=False, prog_name="readyroom")

@@ -33,7 +33,7 @@ class _Default(click.Command):
 @accept_new_option
 @config_option
 def room(target: str | None, theme: str | None, plain: bool, port: int | None, accept_new: bool, settings: Settings) -> None:
-    """The control room on a TARGET: a deployment's name, user@host[:port], an alias of ~/.ssh/config, local, or exec:COMMAND.
+    """Open the control room on a TARGET: a deployment's name, user@host[:port], an alias of ~/.ssh/config, local, or exec:COMMAND.
 
     Without one: the default of the configuration, or all its deployments at once.
     """
@@ -50,7 +50,7 @@ def room(target: str | None, theme: str | None, plain: bool, port: int | None, a
 
 
 def resembled(settings: Settings, target: str | None) -> str | None:
-    """The command that an unconfigured target may be a misspelling of: `readyroom statsu` asks for a host of that name."""
+    """Return the command that an unconfigured target may be a misspelling of: `readyroom statsu` asks for a host of that name."""
     from tui.cli.main import COMMANDS
 
     if target is None or target in settings.deployments:
@@ -59,7 +59,7 @@ def resembled(settings: Settings, target: str | None) -> str | None:
 
 
 def require_terminal(resembles: str | None = None) -> None:
-    """Raises Fail where there is no terminal to draw on."""
+    """Raise Fail if there is no terminal to draw on."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         hint = f" (or did you mean the command {resembles!r}?)" if resembles is not None else ""
         raise Fail(
@@ -68,7 +68,7 @@ def require_terminal(resembles: str | None = None) -> None:
 
 
 def _require_keys(settings: Settings) -> None:
-    """Raises Fail where [keys] names what can't be: looked at here only, since the other commands do without the actions."""
+    """Raise Fail if [keys] names what can't be; only here, since the other commands do without the actions."""
     from tui.actions import key_problems
 
     problems = key_problems(settings.keys)
@@ -79,7 +79,7 @@ def _require_keys(settings: Settings) -> None:
 def open_room(
     settings: Settings, target: str | None, *, accept_new: bool = False, port: int | None = None, resembles: str | None = None
 ) -> int:
-    """Runs the control room on a target, or on all configured deployments at once (None); returns the exit code."""
+    """Run the control room on a target, or on all configured deployments at once (None); return the exit code."""
     return play(_watch(settings, target, accept_new, port, resembles))
 
 
@@ -121,7 +121,7 @@ async def _watch(settings: Settings, chosen: str | None, accept_new: bool, port:
 
 
 async def until_left(app: "ControlRoom") -> None:
-    """Shows the screen until the user leaves. A signal leaves, too, and the terminal is as it was before.
+    """Show the screen until the user leaves. A signal leaves, too, and the terminal is as it was before.
 
     Raises Interrupted after a signal, or where the terminal went away, and what broke the screen where that was a bug.
     """

@@ -16,7 +16,7 @@ _softer: list[Callable[[], object]] = []
 
 
 def play(main: Coroutine[Any, Any, int]) -> int:
-    """Runs a command's coroutine and returns its exit code. Raises KeyboardInterrupt where a signal ended it, after it has ended.
+    """Run a command's coroutine and return its exit code. Raises KeyboardInterrupt after the end if a signal ended it.
 
     Not by raising from a signal handler: that would surface in whichever task runs at the moment, or within the loop itself.
     A SIGHUP that is ignored stays so: that is what `nohup` asks for. A terminal that is closed sends more than one: these are no
@@ -64,7 +64,7 @@ def play(main: Coroutine[Any, Any, int]) -> int:
 
 @contextlib.contextmanager
 def first_signal(does: Callable[[], object]) -> Iterator[None]:
-    """Has the first of these signals call `does`, in the event loop, instead of ending the command; the second one ends it."""
+    """Make the first of these signals call `does` in the event loop instead of ending the command; the second one ends it."""
     _softer.append(does)
     try:
         yield

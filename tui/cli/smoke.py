@@ -34,7 +34,7 @@ MARKS = {Outcome.PASSED: ("✓", "green"), Outcome.FAILED: ("✗", "red"), Outco
 @accept_new_option
 @config_option
 def smoke(target: str | None, model: str | None, as_json: bool, port: int | None, accept_new: bool, settings: Settings) -> None:
-    """Asks a handful of prompts with known answers and judges each reply: passed, failed or inconclusive.
+    """Ask a handful of prompts with known answers and judge each reply: passed, failed or inconclusive.
 
     Exit code 0 when all passed, 1 when not, 5 when the server can't be reached.
     """
@@ -69,7 +69,7 @@ async def _smoke(
 
 @asynccontextmanager
 async def aclosing_api(api: "ApiClient") -> AsyncIterator["ApiClient"]:
-    """The API client, closed at the end."""
+    """Yield the API client; close it at the end."""
     try:
         yield api
     finally:
@@ -96,7 +96,7 @@ async def _ask(api: "ApiClient", model: str, settings: Settings, as_json: bool) 
 
 
 async def choose_model(api: "ApiClient", wanted: str | None) -> str:
-    """The model to ask: the named one, or the only one served (adapters of it stand behind the first).
+    """Return the model to ask: the named one, or the only one served (adapters of it stand behind the first).
 
     Raises Fail (usage) when the server has no such model, or none at all; ApiError when it does not answer.
     """
@@ -122,7 +122,7 @@ def _no_answer(name: str, error: "ApiError") -> Fail:
 
 
 def document(run: SmokeRun) -> dict[str, Any]:
-    """The JSON of `--json`."""
+    """Return the document of `--json`."""
     return {
         "schema": 1,
         "model": run.model,
@@ -134,7 +134,7 @@ def document(run: SmokeRun) -> dict[str, Any]:
 
 
 def table(run: SmokeRun) -> "Table":
-    """The run as it stands, for people."""
+    """Return the run as it stands, for people."""
     from rich.table import Table
     from rich.text import Text
 
@@ -153,7 +153,7 @@ def table(run: SmokeRun) -> "Table":
 
 
 def report(run: SmokeRun, console: "Console") -> None:
-    """The verdicts, the replies of what did not pass, and the sum."""
+    """Return the verdicts, the replies of what did not pass, and the sum."""
     from rich.text import Text
 
     console.print(Text.assemble((run.model, "bold")))

@@ -53,7 +53,7 @@ AT_ONCE = 16
 @accept_new_option
 @config_option
 def status(target: str | None, every: bool, as_json: bool, port: int | None, accept_new: bool, settings: Settings) -> None:
-    """One snapshot of a TARGET: connection, GPUs, load, API.
+    """Show one snapshot of a TARGET: connection, GPUs, load, API.
 
     Exit code: 0 ready, 3 loading or starting, 4 failed, 5 unreachable, 7 stopped, 8 refused; with --all the gravest of them, and
     2 where a deployment's configuration does not hold.
@@ -214,7 +214,7 @@ def _host_lines(host: str, link: ConnectionState) -> Iterator[str]:
 
 
 def _source_lines(state: DeploymentState) -> Iterator[str]:
-    """Yield what the load was read from, what runs the server, and where the two disagree."""
+    """Yield the log and the supervisor, and in what log and API disagree."""
     if state.log.problem or state.log.source:
         problem = f": {state.log.problem}" if state.log.problem else ""
         yield _row("log", f"{state.log.source}{problem}" + (f"  ({state.log.note})" if state.log.note else ""))

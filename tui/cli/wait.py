@@ -66,7 +66,7 @@ def wait(
     accept_new: bool,
     settings: Settings,
 ) -> None:
-    """Blocks until the server of a TARGET is ready: the API says so, and one real token came.
+    """Block until the server of a TARGET is ready: the API says so, and one real token came.
 
     A failure that the log already held does not count unless its process stays away for the grace time.
 
@@ -133,7 +133,7 @@ class _LastToken:
         self._not_before = 0.0
 
     async def refused(self, seconds: float | None) -> _Refusal | None:
-        """Asks for one token, within `seconds`; None when it came."""
+        """Ask for one token, within `seconds`; return None if it came."""
         refusal = await _refused_token(self._session, seconds)
         self._tries += 1
         self._not_before = time.monotonic() + retry_delay_s(min(self._tries + 1, SLOWEST_TRY), 0.5)
@@ -145,7 +145,7 @@ class _LastToken:
 
 
 async def _refused_token(session: "Session", seconds: float | None) -> _Refusal | None:
-    """Asks for one token; None when it came."""
+    """Ask for one token; return None if it came."""
     from tui.host.api import ApiError
     from tui.services.chat_turn import one_token
 
@@ -189,7 +189,7 @@ class Display(Protocol):
 
 @contextmanager
 def progress_for(as_json: bool) -> Iterator[Display]:
-    """JSON lines where asked for, else a bar on a terminal, else plain lines."""
+    """Yield JSON lines if asked for, else a bar on a terminal, else plain lines."""
     if as_json:
         yield JsonLines()
     elif sys.stdout.isatty():

@@ -25,7 +25,7 @@ class ServedModel(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The server's own name of it, byte for byte: for requests, never for the screen."""
+        """Return the server's own name of it, byte for byte: for requests, never for the screen."""
         return self.called or self.id
 
 
@@ -61,7 +61,7 @@ class ApiStatus(Struct, frozen=True):
     received_at: float | None = None
 
     def asked(self, wanted: str | None = None) -> str | None:
-        """The name that requests say: of the wanted model, however it was copied from a screen, else of the first that is listed.
+        """Return the name to put in requests: that of the wanted model, however it was copied from a screen, else the first listed.
 
         A wanted one that is not listed is asked for as it was written; None where none is wanted and none is listed.
         """
@@ -74,7 +74,7 @@ class ApiStatus(Struct, frozen=True):
 
     @property
     def ready(self) -> bool:
-        """Readiness is the API's word: /health says 200 and a model is listed."""
+        """Return whether /health says 200 and a model is listed: readiness is the API's word."""
         return self.reach is Reach.UP and self.health == 200 and bool(self.models)
 
     @property

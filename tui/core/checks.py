@@ -42,7 +42,7 @@ def shm_check(total_mib: float | None, gpus: int) -> Check:
 
 
 def open_files_check(limit: str) -> Check:
-    """From `ulimit -n`: every stream of a benchmark and every client holds a descriptor of the server."""
+    """Judge the output of `ulimit -n`: every stream of a benchmark and every client holds a descriptor of the server."""
     if limit == "unlimited" or (limit.isdigit() and int(limit) >= 4096):
         return Check("ulimit -n", Grade.OK, f"{limit} open files")
     if not limit.isdigit():
@@ -53,7 +53,7 @@ def open_files_check(limit: str) -> Check:
 
 
 def python_check(version: str) -> Check:
-    """The probe needs Python 3.8."""
+    """Judge the host's Python: the probe needs 3.8."""
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     if numbers >= (3, 8):
         return Check("python3", Grade.OK, version)
@@ -63,7 +63,7 @@ def python_check(version: str) -> Check:
 
 
 def space_check(name: str, output: str) -> Check:
-    """From `df -Pk PATH`: available space and how full its file system is."""
+    """Judge the output of `df -Pk PATH`: the space left, and how full its file system is."""
     fields = output.strip().splitlines()[-1].split() if output.strip() else []
     if len(fields) < 6 or not fields[3].isdigit():
         return Check(name, Grade.WARN, "its space can't be told")

@@ -42,6 +42,6 @@ class ConnectionState(Struct, frozen=True):
 
 
 def retry_delay_s(attempt: int, jitter: float) -> float:
-    """Seconds to wait before try number `attempt` (from 1); `jitter` in [0, 1) spreads it over ±20 %."""
+    """Return the seconds to wait before try number `attempt` (from 1); `jitter` in [0, 1) spreads them over ±20 %."""
     base = BACK_OFF_S[min(max(attempt, 1), len(BACK_OFF_S)) - 1]
     return base * (0.8 + 0.4 * jitter)

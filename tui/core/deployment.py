@@ -47,7 +47,7 @@ class LogTail(Struct, frozen=True):
 
     @property
     def unread(self) -> bool:
-        """Whether it tells nothing: it can't be read, or is not to be."""
+        """Return whether it tells nothing: it can't be read, or is not to be."""
         return self.problem is not None or self.source == NO_LOG
 
     def extended(self, lines: Sequence[LogLine]) -> "LogTail":
@@ -115,7 +115,7 @@ class DeploymentState(Struct, frozen=True):
 
     @property
     def host_now(self) -> float | None:
-        """The host's clock as far as the log tells: the time of its last line and the silence since."""
+        """Return the host's clock as far as the log tells: the time of its last line and the silence since."""
         if self.load is None or self.load.last_line_at is None:
             return None
         return self.load.last_line_at + (self.forecast.silent_s or 0.0)
@@ -197,7 +197,7 @@ Event = (
 
 
 def fold(state: DeploymentState, event: Event) -> DeploymentState:
-    """The state after the event. Pure; what an event does not speak of stays, also while the link is lost."""
+    """Return the state after the event. What the event does not speak of stays, also while the link is lost."""
     match event:
         case ConnectionChanged(connection):
             return replace(state, connection=connection)
@@ -226,26 +226,26 @@ def fold(state: DeploymentState, event: Event) -> DeploymentState:
             return replace(state, forecast=forecast, signs=signs)
         case ProcessesSeen(server, orphans, servers, undecided):
             if None not in (server, state.server_pid) and server != state.server_pid:  # another one: its memory begins anew
-                others = tuple(replace(one, ready_memory=None) for one in state.others)
+                others = tuple(replace(other, ready_memory=None) for other in state.others)
                 state = replace(state, ready_memory=None, others=others)
             return replace(state, server_pid=server, orphans=orphans, servers=servers, undecided=undecided)
         case SupervisorTold(supervisor):
             return replace(state, supervisor=supervisor)
         case HostSeen(host):
-            before = next((one for one in state.others if one.host == host), None)
+            before = next((other for other in state.others if other.host == host), None)
             course = _ready_memory(state, before.ready_memory if before is not None else None, event.gpus)
             if before is None:
                 return replace(state, others=(*state.others, replace(event, ready_memory=course)))
             gpus = with_gone(before.gpus, event.gpus) if event.gpus is not None else before.gpus
             seen = replace(event, gpus=gpus, ready_memory=course)
-            others = tuple(seen if one.host == host else one for one in state.others)
+            others = tuple(seen if other.host == host else other for other in state.others)
             return replace(state, others=others)
         case HistoryRead(history):
             return replace(state, history=history)
 
 
 def _ready_memory(state: DeploymentState, course: MemoryCourse | None, sample: GpuSample | None) -> MemoryCourse | None:
-    """The course, begun by the first sample of a ready server and dropped when it is ready no more; an unknown API leaves it."""
+    """Return the course of memory with this sample: begun when a server is first seen ready, dropped when its port is closed."""
     if not state.api.ready:
         return None if state.api.reach is Reach.CLOSED else course
     return followed(course, sample) if sample is not None else course

@@ -75,7 +75,7 @@ def status_of(state: DeploymentState) -> Status:
 
 
 def _without_log(state: DeploymentState) -> Status:
-    """Decide where no log tells anything: an API that answers in part, or a process, is a server that comes up."""
+    """Decide if no log tells anything: an API that answers in part, or a process, is a server that comes up."""
     if process_gone_unheard(state):
         return Status.FAILED
     if state.api.serves:
@@ -86,7 +86,7 @@ def _without_log(state: DeploymentState) -> Status:
 
 
 def _after_ready_line(state: DeploymentState) -> Status:
-    """Decide where the log says ready and the API does not."""
+    """Decide if the log says ready and the API does not."""
     api = state.api
     if api.serves or api.reach is Reach.UNKNOWN:  # nothing contradicts the log before the API has been asked
         return Status.READY

@@ -16,7 +16,7 @@ class Expected(Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """In one line; empty where nothing is expected."""
+        """Return it in one line, or "" if nothing is expected."""
         parts = []
         if self.gpus is not None:
             parts.append(counted(self.gpus, "GPU"))

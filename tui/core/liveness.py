@@ -72,7 +72,7 @@ class SignTracker:
             self._reads.popleft()
 
     def read_gib_s(self) -> float | None:
-        """What the engine's processes read from storage over the last minute, GiB a second; None before a quarter of it."""
+        """Return what the engine's processes read over the last minute, in GiB a second, or None before a quarter of it."""
         if not self._reads:
             return None
         (first, before), (last, after) = self._reads[0], self._reads[-1]
@@ -93,7 +93,7 @@ class SignTracker:
         self._tokens = tokens
 
     def forget(self) -> None:
-        """After a lost link: nothing was seen meanwhile, so nothing can be called still."""
+        """Forget everything after a lost link: nothing was seen meanwhile, so nothing can be called still."""
         self.gpu_memory_at = self.engine_read_at = self.disk_read_at = self.network_at = self.tokens_at = None
         self.process_alive = None
         self._gpu_used.clear()

@@ -34,7 +34,7 @@ class Supervisor(Struct, frozen=True):
 
     @property
     def last_end(self) -> str | None:
-        """How the server ended last, in words; None where it hasn't, or ended well."""
+        """Return how the server ended last, in words, or None if it has not, or ended well."""
         if self.oom_killed:
             return "killed by the kernel: out of memory (OOMKilled)"
         number = self.signal or (self.exit_code - 128 if self.exit_code is not None and self.exit_code > 128 else None)
@@ -46,7 +46,7 @@ class Supervisor(Struct, frozen=True):
 
     @property
     def says(self) -> str:
-        """All of it in a line."""
+        """Return everything in one line."""
         parts = [f"{self.by} {self.name}"]
         if self.restarts:
             parts.append(f"restarted {self.restarts} {'time' if self.restarts == 1 else 'times'}")
@@ -58,7 +58,7 @@ class Supervisor(Struct, frozen=True):
 
 
 def supervisor_from_frame(frame: Mapping[str, Any], before: Failure | None = None) -> Supervisor:
-    """A frame "supervisor" of the probe's follower as a typed value; what makes no sense is None."""
+    """Decode a frame "supervisor" of the probe's follower; a field that makes no sense becomes None."""
     return Supervisor(
         by=clean(str(frame.get("by") or "")),
         name=clean(str(frame.get("name") or "")),
@@ -98,17 +98,17 @@ class LastServer(Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """Which server it is, in a few words."""
+        """Return which server it is, in a few words."""
         seen = time.strftime("%Y-%m-%d %H:%M", time.localtime(self.seen_at))
         return f"the last server seen here, pid {self.pid}, {seen}"
 
     def of(self, boot: str | None) -> str:
-        """Whose log it is that is read, on a host whose boot is `boot` now (None where that is not known)."""
+        """Return whose log is read, on a host whose boot is `boot` now, or None if that is not known."""
         anew = self.boot is not None and boot is not None and boot != self.boot
         return f"of {self.words}" + ("; the host was restarted or replaced since" if anew else "")
 
     def unread(self, why: str | None) -> str:
-        """Why nothing of it can be read now. `why` is what the reader of its log says, None where there is none to read."""
+        """Return why nothing of its log can be read now. `why` is the reader's own word, or None if there is none to read."""
         if self.source is None:
             return f"{self.words}, wrote where nothing can be read any more"
         path = self.source.removeprefix("file:")
@@ -118,7 +118,7 @@ class LastServer(Struct, frozen=True):
 
 
 def how_it_ended(load: LoadState) -> str:
-    """What the log of a server whose process is gone says of its end."""
+    """Return what the log of a server whose process is gone says of its end."""
     if load.failure is not None:
         return f"it failed: {load.failure.cause}"
     if load.phase is Phase.STOPPED:

@@ -19,7 +19,7 @@ SCHEMA = 1
 
 
 def snapshot(state: DeploymentState, now: float) -> dict[str, Any]:
-    """`now` is the client's monotonic clock, from which ages are counted. What is not known is null."""
+    """Return the document. `now` is the client's monotonic clock, from which ages are counted. What is not known is null."""
     first, *further = hosts_of(state)
     api = state.api
     return {
@@ -38,7 +38,7 @@ def snapshot(state: DeploymentState, now: float) -> dict[str, Any]:
             "ready": api.ready,
             "health": api.health,
             "version": api.version,
-            "models": [{"id": one.id, "max_model_len": one.max_model_len, "root": one.root} for one in api.models],
+            "models": [{"id": model.id, "max_model_len": model.max_model_len, "root": model.root} for model in api.models],
             "metrics": to_builtins(api.metrics) if api.metrics is not None else None,
             "error": api.error,
             "age_s": round(now - api.received_at, 1) if api.received_at is not None else None,
@@ -63,7 +63,7 @@ def _connection(link: ConnectionState) -> dict[str, Any]:
 
 
 def _gpus(seen: HostGpus, now: float) -> dict[str, Any]:
-    """The GPUs of one host. Of values that are only the last known (`late`), nothing is concluded of evenness now.
+    """Return the GPUs of one host. From values that are only the last known (`late`), no evenness is concluded.
 
     Growth is that of the GPU that is full first, or grows most, since the server was seen ready; the peak that of the fullest.
     """
@@ -83,7 +83,7 @@ def _gpus(seen: HostGpus, now: float) -> dict[str, Any]:
 
 
 def _gpu_source(sample: GpuSample | None, now: float) -> dict[str, Any] | None:
-    """`late`: the driver does not answer, and the values are as old as `age_s` says."""
+    """Return where the values are from. `late`: the driver does not answer, and they are as old as `age_s` says."""
     if sample is None:
         return None
     old = round(now - sample.received_at, 1) if sample.received_at is not None else None
@@ -104,7 +104,7 @@ def _server(seen: ServerSeen) -> dict[str, Any]:
 
 
 def _iso(at: float | None) -> str | None:
-    """A time of the host's wall clock, in UTC."""
+    """Return a time of the host's wall clock in UTC."""
     return None if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
 
 

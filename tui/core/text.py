@@ -31,10 +31,10 @@ _ANY_BREAKS = re.compile(r"[\r\n]+")
 
 
 def clean(text: str, *, keep_newlines: bool = False) -> str:
-    """Returns the text without anything that acts on a terminal or on the direction of writing.
+    """Return the text without anything that acts on a terminal or on the direction of writing.
 
     Escape sequences go whole (CSI, OSC with its payload, DCS and the like, cut-off ones too), then the remaining control characters
-    except tab, and zero-width and bidirectional controls. Line breaks become one space, or, with `keep_newlines`, `\\n`.
+    except tab, and zero-width and bidirectional controls. Line breaks become one space, or, with `keep_newlines`, `\n`.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -61,11 +61,11 @@ class LineSplitter:
         self._after_cr = False
 
     def feed(self, data: bytes) -> list[str]:
-        """Returns the lines that these bytes complete, without their ends."""
+        """Return the lines that these bytes complete, without their ends."""
         return self._split(self._decoder.decode(data))
 
     def flush(self) -> list[str]:
-        """Returns the unfinished last line, if there is one: the stream has ended."""
+        """Return the unfinished last line, if there is one: the stream has ended."""
         lines = self._split(self._decoder.decode(b"", final=True))
         if self._rest:
             lines.append(self._rest)
@@ -106,13 +106,13 @@ SHORTEST_SECRET = 8
 
 
 def secrets_in(headers: Mapping[str, str]) -> tuple[str, ...]:
-    """What of a request's headers must never be shown: their values, and of `Bearer X` the X too. Longest first."""
+    """Return what of a request's headers must never be shown: the values, and of `Bearer X` the X too, longest first."""
     values = {part for value in headers.values() for part in (value, value.rpartition(" ")[2])}
     return tuple(sorted((value for value in values if len(value) >= SHORTEST_SECRET), key=len, reverse=True))
 
 
 def hide(text: str, secrets: Iterable[str]) -> str:
-    """A text without the secrets that a server may echo in it."""
+    """Return the text without the secrets that a server may echo in it."""
     for secret in secrets:
         text = text.replace(secret, HIDDEN)
     return text

@@ -62,11 +62,11 @@ class Waiting:
 
     @property
     def renewed(self) -> bool:
-        """Whether a start newer than the wait has been seen."""
+        """Return whether a start newer than the wait has been seen."""
         return self._renewed
 
     def look(self, state: DeploymentState, now: float, settled: bool) -> WaitOutcome:
-        """`settled`: the log that was there has been read, or can't be."""
+        """Judge a state. `settled`: the log that was there has been read, or can't be."""
         if self.rules.timeout_s is not None and now - self.began >= self.rules.timeout_s:
             self.why = f"not ready within {self.rules.timeout_s:g} s"
             return WaitOutcome.TIMED_OUT
@@ -123,7 +123,7 @@ class Waiting:
             self._old_end = False
 
     def _count_starts(self, state: DeploymentState) -> None:
-        """Failed starts whose failure was too short to be seen: a supervisor starts the next one within 100 ms."""
+        """Count failed starts whose failure was too short to be seen: a supervisor starts the next one within 100 ms."""
         load, by = state.load, state.supervisor
         if load is not None:
             if load.failure is not None and not self._old_end:

@@ -40,7 +40,7 @@ def _time(at: float | None) -> str:
 
 
 def deployment_facts(state: DeploymentState, width: int) -> list[Content]:
-    """Name and value of what is known of the deployment, a line each."""
+    """Draw name and value of what is known of the deployment, a line each."""
     load = state.load or LoadState()
     served = next(iter(state.api.models), None)
     context = load.max_model_len or (served.max_model_len if served else None)
@@ -119,7 +119,7 @@ class HostPane(Canvas):
 
 
 def past_loads(history: tuple[PastLoad, ...], width: int, height: int) -> Content:
-    """Earlier starts, the newest first."""
+    """Draw earlier starts, the newest first."""
     records: list[tuple[str | tuple[str, str], ...]] = [("when", "version", "total", "s/shard")]
     for past in sorted(history, key=lambda one: -(one.at or 0.0))[: max(0, height - 1)]:
         pace = three(median(past.step_seconds)) if past.step_seconds else DASH

@@ -34,7 +34,7 @@ def _where(state: DeploymentState, load: LoadState, failure: Failure) -> str:
 
 
 def band(state: DeploymentState, width: int, *, airy: bool = True) -> list[Content]:
-    """The cause, on a red ground with a red edge."""
+    """Draw the cause, on a red ground with a red edge."""
     load = state.load
     if load is None or load.failure is None:
         return []
@@ -45,8 +45,8 @@ def band(state: DeploymentState, width: int, *, airy: bool = True) -> list[Conte
     inner = [line(("✗ ", BE), (short(said, width - 6), BE)), line(label(short(_where(state, load, failure), width - 4)))]
     lines = [Content(""), *inner, Content("")] if airy else inner
     out = []
-    for one in lines:
-        text = line(" " * 3, one)
+    for row in lines:
+        text = line(" " * 3, row)
         text = line(text, " " * max(0, width - 1 - text.cell_length)).stylize_before("on $error 14%")
         out.append(line(("▌", E), text))
     return out
@@ -59,7 +59,7 @@ def _told(name: str, text: str | Content, width: int, style: str = "") -> list[C
 
 
 def _because(state: DeploymentState, failure: Failure) -> list[Content]:
-    """Memory of somebody else on a GPU explains a memory failure."""
+    """Draw who holds memory of a GPU: that of somebody else explains a memory failure."""
     if failure.kind not in ABOUT_MEMORY:
         return []
     out = []
@@ -69,19 +69,19 @@ def _because(state: DeploymentState, failure: Failure) -> list[Content]:
             "of another process:" if len(holders) == 1 else "of other processes:" if holders else "of a process not seen from here"
         )
         out.append(line(f"GPU {gpu.index} holds ", (f"{gib(mib)} GiB", BW), f" {whose}"))
-        for one in holders[:2]:
-            idle = label("  left behind") if left_behind(one, state) else ""
-            out.append(line((f"pid {one.pid}", B), f" {one.name}", label(f"  {one.user}" if one.user else ""), idle))
+        for holder in holders[:2]:
+            idle = label("  left behind") if left_behind(holder, state) else ""
+            out.append(line((f"pid {holder.pid}", B), f" {holder.name}", label(f"  {holder.user}" if holder.user else ""), idle))
     if len(held) > 2:
         out.append(line(label(f"and so {'does' if len(held) == 3 else 'do'} {counted(len(held) - 2, 'more GPU')}")))
     return out
 
 
 def _steps(state: DeploymentState, width: int) -> list[Content]:
-    """What to do next, numbered where it is more than one thing."""
+    """Draw what to do next, numbered if it is more than one thing."""
     steps = next_steps(state)
     if len(steps) < 2:
-        return [part for one in steps for part in _told("next", one, width)]
+        return [part for step in steps for part in _told("next", step, width)]
     out = []
     for number, step in enumerate(steps, 1):
         wrapped = Content(step).wrap(max(8, width - 14))
@@ -92,7 +92,9 @@ def _steps(state: DeploymentState, width: int) -> list[Content]:
 
 
 def failure_body(state: DeploymentState, width: int, height: int, key: str) -> list[Content]:
-    """Below the band: because, the line, next, what follows, where the load stopped. `key` shows the line in the log."""
+    """Draw what is below the band: because, the line, next, what follows, where the load stopped. `key` shows the line in the
+    log.
+    """
     load = state.load
     if load is None or load.failure is None:
         return []
@@ -111,7 +113,7 @@ def failure_body(state: DeploymentState, width: int, height: int, key: str) -> l
         blocks.append([line(label(f"{'restarts':<12}{whole(load.restarts)} before this one in the log"))])
     if state.log.of is not None:
         blocks.append(_told("log", state.log.of, width))
-    flat = [one for block in blocks for one in block]
+    flat = [row for block in blocks for row in block]
     airy = len(flat) + len(blocks) - 1 <= height
     out: list[Content] = []
     for i, block in enumerate(blocks):
@@ -123,10 +125,10 @@ def failure_body(state: DeploymentState, width: int, height: int, key: str) -> l
 
 
 def failure_view(state: DeploymentState, width: int, height: int, key: str) -> Content:
-    """The whole tab after a failure."""
+    """Draw the whole tab after a failure."""
     airy = height >= 12
     top = [*band(state, width, airy=airy), Content("")]
     inset = 2 if width >= 60 else 0
     body = failure_body(state, width - 2 * inset, max(0, height - len(top)), key)
-    parts: list[Content] = [line(" " * inset, one) for one in body]
+    parts: list[Content] = [line(" " * inset, row) for row in body]
     return rows(*top, *parts)

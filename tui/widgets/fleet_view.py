@@ -39,7 +39,7 @@ FIGURES = (("tok/s", 8), ("run", 5), ("wait", 5), ("KV %", 6))
 
 
 def since_words(state: DeploymentState, moment: Moment) -> str:
-    """`28:32 left`, `12 min ago`, `3 d 04 h`."""
+    """Return `28:32 left`, `12 min ago`, `3 d 04 h`."""
     load, now = state.load, state.host_now
     match status_of(state):
         case Status.READY:
@@ -58,7 +58,7 @@ def since_words(state: DeploymentState, moment: Moment) -> str:
 
 
 def now_lines(state: DeploymentState, width: int, moment: Moment) -> tuple[Content, Content]:
-    """What it is at, and a quiet line about it."""
+    """Draw what a deployment is at, and a quiet line about it."""
     load, link = state.load, state.connection
     match status_of(state):
         case Status.LOST | Status.UNREACHABLE | Status.REFUSED | Status.MISCONFIGURED:
@@ -91,7 +91,7 @@ def now_lines(state: DeploymentState, width: int, moment: Moment) -> tuple[Conte
 
 
 def gpu_lines(state: DeploymentState, moment: Moment) -> tuple[Content, Content]:
-    """A column a GPU; below it even, odd, or how much is free."""
+    """Draw a column a GPU; below it even, odd, or how much is free."""
     sample = state.gpus
     if sample is None or not sample.gpus:
         return line(label(DASH)), Content("")
@@ -115,7 +115,7 @@ def gpu_lines(state: DeploymentState, moment: Moment) -> tuple[Content, Content]
 
 
 def counts(states: tuple[DeploymentState, ...], brief: bool = False) -> Content:
-    """How many are in which state, the worst first, for the border; `brief` leaves the words."""
+    """Draw how many are in which state, the worst first, for the border; `brief` leaves out the words."""
     found = Counter(map(status_of, states))
     parts = []
     for status in GRAVITY:
@@ -154,16 +154,16 @@ class FleetView(Canvas, can_focus=True):
 
     @property
     def current(self) -> DeploymentState | None:
-        """The selected one; the first where that is not listed."""
+        """Return the selected one, or the first if that is not listed."""
         listed = self.listed
-        return next((one for one in listed if one.name == self.selected), listed[0] if listed else None)
+        return next((state for state in listed if state.name == self.selected), listed[0] if listed else None)
 
     def watch_selected(self) -> None:
         self.post_message(self.Selected())
 
     def move(self, by: int) -> None:
-        """Selects the next one, or the one before."""
-        names = [one.name for one in self.listed]
+        """Select the next one, or the one before."""
+        names = [state.name for state in self.listed]
         if names:
             at = names.index(self.current.name) if self.current else 0
             self.selected = names[min(len(names) - 1, max(0, at + by))]
@@ -185,7 +185,7 @@ class FleetView(Canvas, can_focus=True):
         listed = self.listed
         shown_figures = FIGURES if width >= 112 else FIGURES[:1] if width >= 92 else ()
         gpus = GPUS_W if width >= 72 else 0
-        names = max((max(len(one.name), len(one.target)) for one in self.states), default=10) + 2
+        names = max((max(len(state.name), len(state.target)) for state in self.states), default=10) + 2
         name_w = max(12, min(names, 36, max(14, width // 5)))
         now_w = max(8, width - 2 - STATE_W - name_w - gpus - sum(size for _, size in shown_figures) - 2)
         each = 3 if 3 * len(listed) + 1 <= height else 2 if width >= 60 else 1
@@ -200,7 +200,7 @@ class FleetView(Canvas, can_focus=True):
             return rows(*out, line(label(what if self.sought else "no deployment is configured")))
         current = self.current
         room = max(1, (height - len(out)) // each)
-        at = next((i for i, one in enumerate(listed) if current is not None and one.name == current.name), 0)
+        at = next((i for i, state in enumerate(listed) if current is not None and state.name == current.name), 0)
         first = max(0, min(at - room // 2, len(listed) - room))
         for state in listed[first : first + room]:
             here = current is not None and state.name == current.name
@@ -251,5 +251,5 @@ class FleetView(Canvas, can_focus=True):
         )
         pair = [first, second]
         if here:
-            pair = [line(one, " " * max(0, width - one.cell_length)).stylize_before("on $surface") for one in pair]
+            pair = [line(row, " " * max(0, width - row.cell_length)).stylize_before("on $surface") for row in pair]
         return pair

@@ -28,21 +28,21 @@ VERDICTS = {
 
 
 def bar_of(load: LoadState) -> Loader | None:
-    """The progress bar that moves now."""
+    """Return the progress bar that moves now."""
     if load.phase is Phase.CAPTURING and load.capture is not None:
         return load.capture
     if load.phase is Phase.DOWNLOADING:
-        download = next((one for one in load.loaders if one.what == "download" and one.total), None)
+        download = next((bar for bar in load.loaders if bar.what == "download" and bar.total), None)
         if download is not None:
             return download
-    live = [one for one in load.loaders if one.total and one.done < one.total and one.last_at is not None]
+    live = [bar for bar in load.loaders if bar.total and bar.done < bar.total and bar.last_at is not None]
     if load.shards is not None and load.shards.total and (load.shards.done < load.shards.total or not live):
         return load.shards
-    return max(live, key=lambda one: one.last_at or 0.0, default=load.shards)
+    return max(live, key=lambda bar: bar.last_at or 0.0, default=load.shards)
 
 
 def verdict(state: DeploymentState, width: int = 99) -> Content:
-    """The verdict in its colour; only its sign where there is no room for the word."""
+    """Draw the verdict in its colour; only its sign if there is no room for the word."""
     given = state.forecast.verdict
     if given is Verdict.UNKNOWN:
         return Content(DASH)
@@ -52,7 +52,7 @@ def verdict(state: DeploymentState, width: int = 99) -> Content:
 
 
 def countdown(state: DeploymentState, wall: float) -> tuple[str, str, Content]:
-    """What stands in big figures: name, figure, foot. `wall` is this machine's clock."""
+    """Return what stands in big figures: name, figure, foot. `wall` is this machine's clock."""
     load, look = state.load, state.forecast
     if look.verdict in (Verdict.STALLED, Verdict.HUNG):
         return "no estimate", DASH, line(label("nothing moves"))
@@ -66,7 +66,7 @@ def countdown(state: DeploymentState, wall: float) -> tuple[str, str, Content]:
 
 
 def so_far(state: DeploymentState) -> float | None:
-    """Seconds since the start began; once it is ready, those that it took."""
+    """Return the seconds since the start began, or, once it is ready, those that it took."""
     took, started = state.forecast.ready_s, state.load.started_at if state.load is not None else None
     if took is None and started is not None and (now := state.host_now) is not None:
         took = max(0.0, now - started)
@@ -78,18 +78,18 @@ def _at(wall: float, error: float | None) -> Content:
 
 
 def hero(state: DeploymentState, width: int, wall: float) -> list[Content]:
-    """Five lines: the big figure at the left, four facts at the right."""
+    """Draw five lines: the big figure at the left, four facts at the right."""
     name, figure, foot = countdown(state, wall)
     left = [line(label(name)), *big(figure, BP), foot]
-    start = max(24, max(one.cell_length for one in left) + 3) if width >= 54 else 0
+    start = max(24, max(row.cell_length for row in left) + 3) if width >= 54 else 0
     if not start:
         return [spread(width, left[0], verdict(state)), *left[1:]]
     told = hero_facts(state, min(48, width - start))
-    return [line(one, " " * (start - one.cell_length), told[i] if i < len(told) else "") for i, one in enumerate(left)]
+    return [line(row, " " * (start - row.cell_length), told[i] if i < len(told) else "") for i, row in enumerate(left)]
 
 
 def hero_facts(state: DeploymentState, width: int) -> list[Content]:
-    """Progress, pace, reads, verdict, time so far; at the right edge what to compare with."""
+    """Draw progress, pace, reads, verdict and time so far; at the right edge what to compare with."""
     load, look, past = state.load, state.forecast, last_time(state)
     if load is None:
         return []
@@ -124,7 +124,7 @@ def hero_facts(state: DeploymentState, width: int) -> list[Content]:
 
 
 def pace_of(state: DeploymentState) -> tuple[str, str]:
-    """Figure and unit of the weights' pace: `9.83` and `s/shard`, `1.21` and `GB/s`."""
+    """Return figure and unit of the weights' pace: `9.83` and `s/shard`, `1.21` and `GB/s`."""
     bar = state.load.shards if state.load is not None else None
     if bar is not None and bar.unit == "bytes":
         return three(gigabytes_s(bar)), "GB/s"
@@ -154,12 +154,12 @@ def _reads(state: DeploymentState, load: LoadState, width: int) -> Content:
 
 
 def storage_bound(state: DeploymentState) -> bool:
-    """Whether the weights are being read as fast as the storage gives them."""
+    """Return whether the weights are being read as fast as the storage gives them."""
     return bool(state.machine and state.machine.storage_bound and state.load is not None and state.load.phase is Phase.LOADING)
 
 
 def numbers(state: DeploymentState, width: int, wall: float) -> list[Content]:
-    """The same in big figures side by side, where there is room."""
+    """Draw the same in big figures side by side, for wide panes."""
     load, look, past = state.load, state.forecast, last_time(state)
     name, figure, foot = countdown(state, wall)
     cells: list[tuple[str, str, Content, str]] = [(name, figure, foot, BP)]
@@ -191,7 +191,7 @@ def numbers(state: DeploymentState, width: int, wall: float) -> list[Content]:
 
 
 def disk(state: DeploymentState, width: int, height: int) -> list[Content]:
-    """Disk reads over time."""
+    """Draw disk reads over time."""
     values = list(state.trends.disk_read_mb_s)[-width:]
     known = [value for value in values if value is not None]
     if height < 2 or not known:
@@ -213,7 +213,7 @@ def disk(state: DeploymentState, width: int, height: int) -> list[Content]:
 
 
 def reason(state: DeploymentState, width: int) -> list[Content]:
-    """Why the verdict is what it is, and where log and API disagree."""
+    """Draw why the verdict is what it is, and where log and API disagree."""
     out = []
     if told := current_step(state, width):
         out.append(told)
@@ -230,11 +230,11 @@ def reason(state: DeploymentState, width: int) -> list[Content]:
         out.append(line(label(look.reason)))
     if state.load:
         out += [line(label(note)) for note in state.load.notes[-2:]]
-    return [part for one in out for part in one.wrap(max(8, width))]
+    return [part for text in out for part in text.wrap(max(8, width))]
 
 
 def summary(state: DeploymentState, width: int) -> list[Content]:
-    """After the start: how long it took, and what it came to."""
+    """Draw what a start that is over took, and what it came to."""
     load = state.load
     past = last_time(state)
     took = state.forecast.ready_s
@@ -323,4 +323,4 @@ class LoadPanel(Canvas):
         left = height - len(out)
         if left >= 4 and not over:
             out += ["", *disk(state, inner, min(left - 1, 14))]
-        return [line(" " * inset, one) for one in out[:height]]
+        return [line(" " * inset, row) for row in out[:height]]

@@ -48,7 +48,7 @@ class PhaseRow(Struct, frozen=True):
 
 
 def last_time(state: DeploymentState) -> PastLoad | None:
-    """The newest earlier start in the record."""
+    """Return the newest earlier start in the record."""
     return max(state.history, key=lambda past: past.at or 0.0, default=None)
 
 
@@ -58,7 +58,7 @@ def _current(load: LoadState) -> Phase | None:
 
 
 def _served(load: LoadState) -> PhaseRow | None:
-    """The row of a server that failed while it served."""
+    """Return the row of a server that failed while it served."""
     if load.failure is None or load.failure.phase is not Phase.READY:
         return None
     span = next((span for span in reversed(load.phases) if span.name is Phase.READY), None)
@@ -66,7 +66,7 @@ def _served(load: LoadState) -> PhaseRow | None:
 
 
 def time_line(state: DeploymentState) -> list[PhaseRow]:
-    """One row a phase: those seen, in the log's order, then those that usually follow."""
+    """Return a row a phase: those seen, in the log's order, then those that usually follow."""
     load = state.load
     past = last_time(state)
     usual = dict(past.phases) if past else {}
@@ -101,13 +101,13 @@ def time_line(state: DeploymentState) -> list[PhaseRow]:
 
 
 def ended_at(load: LoadState) -> float | None:
-    """When a start ended without having been ready."""
+    """Return when a start ended without having been ready."""
     last = load.phases[-1] if load.phases and load.phase in (Phase.FAILED, Phase.STOPPED) else None
     return last.started_at if last is not None and last.name is load.phase else None
 
 
 def total_words(state: DeploymentState) -> Content:
-    """`7:49 · last time 36:18`, for the pane's border."""
+    """Draw `7:49 · last time 36:18`, for the pane's border."""
     past = last_time(state)
     so_far = state.forecast.ready_s
     if so_far is None and state.load and state.load.started_at is not None:
@@ -122,7 +122,7 @@ def total_words(state: DeploymentState) -> Content:
 
 
 def phase_rows(state: DeploymentState, width: int, height: int) -> list[Content]:
-    """One line a phase, with a head where there is room."""
+    """Draw a line a phase, with a head if there is room."""
     shown = time_line(state)
     has_usual = any(row.usual is not None for row in shown)
     wide = max(6, width - 9 - (9 if has_usual else 0))
@@ -152,7 +152,7 @@ class PhasesPane(Canvas):
 
 
 def phase_line(state: DeploymentState, width: int) -> list[Content]:
-    """The same as running text in two lines, for narrow screens."""
+    """Draw the same as running text in two lines, for narrow screens."""
     shown = time_line(state)
     across = max(1, (width + 3) // 20)
     if len(shown) > 2 * across:
@@ -168,7 +168,7 @@ def phase_line(state: DeploymentState, width: int) -> list[Content]:
 
 
 def _no_link(state: DeploymentState, width: int) -> list[Content | str]:
-    """Connecting; or why there is no connection, and what to do, in full."""
+    """Draw that it connects, or why there is no connection and what to do, in full."""
     link = state.connection
     host = link.host or state.target
     if not link.cause:
@@ -181,7 +181,7 @@ def _no_link(state: DeploymentState, width: int) -> list[Content | str]:
 
 
 def before(state: DeploymentState, width: int, height: int) -> Content:
-    """Nothing has started yet: what is watched, and what would make it start to show."""
+    """Draw what is watched before anything has started, and what would make it start to show."""
     reach = {
         Reach.UNKNOWN: "not asked yet",
         Reach.CLOSED: "port closed: not yet",
@@ -224,12 +224,12 @@ QUIET_S = 8.0
 
 
 def past_loading(load: LoadState) -> bool:
-    """Whether the weights are loaded and it still has to come up: a bar at its end says nothing any more."""
+    """Return whether the weights are loaded and it still has to come up: a bar at its end says nothing any more."""
     return load.phase in NORMAL_SILENCE_S and load.phase is not Phase.STARTING
 
 
 def phase_seconds(state: DeploymentState) -> float | None:
-    """How long the phase of now has lasted."""
+    """Return how long the present phase has lasted."""
     load, now = state.load, state.host_now
     if load is None or now is None or not load.phases:
         return None
@@ -246,7 +246,7 @@ def _busy(state: DeploymentState) -> str:
 
 
 def current_step(state: DeploymentState, width: int) -> Content | None:
-    """One line; None in phases that a bar tells of. What the GPUs do goes first where it does not fit."""
+    """Draw what the server does now in a phase without a bar, or None. What the GPUs do is left out first."""
     load, silent = state.load, state.forecast.silent_s
     if load is None or load.phase not in NORMAL_SILENCE_S or load.failure is not None or not state.connection.online:
         return None
@@ -271,7 +271,7 @@ MOST_STEPS = 10_000
 
 
 def shards(state: DeploymentState, loader: Loader, width: int, height: int, beat: bool) -> list[Content]:
-    """The seconds of each shard stand on the shard's own cell; what is to come is the ghost of the last load."""
+    """Draw the seconds of each shard above the shard's own cell; grey is how the last load went on from here."""
     total, done = round(loader.total), int(loader.done)
     took = list(loader.step_seconds)
     past = last_time(state)
@@ -307,7 +307,7 @@ def shards(state: DeploymentState, loader: Loader, width: int, height: int, beat
 
 
 def _told_amount(loader: Loader) -> Content:
-    """Where there are no steps to tell of: how much, and how fast."""
+    """Draw how much is loaded, and how fast, if there are no steps to tell of."""
     rate = gigabytes_s(loader)
     done, total = amounts(loader)
     return line(
@@ -320,7 +320,7 @@ def _told_steps(state: DeploymentState, loader: Loader, took: list[float], width
     parts: list[Part] = [label("seconds a " + one_of(loader))]
     if now is not None and loader.last_at is not None and loader.done < loader.total:
         parts += [
-            label(f"   in hand, {loader.done + 1:.0f}: "),
+            label(f"   {one_of(loader)} {loader.done + 1:.0f} so far: "),
             (clock(now - loader.last_at) if now - loader.last_at >= 100 else three(round(now - loader.last_at)), B),
         ]
     if len(took) > 2:

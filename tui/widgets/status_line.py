@@ -35,7 +35,7 @@ def chip(state: DeploymentState) -> Content:
 
 
 def progress_words(state: DeploymentState) -> str:
-    """`14/64 28:32`: how far, and how long still."""
+    """Return `14/64 28:32`: how far, and how long still."""
     load = state.load
     if load is None or status_of(state) is not Status.LOADING:
         return ""
@@ -48,7 +48,7 @@ def progress_words(state: DeploymentState) -> str:
 
 
 def gpu_words(state: DeploymentState) -> str:
-    """`8 × RTX PRO 6000`."""
+    """Return `8 × RTX PRO 6000`."""
     if state.gpus is None or not state.gpus.gpus:
         return ""
     names = {gpu.name for gpu in state.gpus.gpus if gpu.name}
@@ -61,7 +61,7 @@ def gpu_words(state: DeploymentState) -> str:
 
 
 def engine_words(state: DeploymentState) -> Content:
-    """`vLLM 0.24.0`."""
+    """Return `vLLM 0.24.0`."""
     version = (state.load.version if state.load else None) or state.api.version
     if not version:
         return Content("")
@@ -107,7 +107,7 @@ class StatusLine(Canvas):
 
 
 def says(state: DeploymentState) -> bool:
-    """Whether there is anything to say: no link, and not just the first try under way."""
+    """Return whether the banner has anything to say: no link, and not just the first try under way."""
     link = state.connection
     match link.link:
         case LinkState.LOST | LinkState.UNREACHABLE | LinkState.REFUSED:

@@ -57,7 +57,7 @@ class Tiny(Canvas):
             rate = state.api.metrics.generation_tokens_s if state.api.metrics else None
             body = [line((three(rate), BP), label(" tok/s"))]
         elif state.connection.cause and not state.connection.online:
-            body = [line(label(one)) for one in (state.connection.cause, state.connection.advice or "") if one]
+            body = [line(label(text)) for text in (state.connection.cause, state.connection.advice) if text]
         return rows(first, *body, _memory(state, width, self.moment))
 
 
