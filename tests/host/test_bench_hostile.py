@@ -1,4 +1,4 @@
-"""Benchmarks of servers that send escape sequences, bombs and endless replies, from both places that a load can come from."""
+"""Benchmarks of servers that send escape sequences, bombs and endless replies."""
 
 import asyncio
 import base64
@@ -21,7 +21,6 @@ from tui.probe.load import PIECE_BYTES
 from tui.services.bench_generator import RECORDS_LIMIT, _arrays
 from tui.services.bench_run import BenchmarkRefused, Benchmarks, BenchmarkTarget, collect
 
-SOURCES = [Vantage.HOST, Vantage.TUNNEL]
 HOSTILE = "over\x1b]52;c;aGk=\x07loaded\x1b[2J\u202e"
 
 
@@ -36,21 +35,19 @@ async def bench(url: str, state: Path, asked: Plan) -> dict[str, object]:
         return (await collect(benchmarks, asked)).points[0].figures
 
 
-@pytest.mark.parametrize("vantage", SOURCES)
-async def test_a_servers_words_are_cleaned(tmp_path: Path, vantage: Vantage) -> None:
+async def test_a_servers_words_are_cleaned(tmp_path: Path) -> None:
     def script(exchange: Exchange) -> None:
         exchange.plain("503 Service Unavailable", json.dumps({"error": {"message": HOSTILE}}).encode())
 
     with scripted(script) as server:
-        figures = await bench(server.url, tmp_path, plan(vantage))
+        figures = await bench(server.url, tmp_path, plan(Vantage.HOST))
     assert figures["errors_by_kind"] == {"http_503": 2}
     examples = figures["error_examples"]
     assert isinstance(examples, list)
     assert {example["message"] for example in examples} == {"overloaded"}
 
 
-@pytest.mark.parametrize("vantage", SOURCES)
-async def test_of_several_models_none_is_taken_silently(tmp_path: Path, vantage: Vantage) -> None:
+async def test_of_several_models_none_is_taken_silently(tmp_path: Path) -> None:
     def models(exchange: Exchange) -> None:
         if exchange.path == "/v1/models":
             exchange.plain("200 OK", b'{"data": [{"id": "chat", "root": "a"}, {"id": "embed", "root": "b"}]}')
@@ -60,26 +57,24 @@ async def test_of_several_models_none_is_taken_silently(tmp_path: Path, vantage:
     with scripted(lambda exchange: exchange.reply()) as server:
         server.answer = models
         with pytest.raises(BenchmarkRefused, match="several models, name one with --model: chat, embed"):
-            await bench(server.url, tmp_path, plan(vantage))
-        figures = await bench(server.url, tmp_path, plan(vantage, model="chat"))
+            await bench(server.url, tmp_path, plan(Vantage.HOST))
+        figures = await bench(server.url, tmp_path, plan(Vantage.HOST, model="chat"))
     assert figures["completed"] == 2
 
 
-@pytest.mark.parametrize("vantage", SOURCES)
-async def test_of_thousands_of_models_a_few_are_named(tmp_path: Path, vantage: Vantage) -> None:
+async def test_of_thousands_of_models_a_few_are_named(tmp_path: Path) -> None:
     """However many a server lists, and however long their names are: the refusal is a line that can be read."""
     listed = [{"id": f"adapter-{number}-{'x' * 4000}", "root": str(number)} for number in range(3000)]
     page = json.dumps({"data": listed}).encode()
     with scripted(lambda exchange: exchange.reply()) as server:
         server.answer = lambda exchange: exchange.plain("200 OK", page)
         with pytest.raises(BenchmarkRefused) as refused:
-            await bench(server.url, tmp_path, plan(vantage))
+            await bench(server.url, tmp_path, plan(Vantage.HOST))
     names = ", ".join(f"adapter-{number}-{'x' * 54}" for number in range(6))
     assert refused.value.cause == f"the server has several models, name one with --model: {names} and 2994 more"
 
 
-@pytest.mark.parametrize("vantage", SOURCES)
-async def test_a_refusal_without_end_is_cut_after_its_secrets_are_hidden(tmp_path: Path, vantage: Vantage) -> None:
+async def test_a_refusal_without_end_is_cut_after_its_secrets_are_hidden(tmp_path: Path) -> None:
     key = "sk-very-secret-key-0123456789"
     words = "x" * 490 + key + "y" * 5000
 
@@ -92,7 +87,7 @@ async def test_a_refusal_without_end_is_cut_after_its_secrets_are_hidden(tmp_pat
     with scripted(lambda exchange: exchange.reply()) as server:
         server.answer = refuses
         with pytest.raises(BenchmarkRefused) as refused:
-            await bench(server.url, tmp_path, plan(vantage, headers={"X-Key": key}))
+            await bench(server.url, tmp_path, plan(Vantage.HOST, headers={"X-Key": key}))
     assert len(refused.value.cause) <= 500
     assert refused.value.cause.startswith("x" * 490)
     assert "sk-" not in refused.value.cause

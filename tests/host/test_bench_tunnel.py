@@ -1,15 +1,18 @@
 """The load through the connection: what it measures, what it says of itself, and that it does what the load generator does."""
 
 import asyncio
+import contextlib
 import json
+import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from scripted_server import Exchange, scripted
+from sshd import eventually, free_port
 
 from tui.core.bench_conclusions import soak_words
 from tui.core.bench_result import STOPPED_BY_USER, Plan, Result, Vantage
@@ -17,6 +20,7 @@ from tui.host.base import ProbeFailed
 from tui.host.local import LocalHost
 from tui.host.shipped import ShippedProbe
 from tui.services.bench_run import Benchmarks, BenchmarkTarget, collect
+from tui.services.bench_tunnel import Tunnel
 
 TUNNEL: dict[str, Any] = {"input_tokens": 16, "output_tokens": 3, "vantage": Vantage.TUNNEL}
 
@@ -49,9 +53,8 @@ async def test_a_soak_has_its_longest_prompts_and_the_peak_of_the_cache(tmp_path
     assert not any("doesn't say its longest length" in note for note in result.deviations)
 
 
-@pytest.mark.parametrize("vantage", [Vantage.HOST, Vantage.TUNNEL])
 @pytest.mark.parametrize("seed", [0, 15])
-async def test_no_longest_prompt_passes_the_limit_of_a_server_that_only_counts(tmp_path: Path, vantage: Vantage, seed: int) -> None:
+async def test_no_longest_prompt_passes_the_limit_of_a_server_that_only_counts(tmp_path: Path, seed: int) -> None:
     """Its tokenizer makes more of some words than of those that were counted first."""
     longest: list[int] = []
 
@@ -71,7 +74,9 @@ async def test_no_longest_prompt_passes_the_limit_of_a_server_that_only_counts(t
             longest.append(asked)
         exchange.reply()
 
-    plan = Plan(kind="soak", concurrency=(8,), duration_s=0.5, seed=seed, input_tokens=512, output_tokens=16, vantage=vantage)
+    plan = Plan(
+        kind="soak", concurrency=(8,), duration_s=0.5, seed=seed, input_tokens=512, output_tokens=16, vantage=Vantage.TUNNEL
+    )
     with scripted(script) as server:
         server.answer = single
         await through(server.url, tmp_path, plan)
@@ -79,8 +84,7 @@ async def test_no_longest_prompt_passes_the_limit_of_a_server_that_only_counts(t
     assert 0.9 * 4096 < max(longest) <= 4096
 
 
-@pytest.mark.parametrize("vantage", [Vantage.HOST, Vantage.TUNNEL])
-async def test_a_stop_lets_go_of_a_server_that_does_not_count_the_longest_prompt(tmp_path: Path, vantage: Vantage) -> None:
+async def test_a_stop_lets_go_of_a_server_that_does_not_count_the_longest_prompt(tmp_path: Path) -> None:
     counting = threading.Event()
 
     def single(exchange: Exchange) -> None:
@@ -90,7 +94,7 @@ async def test_a_stop_lets_go_of_a_server_that_does_not_count_the_longest_prompt
         else:
             server.single(exchange)
 
-    plan = Plan(kind="soak", concurrency=(2,), duration_s=30.0, **{**TUNNEL, "vantage": vantage})
+    plan = Plan(kind="soak", concurrency=(2,), duration_s=30.0, **TUNNEL)
     with scripted(good) as server:
         server.answer = single
         async with LocalHost() as host:
@@ -126,26 +130,56 @@ async def test_it_says_why_it_was_used_and_what_its_times_are(tmp_path: Path) ->
         assert any("client's own process read them" in note for note in result.deviations)
 
 
-async def test_the_first_requests_are_spread(tmp_path: Path) -> None:
-    def slow(exchange: Exchange) -> None:
-        threading.Event().wait(1.2)  # so long that no stream sends a second one
-        exchange.reply()
-
-    plan = Plan(concurrency=(4,), requests=4, stagger_s=1.0, save_detailed=True, **TUNNEL)
-    with scripted(slow) as server:
-        result = await through(server.url, tmp_path, plan)
-    assert result.points[0].detail is not None
-    starts = result.points[0].detail["start_times"]
-    assert max(starts) - min(starts) == pytest.approx(0.75, abs=0.25)
+@contextlib.asynccontextmanager
+async def connected(url: str) -> AsyncIterator[tuple[bytes, asyncio.StreamReader, asyncio.StreamWriter]]:
+    """The first line of a tunnel to a server at `url`, and a connection through it."""
+    async with LocalHost() as host, Tunnel(host, url) as tunnel:
+        reader, writer = await asyncio.open_unix_connection(tunnel.path)
+        try:
+            yield await reader.readline(), reader, writer
+        finally:
+            writer.close()
 
 
-async def test_it_gives_up_after_too_many_failures_in_a_row(tmp_path: Path) -> None:
-    def broken(exchange: Exchange) -> None:
-        exchange.plain("503 Service Unavailable", b'{"error":{"message":"overloaded"}}')
+async def test_the_tunnel_says_first_whether_the_server_was_reached() -> None:
+    port = free_port()
+    async with connected(f"http://127.0.0.1:{port}") as (line, reader, _):
+        assert line.decode() == f"nothing listens on 127.0.0.1:{port}\n"
+        assert await reader.read() == b""
+    async with connected("unix:/nowhere/s") as (line, reader, _):
+        assert line == b"nothing listens on /nowhere/s\n"
+    with scripted(good) as server:
+        async with connected(server.url) as (line, reader, writer):
+            assert line == b"\n"
+            writer.write(b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200")
 
-    with scripted(broken) as server:
-        async with asyncio.timeout(30):
-            result = await through(server.url, tmp_path, Plan(concurrency=(2,), requests=1000, **TUNNEL))
-    assert result.stopped is not None
-    assert result.stopped.endswith("requests failed one after the other")
-    assert 20 < result.points[0].figures["failed"] < 40
+
+async def test_the_tunnel_brings_what_was_said_before_the_server_closed() -> None:
+    """A proxy refuses a large prompt without reading it: sending fails, and its words are on their way."""
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 413 Too Large\r\n\r\n")
+        writer.write_eof()
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with connected(f"http://127.0.0.1:{port}") as (_, reader, writer):
+            writer.write(b"x" * (4 << 20))
+            assert await reader.read() == b"HTTP/1.1 413 Too Large\r\n\r\n"
+
+
+async def test_the_tunnel_ends_with_its_connections() -> None:
+    with scripted(good) as server:
+        async with LocalHost() as host:
+            async with Tunnel(host, server.url) as tunnel:
+                reader, writer = await asyncio.open_unix_connection(tunnel.path)
+                assert await reader.readline() == b"\n"
+            with contextlib.suppress(ConnectionError):
+                assert await reader.read() == b""
+            writer.close()
+        with pytest.raises(FileNotFoundError):
+            os.stat(tunnel.path)
+        await eventually(lambda: server.open <= 0, what="the server's connection closed")

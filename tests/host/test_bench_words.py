@@ -11,12 +11,13 @@ import pytest
 from scripted_server import Exchange, scripted
 from test_bench_command import COMMAND, bench, environment, good
 
+from tui.cli.bench import refusal
 from tui.cli.bench_options import PROMPTS_LIMIT
 from tui.cli.bench_tables import status
 from tui.core.bench_documents import against, notes_of
 from tui.core.bench_result import BenchProgress, Plan, Point, Result, Vantage
 from tui.host.local import LocalHost
-from tui.services.bench_run import Benchmarks, BenchmarkTarget
+from tui.services.bench_run import BenchmarkRefused, Benchmarks, BenchmarkTarget
 from tui.widgets.bench_pane import hero, progress_line, remarks
 
 SHORT = ("--requests", "2", "--input-tokens", "16", "--output-tokens", "3")
@@ -49,15 +50,13 @@ def test_prompts_that_can_not_be_taken(tmp_path: Path, make: object, why: str) -
 
 
 @pytest.mark.parametrize(
-    ("target", "status", "words", "other"),
+    ("target", "status", "words"),
     [
-        (True, "503 Service Unavailable", "not ready, or full (http_503): the engine is loading", "no such request"),
-        (False, "429 Too Many Requests", "not ready, or full (http_429): the engine is loading", "no such request"),
-        (True, "422 Unprocessable", "takes no such request (http_422): the engine is loading", "not ready"),
-        (False, "422 Unprocessable", "takes no such request (http_422): the engine is loading", "not ready"),
+        (True, "422 Unprocessable", "takes no such request (http_422): the engine is loading"),
+        (False, "422 Unprocessable", "takes no such request (http_422): the engine is loading"),
     ],
 )
-def test_a_refusal_says_whether_another_time_would_help(tmp_path: Path, target: bool, status: str, words: str, other: str) -> None:
+def test_a_refusal_is_told_in_words(tmp_path: Path, target: bool, status: str, words: str) -> None:
     with scripted(good) as server:
 
         def answer(exchange: Exchange) -> None:
@@ -73,8 +72,14 @@ def test_a_refusal_says_whether_another_time_would_help(tmp_path: Path, target: 
         done = bench(tmp_path, *(("box",) if target else ("--base-url", server.url)), *SHORT)
     assert done.returncode == 1
     assert words in done.stderr
-    assert other not in done.stderr
-    assert ("`readyroom status box` tells" in done.stderr) is (target and other != "not ready")
+
+
+@pytest.mark.parametrize(("kind", "by_url"), [("http_503", False), ("http_429", True), ("http_422", True)])
+def test_a_refusal_says_whether_another_time_would_help(kind: str, by_url: bool) -> None:
+    cause = refusal("box", BenchmarkRefused(kind, "the engine is loading"), by_url).message
+    assert f"({kind}): the engine is loading" in cause
+    assert ("not ready, or full" in cause) is (kind != "http_422")
+    assert ("`readyroom status box` tells" in cause) is not by_url
 
 
 def test_prompts_of_standard_input(tmp_path: Path) -> None:
@@ -215,10 +220,10 @@ def test_an_open_loop_that_could_not_keep_its_rate_says_so(tmp_path: Path) -> No
 
     with scripted(slow) as server:
         words = ("--base-url", server.url, "--request-rate", "40", "--concurrency", "1", "--input-tokens", "16")
-        done = bench(tmp_path, *words, "--output-tokens", "3", "--duration", "2s", "--json")
-        shown = bench(tmp_path, *words, "--output-tokens", "3", "--requests", "20")
+        done = bench(tmp_path, *words, "--output-tokens", "3", "--duration", "1s", "--json")
+        shown = bench(tmp_path, *words, "--output-tokens", "3", "--requests", "8")
     (figures,) = json.loads(done.stdout)["points"]
-    assert figures["unsent_requests"] > 40
+    assert figures["unsent_requests"] > 20
     (told,) = (one for one in figures["warnings"] if one.startswith("the schedule"))
     assert told.endswith("never sent (only 1 stream was allowed)")
     assert "sent late" in shown.stdout

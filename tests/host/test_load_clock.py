@@ -38,14 +38,14 @@ def run(tmp_path: Path, script: Callable[[Exchange], object], order: dict[str, A
         return outcome, time.monotonic() - began
 
 
-@pytest.mark.parametrize("step", [-DAY, -3.0, 3.0, DAY])
+@pytest.mark.parametrize("step", [-DAY, 3.0])
 @pytest.mark.parametrize(
     ("order", "at_least"),
     [
-        ({"concurrency": 2, "duration_s": 1.5}, 5),
-        ({"concurrency": 2, "at_least": 4, "at_least_s": 1.5, "at_most_s": 30.0}, 5),
-        ({"schedule": [0.05 * (i + 1) for i in range(30)]}, 30),
-        ({"schedule": [0.05 * (i + 1) for i in range(30)], "gate": 2, "duration_s": 1.5}, 20),
+        ({"concurrency": 2, "duration_s": 1.0}, 5),
+        ({"concurrency": 2, "at_least": 4, "at_least_s": 1.0, "at_most_s": 30.0}, 5),
+        ({"schedule": [0.04 * (i + 1) for i in range(25)]}, 25),
+        ({"schedule": [0.04 * (i + 1) for i in range(25)], "gate": 2, "duration_s": 1.0}, 20),
     ],
     ids=["duration", "enough", "open loop", "gate and duration"],
 )
@@ -58,7 +58,7 @@ def test_a_run_lasts_as_long_as_it_was_to(
         exchange.reply()
 
     outcome, took = run(tmp_path, script, order)
-    assert 1.4 < took < 10.0
+    assert 0.9 < took < 10.0
     assert outcome.end - outcome.begin == pytest.approx(took, abs=1.0)
     assert outcome.health.wall_s == pytest.approx(outcome.end - outcome.begin, abs=0.1)
     assert outcome.health.clock_step_s == pytest.approx(step, abs=0.05)

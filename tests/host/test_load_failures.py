@@ -253,7 +253,9 @@ def test_the_connection_ends_after_done_without_the_last_chunk() -> None:
     assert [r.state for r in run(script).records] == [COMPLETED] * 4
 
 
-def test_the_last_chunk_never_comes_after_done() -> None:
+def test_the_last_chunk_never_comes_after_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tui.probe.load_loop.LINGER_S", 0.3)
+
     def script(exchange: Exchange) -> str:
         exchange.send(SSE)
         exchange.token("x", "length")
@@ -264,7 +266,7 @@ def test_the_last_chunk_never_comes_after_done() -> None:
 
     outcome = run(script, {"concurrency": 2, "requests": 4})
     assert [r.state for r in outcome.records] == [COMPLETED] * 4
-    assert max(r.end - r.start for r in outcome.records) < 0.9  # as long as the reply took, not the waiting behind it
+    assert max(r.end - r.start for r in outcome.records) < 0.25  # as long as the reply took, not the waiting behind it
 
 
 @pytest.mark.parametrize("more", [b"\r\n", b"0\r\n\r\n"], ids=["an empty line", "garbage"])
@@ -406,9 +408,10 @@ def test_a_request_is_sent_again_only_once() -> None:
     assert outcome.records[1].kind == "closed"
 
 
-def test_an_idle_connection_is_not_used_again_after_three_seconds() -> None:
+def test_an_idle_connection_is_not_used_again_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tui.probe.load_connections.IDLE_LIMIT_S", 0.3)
     with scripted(good) as server:
-        outcome = load(server.url, {"schedule": [0.0, 3.4], "concurrency": None})
+        outcome = load(server.url, {"schedule": [0.0, 0.6], "concurrency": None})
         assert [r.state for r in outcome.records] == [COMPLETED] * 2
         assert outcome.records[1].connect_s is not None
         assert not outcome.records[1].retried

@@ -23,6 +23,9 @@ PIECE = 1 << 16
 BUFFER_LIMIT = 1 << 18
 """Bytes that may wait for the load generator before the host's stream is left unread."""
 
+LINGER_S = 5.0
+"""How long the load generator may take to close a connection whose server has gone."""
+
 
 class Tunnel:
     """A socket that stands for the server at a URL as seen from a host; `async with` guarantees that nothing of it is left."""
@@ -81,11 +84,14 @@ class Tunnel:
             return
         async with stream:
             writer.write(b"\n")
-            ways = [asyncio.create_task(_pass_up(reader, stream)), asyncio.create_task(_pass_down(stream, writer))]
+            up, down = asyncio.create_task(_pass_up(reader, stream)), asyncio.create_task(_pass_down(stream, writer))
             try:
-                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait([up, down], return_when=asyncio.FIRST_COMPLETED)
+                if not up.done():
+                    writer.write_eof()  # with bytes unread, closing it now would be a reset
+                    await asyncio.wait([up], timeout=LINGER_S)
             finally:
-                await ended(*ways)
+                await ended(up, down)
 
 
 async def _pass_up(reader: asyncio.StreamReader, stream: ByteStream) -> None:

@@ -1,31 +1,74 @@
-"""How many cores a load will need, and how long its loop may rest: from what was seen so far."""
+"""When the load generator sends its requests, when it has sent enough, and what it tells of what came."""
 
 from array import array
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from tui.probe.load_schedule import LEAST_S, Tally, a_chunk_of
+from tui.probe.load_schedule import LEAST_S, Agenda, LoadOrder, Tally, a_chunk_of
 from tui.probe.load_stream import ReplyStream
-from tui.probe.load_workers import demand_of, processes_of
 from tui.wire.request_record import COMPLETED, RequestRecord
 
+BEGIN = 1000.0
 
-def warm_up(
-    streams: int, gap: float, chunks: int = 32, n_out: int | None = None, *, ttft: float | None = None, together: int = 1
-) -> list[RequestRecord]:
-    """Replies with so many seconds to their first token (else a gap); `together` chunks each have the last one's stamp."""
-    records = []
-    for index in range(streams):
-        record = RequestRecord(index, chunks)
-        record.start = 1e9
-        first = 1e9 + (gap if ttft is None else ttft)
-        record.chunks = array("d", (first + min(i // together * together + together - 1, chunks - 1) * gap for i in range(chunks)))
-        record.end = record.chunks[-1]
-        record.n_out = n_out
-        records.append(record)
-    return records
+
+@pytest.mark.parametrize(
+    ("order", "sent", "after", "enough", "by_time"),
+    [
+        (LoadOrder(concurrency=2, requests=4), 3, 99.0, False, False),
+        (LoadOrder(concurrency=2, requests=4), 4, 0.0, True, False),
+        (LoadOrder(concurrency=2, duration_s=5.0), 999, 99.0, False, True),
+        (LoadOrder(concurrency=2, at_least=4, at_least_s=5.0), 4, 4.9, False, True),
+        (LoadOrder(concurrency=2, at_least=4, at_least_s=5.0), 3, 5.1, False, True),
+        (LoadOrder(concurrency=2, at_least=4, at_least_s=5.0), 4, 5.1, True, True),
+        (LoadOrder(concurrency=2, at_least=4, at_least_s=5.0, at_most_s=9.0), 3, 9.0, True, True),
+        (LoadOrder(schedule=[0.5, 1.0]), 0, 0.0, False, False),
+        (LoadOrder(schedule=[]), 0, 0.0, True, False),
+    ],
+)
+def test_when_it_is_enough(order: LoadOrder, sent: int, after: float, enough: bool, by_time: bool) -> None:
+    agenda = Agenda(order, lambda: 0)
+    agenda.start(BEGIN)
+    agenda.sent = sent
+    assert agenda.is_enough(BEGIN + after) is enough
+    assert agenda.wants_another(BEGIN + after) is (order.concurrency is not None and not enough)
+    agenda.close(BEGIN + after)
+    assert agenda.dispatch_end == (BEGIN + after if by_time else None)
+    assert not agenda.wants_another(BEGIN + after)
+
+
+def test_a_schedule_behind_a_gate() -> None:
+    in_flight = 0
+    agenda = Agenda(LoadOrder(schedule=[0.5, 1.0, 1.5], gate=2), lambda: in_flight)
+    agenda.start(BEGIN)
+    assert (agenda.planned, agenda.spare, agenda.next_at()) == (3, 2, 1000.5)
+    assert agenda.take_due(1000.4) is None
+    assert agenda.take_due(1001.2) == 1000.5
+    in_flight = 2
+    assert agenda.take_due(1001.2) is None
+    assert agenda.next_at() == float("inf")
+    in_flight = 1
+    assert agenda.take_due(1001.2) == 1001.0
+    assert agenda.next_at() == 1001.5
+    assert not agenda.is_enough(1001.4)
+    assert agenda.take_due(1001.6) == 1001.5
+    assert agenda.is_enough(1001.6)
+
+
+def test_slots_that_wait_come_in_the_order_of_their_times() -> None:
+    agenda = Agenda(LoadOrder(concurrency=2, requests=9), lambda: 0)
+    agenda.start(BEGIN)
+    agenda.postpone(1002.0, 0)
+    agenda.postpone(1001.0, 1)
+    assert agenda.next_at() == 1001.0
+    assert [agenda.take_later(now) for now in (1000.9, 1001.0, 1001.9, 1002.0, 1003.0)] == [False, True, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "spare"), [(None, 0), ([], 2), ([0.0], 2), ([n / 100 for n in range(1, 301)], 12), ([0.001], 64)]
+)
+def test_idle_connections_follow_the_rate(schedule: list[float] | None, spare: int) -> None:
+    assert Agenda(LoadOrder(schedule=schedule), lambda: 0).spare == spare
 
 
 def sent(chunks: int, **fields: Any) -> ReplyStream:
@@ -35,53 +78,6 @@ def sent(chunks: int, **fields: Any) -> ReplyStream:
     for name, value in fields.items():
         setattr(record, name, value)
     return ReplyStream(None, record, b"", "chat", False)
-
-
-def at_rate(rate: float, seconds: float = 10.0) -> list[float]:
-    return [i / rate for i in range(1, int(rate * seconds) + 1)]
-
-
-A_LONG = 256 * 15e-6 + 200e-6
-"""CPU seconds of a request of 256 chunks."""
-
-
-@pytest.mark.parametrize(
-    ("order", "records", "output", "cores"),
-    [
-        ({"concurrency": 1024}, warm_up(1024, 0.020), 256, 1024 / 5.12 * A_LONG),
-        ({"concurrency": 16}, warm_up(16, 0.020), 256, 16 / 5.12 * A_LONG),
-        ({"concurrency": 16}, warm_up(16, 0.020, ttft=10.0), 256, 16 / 15.1 * A_LONG),
-        # of the replies that had to wait for the prompts of others, the quick ones tell what is to come
-        ({"concurrency": 16}, warm_up(12, 0.2, ttft=5.0) + warm_up(4, 0.020), 256, 16 / 5.12 * A_LONG),
-        # one token: no gap, and a request for each
-        ({"concurrency": 512}, warm_up(512, 0.0, 1, ttft=0.050), 1, 512 / 0.05 * 215e-6),
-        ({"concurrency": 16}, warm_up(16, 0.0, ttft=0.640), 32, 16 / 0.64 * (32 * 15e-6 + 200e-6)),  # all at once
-        ({"schedule": at_rate(200)}, warm_up(16, 0.020), 256, 200 * A_LONG),
-        ({"schedule": at_rate(2000)}, warm_up(16, 0.020), 1, 2000 * 215e-6),
-        ({"schedule": at_rate(200)}, warm_up(16, 0.020, n_out=128), 256, 200 * (64 * 15e-6 + 200e-6)),  # four tokens a chunk
-        ({"schedule": at_rate(200), "gate": 64}, warm_up(16, 0.020), 256, 64 / 5.12 * A_LONG),  # no more than its gate lets through
-        ({"schedule": [0.0] * 64}, warm_up(16, 0.020), 256, 64 / 5.12 * A_LONG),
-        ({"schedule": at_rate(200)}, [], 256, 200 * A_LONG),  # a warm-up that told nothing
-        ({"concurrency": 64}, [], 256, 0.0),
-    ],
-)
-def test_the_cores_that_a_load_needs(order: dict[str, Any], records: Sequence[RequestRecord], output: int, cores: float) -> None:
-    assert demand_of(order, list(records), output) == pytest.approx(cores, rel=1e-4)
-
-
-@pytest.mark.parametrize("together", [2, 3, 4])
-def test_chunks_read_together_change_no_demand(together: int) -> None:
-    """The median of the gaps would be 0, and the demand thousands of times what it is."""
-    order = {"concurrency": 64}
-    single = demand_of(order, warm_up(64, 0.020), 256)
-    assert demand_of(order, warm_up(64, 0.020, together=together), 256) == pytest.approx(single, rel=0.12)
-
-
-@pytest.mark.parametrize(
-    ("demand", "most", "processes"), [(0.0, 8, 1), (0.59, 8, 1), (0.6, 8, 2), (1.1, 8, 3), (2.2, 8, 5), (96.0, 8, 8), (2.2, 1, 1)]
-)
-def test_the_processes_that_carry_it(demand: float, most: int, processes: int) -> None:
-    assert processes_of(demand, most) == processes
 
 
 def ended(tally: Tally, start: float, end: float, chunks: int) -> None:
@@ -158,7 +154,7 @@ def test_what_fails_does_not_turn_the_pace_back() -> None:
 
 def test_what_a_chunk_holds_is_that_of_completed_requests() -> None:
     ended = [sent(10, n_out=40, state=COMPLETED), sent(10, state=COMPLETED), sent(10, n_out=900)]
-    assert a_chunk_of(one.record for one in ended) == 2.5
+    assert a_chunk_of(stream.record for stream in ended) == 2.5
     assert a_chunk_of(()) is None
 
 
