@@ -1,14 +1,15 @@
 """The figures of a benchmark in one table: their names, units, decimals, which way is better, and the views that show them.
 
 A figure is computed elsewhere (most in `tui.wire.summary`) and stands under its `key` in a point's figures and in `bench --json`.
-Every other view takes its rows and columns from METRICS: to show a new figure, add a row at the end.
+Every other view takes its rows and columns from METRICS, which is in the order of the columns of `bench --csv`. They are stable: to
+show a new figure, add a row at the end.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Flag, IntEnum, auto
 from json import dumps
-from typing import Any
+from typing import Any, Literal
 
 from tui.core.bench_result import Point
 from tui.core.presentation import DASH
@@ -17,8 +18,6 @@ from tui.core.presentation import DASH
 class View(Flag):
     """A place that shows figures."""
 
-    CSV = auto()
-    """A column of `bench --csv`. METRICS is in the order of these columns, which is stable."""
     SCREEN = auto()
     """A row of the control room's table."""
     BIG = auto()
@@ -61,24 +60,26 @@ class Metric:
     unit: str = ""
     digits: int = 0
     """Decimals of a value below 1,000."""
-    better: str = ""
-    """ "higher" or "lower"; empty if neither is better."""
-    views: View = View.CSV
     section: Section = Section.OUTCOME
-    scale: float = 1.0
-    """From the unit of the documents to the one that is shown."""
+    views: View = View(0)
+    better: Literal["higher", "lower", ""] = ""
+    """Which way is better; empty if neither is."""
     short: str = ""
     """The heading in the tables of `readyroom bench`, if title and unit are too long for it."""
-    meaning: str = ""
-    """What the figure means, for a line below a table; {limits} are the limits of `--goodput`."""
-    usual: float | None = None
-    """A value that is not worth a mention beside other figures."""
     rank: int = 0
     """On the screen high ranks give way first; from OPTIONAL on a row is shown only if some point has a value."""
     open_loop: bool | None = None
     """True: for requests that come at a rate; False: for a number of streams; None: for both."""
+    usual: float | None = None
+    """A value that is not worth a mention beside other figures."""
+    scale: float = 1.0
+    """From the unit of the documents to the one that is shown."""
+    meaning: str = ""
+    """What the figure means, for a line below a table; {limits} are the limits of `--goodput`."""
     read: Callable[[Point], Any] | None = None
     """Reads the value from a point whose figures do not have it under `key`."""
+    csv: bool = True
+    """Whether it is a column of `bench --csv`."""
 
     @property
     def heading(self) -> str:
@@ -153,14 +154,19 @@ class Latency:
     def key(self, statistic: str) -> str:
         return f"{statistic}_{self.name}_ms"
 
-    def rows(self, median: dict[str, Any], p99: dict[str, Any], **both: Any) -> tuple[Metric, ...]:
-        """Return the seven rows of the table; `median` and `p99` are what those two have beyond a column of CSV."""
+    def rows(
+        self, median: dict[str, Any], p99: dict[str, Any], section: Section = Section.LATENCY, **both: Any
+    ) -> tuple[Metric, ...]:
+        """Return the seven rows of the table; `median` and `p99` are fields of those two, `both` of either."""
         rows = []
         for statistic in ("mean", "median", "std", "p50", "p90", "p95", "p99"):
             more = {"median": median, "p99": p99}.get(statistic)
-            fields: dict[str, Any] = {} if more is None else {**both, **more}
-            title = f"{self.title} p50" if statistic == "median" else f"{self.title} {statistic}"
-            rows.append(Metric(self.key(statistic), title, self.unit, self.digits, scale=self.scale, **fields))
+            fields = {} if more is None else {**both, **more}
+            better: Literal["lower", ""] = "" if more is None or section is Section.SCHEDULE else "lower"
+            title = f"{self.title} {'p50' if statistic == 'median' else statistic}"
+            rows.append(
+                Metric(self.key(statistic), title, self.unit, self.digits, section, better=better, scale=self.scale, **fields)
+            )
         return tuple(rows)
 
 
@@ -200,43 +206,36 @@ def _per_stream(point: Point) -> float | None:
     return None if total is None or point.asked_rate is not None or point.concurrency < 1 else total / point.concurrency
 
 
-_HEADLINES = View.CSV | View.SCREEN | View.TABLE | View.REPORT | View.COMPARISON
+V, S = View, Section
+_SHOWN = V.SCREEN | V.TABLE | V.REPORT | V.COMPARISON
 
 METRICS: tuple[Metric, ...] = (
-    *_only_csv(
-        "date endpoint_type backend label model_id tokenizer_id num_prompts request_rate burstiness max_concurrency duration"
-    ),
-    Metric("completed", "completed", views=View.CSV | View.LINE | View.TABLE | View.REPORT, short="done"),
-    Metric("failed", "failed", better="lower", views=_HEADLINES | View.LINE),
+    *_only_csv("date endpoint_type backend label model_id tokenizer_id num_prompts request_rate burstiness max_concurrency"),
+    *_only_csv("duration"),
+    Metric("completed", "completed", views=V.LINE | V.TABLE | V.REPORT, short="done"),
+    Metric("failed", "failed", views=_SHOWN | V.LINE, better="lower"),
     *_only_csv("total_input_tokens total_output_tokens"),
-    Metric(
-        "request_throughput",
-        unit="req/s",
-        digits=2,
-        better="higher",
-        views=View.CSV | View.SCREEN | View.TABLE | View.REPORT,
-        section=Section.REQUESTS,
-        open_loop=True,
-    ),
+    Metric("request_throughput", "", "req/s", 2, S.REQUESTS, V.SCREEN | V.TABLE | V.REPORT, better="higher", open_loop=True),
     Metric(
         "request_goodput",
         "good",
         "req/s",
-        digits=2,
+        2,
+        S.REQUESTS,
+        V.SCREEN | V.FURTHER | V.REPORT | V.COMPARISON,
         better="higher",
-        views=View.CSV | View.SCREEN | View.FURTHER | View.REPORT | View.COMPARISON,
-        section=Section.REQUESTS,
         short="good/s",
-        meaning="good/s: requests a second within {limits}",
         rank=4,
+        meaning="good/s: requests a second within {limits}",
     ),
     Metric(
         "output_throughput",
-        unit="tok/s",
-        digits=1,
+        "",
+        "tok/s",
+        1,
+        S.THROUGHPUT,
+        _SHOWN | V.LINE,
         better="higher",
-        views=_HEADLINES | View.LINE,
-        section=Section.THROUGHPUT,
         meaning="tok/s: output tokens of completed requests / whole run, ramp and drain included",
     ),
     *_only_csv("total_token_throughput max_output_tokens_per_s max_concurrent_requests"),
@@ -244,144 +243,96 @@ METRICS: tuple[Metric, ...] = (
         "peak_tokens_per_s",
         "peak",
         "tok/s",
-        digits=1,
-        views=View.CSV | View.SCREEN | View.FURTHER,
-        section=Section.TOKENS,
-        meaning="peak: tokens in the busiest second",
+        0,
+        S.TOKENS,
+        V.SCREEN | V.FURTHER,
         rank=5,
+        meaning="peak: the busiest second",
     ),
     *_only_csv("rtfx"),
     *TTFT.rows(
-        {"views": _HEADLINES | View.LINE | View.BIG | View.INTERVAL, "short": "TTFT", "rank": 1},
-        {"views": _HEADLINES | View.INTERVAL, "short": "p99"},
-        better="lower",
-        section=Section.LATENCY,
+        {"views": _SHOWN | V.LINE | V.BIG | V.INTERVAL, "short": "TTFT", "rank": 1},
+        {"views": _SHOWN | V.INTERVAL, "short": "p99"},
         meaning="TTFT: first token-bearing chunk − send (the role chunk is none; reasoning is one)",
     ),
     *TPOT.rows(
-        {"views": _HEADLINES | View.LINE | View.BIG | View.INTERVAL, "short": "TPOT"},
-        {"views": _HEADLINES, "short": "p99", "rank": 1},
-        better="lower",
-        section=Section.LATENCY,
+        {"views": _SHOWN | V.LINE | V.BIG | V.INTERVAL, "short": "TPOT"},
+        {"views": _SHOWN, "short": "p99", "rank": 1},
         meaning="TPOT: (last − first) / (tokens − 1), one value a request",
     ),
     *ITL.rows(
-        {"views": View.CSV | View.COMPARISON},
-        {"views": View.CSV | View.SCREEN | View.TABLE, "rank": 3},
-        better="lower",
-        section=Section.LATENCY,
+        {"views": V.COMPARISON},
+        {"views": V.SCREEN | V.TABLE, "rank": 3},
         meaning="ITL: gap between chunks, pooled over all requests",
     ),
     *E2EL.rows(
-        {"views": View.CSV | View.TABLE | View.COMPARISON, "short": "E2EL"},
-        {"views": View.CSV | View.SCREEN | View.REPORT, "rank": 3},
-        better="lower",
-        section=Section.LATENCY,
+        {"views": V.TABLE | V.COMPARISON, "short": "E2EL"},
+        {"views": V.SCREEN | V.REPORT, "rank": 3},
         meaning="E2EL: last token-bearing chunk − send",
     ),
     *_only_csv("incomplete stopped_early without_usage"),
-    Metric("tokens_per_chunk", "tok/chunk", digits=2, views=View.CSV | View.FURTHER, section=Section.TOKENS, usual=1.0),
-    Metric("cached_prompt_tokens", "prompt tokens from the cache", views=View.CSV | View.SERVER, section=Section.TOKENS, usual=0.0),
-    Metric(
-        "reasoning_tokens",
-        "reasoning",
-        views=View.CSV | View.FURTHER,
-        section=Section.TOKENS,
-        meaning="reasoning: its tokens",
-        usual=0.0,
-    ),
+    Metric("tokens_per_chunk", "tok/chunk", "", 2, S.TOKENS, V.FURTHER, usual=1.0),
+    Metric("cached_prompt_tokens", "prompt tokens from the cache", "", 0, S.TOKENS, V.SERVER, usual=0.0),
+    Metric("reasoning_tokens", "reasoning", "", 0, S.TOKENS, V.FURTHER, usual=0.0, meaning="reasoning: its tokens"),
     *_only_csv("peak_concurrency connections mean_connect_ms max_connect_ms retried arrived_output_tokens"),
     Metric(
         "steady_output_throughput",
         "steady",
         "tok/s",
-        digits=1,
+        1,
+        S.THROUGHPUT,
+        _SHOWN | V.INTERVAL,
         better="higher",
-        views=_HEADLINES | View.INTERVAL,
-        section=Section.THROUGHPUT,
-        meaning="steady: the same while all streams were busy",
         rank=4,
         open_loop=False,
+        meaning="steady: the same while all streams were busy",
     ),
     *_only_csv("steady_window_s p99_supported foreign_requests server_running_before server_waiting_before"),
-    Metric("server_mean_queue_ms", "queue", "ms", digits=1, views=View.CSV | View.SERVER, section=Section.SERVER),
-    Metric("server_mean_prefill_ms", "prefill", "ms", digits=1, views=View.CSV | View.SERVER, section=Section.SERVER),
+    Metric("server_mean_queue_ms", "queue", "ms", 1, S.SERVER, V.SERVER),
+    Metric("server_mean_prefill_ms", "prefill", "ms", 1, S.SERVER, V.SERVER),
     *_only_csv("server_mean_ttft_ms"),
-    Metric("server_preemptions", "preemptions", views=View.CSV | View.SERVER, section=Section.SERVER, usual=0.0),
+    Metric("server_preemptions", "preemptions", "", 0, S.SERVER, V.SERVER, usual=0.0),
     *_only_csv("server_generation_tokens server_prefix_cache_hit_rate server_peak_running server_peak_waiting"),
-    Metric("server_peak_kv_cache", "KV cache up to", "%", views=View.CSV | View.SERVER, section=Section.SERVER, scale=100.0),
-    *_only_csv(
-        "client_limited client_workers client_open_files client_cpu client_cpu_s client_us_per_event client_events"
-        " client_lag_p50_ms client_lag_p99_ms client_lag_max_ms client_stamps client_unstamped client_chunks_read_together"
-        " clock_step_ms summary_cpu_s host_cores host_busy_cores"
-    ),
-    Metric(
-        "host_idle_cores",
-        "idle cores",
-        digits=1,
-        views=View.CSV | View.SCREEN | View.FURTHER,
-        section=Section.MACHINE,
-        meaning="idle cores: of the host",
-        rank=5,
-    ),
-    Metric(
-        "api_server_cpu_cores",
-        "API cores",
-        digits=2,
-        views=View.CSV | View.FURTHER,
-        section=Section.MACHINE,
-        meaning="API cores: those that the API server used",
-    ),
+    Metric("server_peak_kv_cache", "KV cache up to", "%", 0, S.SERVER, V.SERVER, scale=100.0),
+    *_only_csv("client_limited client_workers client_open_files client_cpu client_cpu_s client_us_per_event client_events"),
+    *_only_csv("client_lag_p50_ms client_lag_p99_ms client_lag_max_ms client_stamps client_unstamped"),
+    *_only_csv("client_chunks_read_together clock_step_ms summary_cpu_s host_cores host_busy_cores"),
+    Metric("host_idle_cores", "idle cores", "", 1, S.MACHINE, V.SCREEN | V.FURTHER, rank=5, meaning="idle cores: of the host"),
+    Metric("api_server_cpu_cores", "API cores", "", 2, S.MACHINE, V.FURTHER, meaning="API cores: those that the API server used"),
     *_only_csv("foreign_running repeat cut median_ttft_after_burst_ms"),
     *ANSWER.rows(
-        {
-            "views": View.CSV | View.SCREEN | View.FURTHER,
-            "better": "lower",
-            "section": Section.LATENCY,
-            "short": "answer",
-            "meaning": "answer: the first token after the reasoning, ms",
-            "rank": 4,
-        },
-        {},
+        {"views": V.SCREEN | V.FURTHER, "short": "answer", "rank": 4}, {}, meaning="answer: the first token after the reasoning, ms"
     ),
-    *LATE.rows({"rank": 1}, {}, views=View.CSV | View.SCREEN, section=Section.SCHEDULE, open_loop=True),
+    *LATE.rows({"views": V.SCREEN, "rank": 1}, {"views": V.SCREEN}, section=S.SCHEDULE, open_loop=True),
     *_only_csv("unsent_requests expected_tokens_per_s max_num_batched_tokens"),
-    Metric("spec_decode_acceptance_rate", "drafts accepted", "%", views=View.CSV | View.SERVER, section=Section.SERVER),
+    Metric("spec_decode_acceptance_rate", "drafts accepted", "%", 0, S.SERVER, V.SERVER),
     *_only_csv("spec_decode_acceptance_length spec_decode_num_drafts spec_decode_draft_tokens spec_decode_accepted_tokens"),
     *_bounds("steady_output_throughput", "median_ttft_ms", "p99_ttft_ms", "median_tpot_ms", "p99_tpot_ms", "median_e2el_ms"),
     Metric("errors_by_kind", read=lambda point: dumps(point.figures.get("errors_by_kind") or {}, sort_keys=True)),
     Metric("warnings", read=lambda point: "; ".join(map(str, point.figures.get("warnings") or ()))),
     Metric("gpu_count", read=_of_gpus("count")),
     Metric("gpu_mean_power_w", read=_of_gpus("mean_power_w")),
-    Metric(
-        "gpu_tokens_per_s_per_gpu",
-        unit="tok/s a GPU",
-        digits=1,
-        views=View.CSV | View.SERVER,
-        section=Section.MACHINE,
-        usual=0.0,
-        read=_of_gpus("tokens_per_s_per_gpu"),
-    ),
+    Metric("gpu_tokens_per_s_per_gpu", "", "tok/s a GPU", 1, S.MACHINE, V.SERVER, usual=0.0, read=_of_gpus("tokens_per_s_per_gpu")),
     Metric(
         "gpu_tokens_per_joule",
-        unit="tokens/J",
-        digits=2,
+        "",
+        "tokens/J",
+        2,
+        S.MACHINE,
+        V.SCREEN | V.SERVER,
         better="higher",
-        views=View.CSV | View.SCREEN | View.SERVER,
-        section=Section.MACHINE,
-        usual=0.0,
         rank=5,
+        usual=0.0,
         read=_of_gpus("tokens_per_joule"),
     ),
     Metric("gpu_fullest_mib", read=_fullest_gpu),
-    Metric("tokens_per_s_per_stream", "tok/s each", views=View.SCREEN, section=Section.THROUGHPUT, rank=3, read=_per_stream),
+    Metric("tokens_per_s_per_stream", "tok/s each", "", 1, S.THROUGHPUT, V.SCREEN, rank=3, read=_per_stream, csv=False),
 )
 
 
 def in_view(view: View) -> list[Metric]:
     """Return the metrics of a view, or of any of several, in the order in which they are shown."""
-    chosen = [metric for metric in METRICS if view & metric.views]
-    return chosen if view is View.CSV else sorted(chosen, key=lambda metric: metric.section)
+    return sorted((metric for metric in METRICS if view & metric.views), key=lambda metric: metric.section)
 
 
 def compared() -> list[Metric]:
