@@ -1,12 +1,10 @@
-"""Several coroutines at once, ended together; tasks that nobody waits for any more; what is opened for nobody any more."""
+"""Helpers for asyncio: run together, end and await tasks, open something for a caller who may be gone, read with a timeout."""
 
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Coroutine
 from typing import Any, TypeVar, cast
-
-from tui.host.base import CommandStream
 
 T = TypeVar("T")
 
@@ -15,12 +13,12 @@ _unwanted: set[asyncio.Future[Any]] = set()
 
 
 async def together(*work: Coroutine[Any, Any, object]) -> None:
-    """Runs all to their ends. The first failure, or a cancellation, ends the others, and is raised as it is.
+    """Run all to their ends. The first failure, or a cancellation, ends the others, and is raised as it is.
 
     Not a task group: when one of its tasks fails at the moment in which the task around it is cancelled, Python 3.11 and 3.12 raise
     the failure alone. Whoever handles that and goes on never ends, and neither do those who wait for it.
     """
-    tasks = [asyncio.create_task(one) for one in work]
+    tasks = [asyncio.create_task(coroutine) for coroutine in work]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
     finally:
@@ -31,7 +29,7 @@ async def together(*work: Coroutine[Any, Any, object]) -> None:
 
 
 async def ended(*tasks: asyncio.Future[Any]) -> None:
-    """Cancels tasks and waits for their ends. What one of them fails with on the way is nobody's concern any more.
+    """Cancel tasks and wait for their ends. An error that one of them ends with is dropped.
 
     Not `await task`: its cancellation and that of the task around could not be told apart. Each is cancelled once: a second
     time would break off what it closes on its way out.
@@ -44,7 +42,7 @@ async def ended(*tasks: asyncio.Future[Any]) -> None:
 
 
 async def opened(opening: Awaitable[T], close: Callable[[T], object]) -> T:
-    """What `opening` gives. Where its caller is cancelled meanwhile it goes on, and what comes of it is closed.
+    """Return what `opening` gives. If the caller is cancelled meanwhile, it goes on, and its result is closed.
 
     For what the other side is asked for: the request can't be taken back, and its answer would belong to nobody.
     """
@@ -92,8 +90,8 @@ async def in_thread(function: Callable[..., T], *args: object) -> T:
     return await done
 
 
-async def patiently(stream: CommandStream, patience: Callable[[], float]) -> AsyncGenerator[bytes | None]:
-    """The output as it comes; None whenever nothing has come for `patience()` seconds. Raises Unreachable.
+async def patiently(stream: AsyncIterable[bytes], patience: Callable[[], float]) -> AsyncGenerator[bytes | None]:
+    """Yield the output as it comes; None whenever nothing has come for `patience()` seconds. Raise what the stream raises.
 
     Close it (`contextlib.aclosing`) before the stream.
     """

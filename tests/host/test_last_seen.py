@@ -24,7 +24,7 @@ from tui.host.base import Host, Unreachable
 from tui.host.open import open_host
 from tui.record.store import RunStore
 from tui.services.deployment_watch import Session
-from tui.services.last_seen import LastSeen
+from tui.services.server_choice import LastSeen, Wanted
 from tui.services.server_search import Server
 from tui.settings import Deployment, Engine, Settings
 from tui.simulator.simulation import Simulation, simulated_host
@@ -225,9 +225,9 @@ async def test_a_record_that_is_held_stops_nobody(tmp_path: Path, unused_tcp_por
     with held(tmp_path / "record.sqlite"):
         deployment = Deployment(engines=(Engine(host="local"),))
         async with Session("box", "local", deployment, Settings(), Cuttable(), record, port=unused_tcp_port) as session:
-            session.last.see(Server(7, "vllm", source="file:/srv/vllm.log"))
+            session.choice.last.see(Server(7, "vllm", source="file:/srv/vllm.log"))
             await until(session, lambda s: s.log.source and session.settled)
-            assert session.last.server is not None
+            assert session.choice.last.server is not None
     record.close()
 
 
@@ -246,10 +246,9 @@ async def test_a_record_that_is_held_stops_nobody(tmp_path: Path, unused_tcp_por
 )
 async def test_which_source_is_kept(tmp_path: Path, seen: list[Mapping[str, Any]], source: str | None) -> None:
     record = RunStore(tmp_path / "record.sqlite")
-    session = Session("box", "local", Deployment(engines=(Engine(host="local"),)), Settings(), Cuttable(), record)
-    last = LastSeen(session)
-    for one in seen:
-        last.see(Server(**{"pid": 7, "engine": "vllm", **one}))
+    last = LastSeen("box", "local", Wanted(), record)
+    for facts in seen:
+        last.see(Server(**{"pid": 7, "engine": "vllm", **facts}))
         await last.keep()
     kept = record.last_server("box", "local", None)
     assert kept is not None
@@ -259,8 +258,7 @@ async def test_which_source_is_kept(tmp_path: Path, seen: list[Mapping[str, Any]
 
 async def test_a_log_that_is_configured_is_not_remembered(tmp_path: Path) -> None:
     record = RunStore(tmp_path / "record.sqlite")
-    deployment = Deployment(engines=(Engine(host="local", log="file:/a.log"),))
-    last = LastSeen(Session("box", "local", deployment, Settings(), Cuttable(), record))
+    last = LastSeen("box", "local", Wanted(log="file:/a.log"), record)
     last.see(Server(7, "vllm", source="file:/a.log"))
     await last.keep(leaving=True)
     assert record.last_server("box", "local", None) is None

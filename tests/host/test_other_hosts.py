@@ -18,8 +18,7 @@ from tui.host.base import HostError, ProbeStream, Unreachable
 from tui.host.local import LocalHost
 from tui.host.shipped import ShippedProbe
 from tui.services.deployment_watch import Session
-from tui.services.host_clock import HostClock
-from tui.services.log_following import Following
+from tui.services.log_following import LogFollower
 from tui.services.other_hosts import OtherHost
 from tui.settings import Deployment, Engine, Settings
 
@@ -107,7 +106,7 @@ async def test_a_lost_link_is_tried_again_and_nothing_stays() -> None:
     assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
 
 
-class Blind(Following):
+class Blind(LogFollower):
     """Can't tell where the server that is meant writes."""
 
     def _elsewhere(self, source: str) -> bool:
@@ -122,7 +121,7 @@ async def test_what_breaks_beside_a_log_is_seen(tmp_path: Path) -> None:
         await host.connect()
         session = Session("kimi", "local", deployment, Settings(), host)
         with pytest.raises(ValueError, match="a source beyond reading"):
-            await Blind(session, HostClock(), lambda: None)._follow_once(f"file:{log}")
+            await Blind(session.host, session.store, session.choice, "auto")._follow_once(f"file:{log}")
 
 
 class Slow:
@@ -158,7 +157,7 @@ async def test_what_breaks_is_seen_where_closing_takes_longer_than_the_stream(
         monkeypatch.setattr(host, "start_probe", slow)
         session = Session("kimi", "local", deployment, Settings(), host)
         with pytest.raises(ValueError, match="a source beyond reading"):
-            await Blind(session, HostClock(), lambda: None)._follow_once(f"file:{log}")
+            await Blind(session.host, session.store, session.choice, "auto")._follow_once(f"file:{log}")
 
 
 def test_the_gpus_that_a_configuration_means() -> None:

@@ -9,7 +9,7 @@ from tui.settings import Deployment, Settings
 
 def test_the_host_of_a_named_deployment() -> None:
     session = Session("wide", "local", Deployment(), Settings(), open_host("local", name="wide"))
-    session._link(LinkState.ONLINE)
+    session.link.show(LinkState.ONLINE)
     told = list(status_lines(session.state))
     assert told[0].startswith("wide: ")
     assert told[1].split() == ["host", "local", "online"]

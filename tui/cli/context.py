@@ -191,10 +191,10 @@ async def attached(session: "Session") -> None:
     Raises Fail (usage) where several run and none was named.
     """
     from tui.host.base import ProbeFailed
-    from tui.services.attach import Undecided, attach
+    from tui.services.server_choice import Undecided
 
     try:
-        await attach(session)
+        await session.attach()
     except Undecided as error:
         raise Fail(ExitCode.USAGE, str(error)) from None
     except (ProbeFailed, TimeoutError):

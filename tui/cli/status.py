@@ -123,7 +123,7 @@ def _print(lines: Iterator[str] | list[str]) -> None:
 
 def require_one_server(session: "Session") -> None:
     """Raise Fail if several servers run and nobody said which one is meant."""
-    from tui.services.attach import choice_text
+    from tui.services.server_choice import choice_text
 
     if session.state.undecided:
         raise Fail(ExitCode.USAGE, choice_text(session.target, session.servers))

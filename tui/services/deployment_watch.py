@@ -1,59 +1,47 @@
-"""One watched deployment: connects, stays connected, follows, polls, samples, and yields the state that all of it folds into."""
+"""One watched deployment: the store of its state, the choice of its server, the links to its hosts, and the watchers on them."""
 
 import asyncio
 import contextlib
-import random
 import shlex
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Protocol
 
 import msgspec
-from msgspec.structs import replace
 
-from tui.aio import ended, together
-from tui.core.connection import ConnectionState, LinkState, retry_delay_s
-from tui.core.deployment import ConnectionChanged, DeploymentState, Event, ForecastMade, HistoryRead, HostSeen, fold
+from tui.aio import ended
+from tui.core.connection import ConnectionState, LinkState
+from tui.core.deployment import (
+    ConnectionChanged,
+    DeploymentState,
+    ForecastMade,
+    HistoryRead,
+    HostSeen,
+    ProcessesSeen,
+    ServerSeen,
+)
 from tui.core.expectations import Expected
-from tui.core.liveness import SignTracker
+from tui.core.gpu_findings import together as gpus_together
 from tui.core.logs.forecast import make_forecast
-from tui.core.logs.load_state import Forecast, LoadState, PastLoad
-from tui.core.server_end import LastServer
+from tui.core.logs.load_state import Forecast, LoadState
 from tui.host.api import ApiClient
-from tui.host.base import Host, HostError, Refused, UnknownName
+from tui.host.base import Host
 from tui.record.store import RecordError
-from tui.services.attach import Wanted, at_port
-from tui.services.last_seen import LastSeen
+from tui.services.deployment_store import DeploymentStore
+from tui.services.host_link import HostLink
+from tui.services.log_following import LogFollower
 from tui.services.other_hosts import OtherHost
-from tui.services.server_search import Server
-from tui.services.watchers import Watch
+from tui.services.server_choice import ServerChoice, ServerRecord, Undecided, Wanted, at_port, choice_text, meant, undecided
+from tui.services.server_search import Server, find_servers
+from tui.services.watchers import ApiWatcher, LoadKeeper, LoadRecord, MachineWatcher, ServerFinder
 from tui.settings import Deployment, Settings
-from tui.wire.urls import socket_of
 
-MAILBOX_HZ = 10.0
-JUDGE_S = 1.0
-CONNECTION_POLL_S = 0.1
+FORECAST_S = 1.0
 
 
-class LoadRecord(Protocol):
+class SessionRecord(LoadRecord, ServerRecord, Protocol):
     """The part of the record that a session writes to and compares with."""
-
-    def save_load(self, deployment: str, load: LoadState, /) -> Any: ...
-
-    def loads(self, deployment: str, /) -> tuple[PastLoad, ...]: ...
-
-    def save_last_server(self, deployment: str, target: str, port: int | None, last: LastServer, /) -> None: ...
-
-    def last_server(self, deployment: str, target: str, port: int | None, /) -> LastServer | None: ...
-
-
-class _LinkLost(Exception):
-    """Ends the watchers of a connection that is gone."""
-
-    def __init__(self, error: HostError) -> None:
-        super().__init__(str(error))
-        self.error = error
 
 
 class Session:
@@ -69,7 +57,7 @@ class Session:
         deployment: Deployment,
         settings: Settings,
         host: Host,
-        record: LoadRecord | None = None,
+        record: SessionRecord | None = None,
         *,
         api_key: str | None = None,
         port: int | None = None,
@@ -78,35 +66,44 @@ class Session:
     ) -> None:
         self.name = name
         self.target = target
-        self.deployment = deployment
-        if port is not None and not deployment.direct:
-            self.deployment = msgspec.structs.replace(deployment, api=at_port(deployment.api, port))
         self.settings = settings
         self.host = host
-        self.record = record
-        expected = Expected(**msgspec.structs.asdict(deployment.expect))
+        self.api_key = api_key
+        """The key of the server's API, for the load generator; never shown or kept."""
+        engine = deployment.engines[0]
+        self.become = shlex.split(engine.become)
+        """The words before a command that may see more on the host."""
+        wanted = Wanted(deployment.api, engine.log, name in settings.deployments, port)
+        if port is not None and not deployment.direct:
+            deployment = msgspec.structs.replace(deployment, api=at_port(deployment.api, port))
+        self._deployment = deployment
+        self._record = record
         self._others = tuple(others)
-        further = tuple(HostSeen(one.target) for one in self._others)
-        self.state = DeploymentState(name=name, target=target, expected=expected, others=further)
-        self.signs = SignTracker()
-        self._api: ApiClient | None = None
-        self._api_key = api_key
-        self._port = port
-        self._resembles = resembles
-        self._configured_api = deployment.api
-        self._chosen: int | None = None
-        self._asked: Server | None = None
-        self._retry = asyncio.Event()
-        self._news: set[asyncio.Event] = set()
         self._work: asyncio.Task[None] | None = None
-        self._watch = Watch(self)
+        state = DeploymentState(
+            name=name,
+            target=target,
+            expected=Expected(**msgspec.structs.asdict(deployment.expect)),
+            others=tuple(HostSeen(other.target) for other in self._others),
+        )
+        self.store = DeploymentStore(state, self._forecast)
+        self.choice = ServerChoice(name, target, wanted, record)
+        self.link = HostLink(host, target, self._show_connection, resembles=resembles)
+        store, choice = self.store, self.choice
+        here = gpus_together([other.gpus for other in deployment.engines if other.host == engine.host])
+        self._machine = MachineWatcher(host, store, choice, here, hz=settings.ui.gpu_hz, become=self.become)
+        self._finder = ServerFinder(host, store, choice, self.become)
+        self._api = ApiWatcher(host, store, choice, deployment, api_key)
+        self._log = LogFollower(host, store, choice, engine.log, self.become, on_ready=self._api.ask_soon)
+        self._loads = LoadKeeper(name, store, record)
+        choice.on_change(self._choice_changed)
 
     # -- lifetime ------------------------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> "Session":
         await self.host.__aenter__()
         self._work = asyncio.create_task(self._run(), name=f"watch {self.name}")
-        self._work.add_done_callback(lambda _: self._tell())
+        self.store.end_with(self._work)
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -114,277 +111,70 @@ class Session:
             if self._work is not None:
                 # A bug of the work was already raised by `states`; leaving must not raise it again over what is being handled.
                 await ended(self._work)
-                await self._watch.last.keep(leaving=True)
+                await self.choice.last.keep(leaving=True)
         finally:
             try:
-                if self._api is not None:
-                    await self._api.close()
+                await self._api.close()
             finally:
                 await self.host.__aexit__(kind, error, trace)
-
-    @property
-    def api(self) -> ApiClient:
-        """The client of the server's API, through the host unless the deployment's URL is `direct`."""
-        if self._api is None:
-            uds = socket_of(self.deployment.api)
-            transport = None if self.deployment.direct else self.host.transport(verify=self._verify(), uds=uds)
-            self._api = ApiClient(
-                self.deployment.api,
-                transport,
-                api_key=self._api_key,
-                headers=self.deployment.headers,
-                ca_file=self.deployment.ca_file,
-            )
-        return self._api
-
-    @property
-    def api_key(self) -> str | None:
-        """The key of the server's API, for the load generator; never shown or kept."""
-        return self._api_key
-
-    def _verify(self) -> Any:
-        return self.deployment.ca_file or True
-
-    # -- which server --------------------------------------------------------------------------------------------------------------
-
-    @property
-    def wanted(self) -> Wanted:
-        """What is known of the server that is meant."""
-        log = self.deployment.engines[0].log
-        return Wanted(self._configured_api, log, self.name in self.settings.deployments, self._port, self._chosen)
-
-    @property
-    def port(self) -> int | None:
-        """The port that was asked for, where several servers run."""
-        return self._port
-
-    @property
-    def last(self) -> LastSeen:
-        """The server that was last seen on the host."""
-        return self._watch.last
-
-    @property
-    def become(self) -> list[str]:
-        """The words before a command that may see more on the host."""
-        return shlex.split(self.deployment.engines[0].become)
-
-    @property
-    def servers(self) -> tuple[Server, ...]:
-        """The servers that run on the host, youngest last."""
-        return self._watch.servers
-
-    @property
-    def batched_tokens(self) -> int | None:
-        """The most tokens that the engine takes into one step: by its log, or by the arguments of its process. None: not known."""
-        load, server = self.state.load, self._watch.server or self._asked
-        if load is not None and load.batched_tokens is not None:
-            return load.batched_tokens
-        return server.batched_tokens if server is not None else None
-
-    def choose(self, pid: int) -> None:
-        """Watches this one of `servers`: its log, its API, its process."""
-        self._chosen = pid
-        self._watch.decide()
-
-    def ask(self, server: Server) -> None:
-        """Has the API client ask this server, where nobody said at which address the API is."""
-        address = server.api
-        if address is None or not self.wanted.moves or self.deployment.direct or self._asked == server:
-            return
-        before, self._asked = self._asked, server
-        if server.uds is not None or (before is not None and before.uds is not None):
-            self.api.move(address, self.host.transport(verify=self._verify(), uds=server.uds))
-        elif self.api.base_url != address:
-            self.api.move(address)
-        else:
-            return
-        self._watch.poll_anew()
-        self.deployment = msgspec.structs.replace(self.deployment, api=address)
-
-    # -- what the screen and the commands use --------------------------------------------------------------------------------------
-
-    async def states(self) -> AsyncGenerator[DeploymentState]:
-        """The newest state whenever there is one, ten times a second at most. Ends when the session does; raises what broke it."""
-        news = asyncio.Event()
-        news.set()
-        self._news.add(news)
-        try:
-            while True:
-                await news.wait()
-                news.clear()
-                yield self.state
-                if self._work is not None and self._work.done():
-                    if not self._work.cancelled():
-                        self._work.result()
-                    return
-                await asyncio.sleep(1 / MAILBOX_HZ)
-        finally:
-            self._news.discard(news)
-
-    def retry(self) -> None:
-        """Tries to connect now, also after a refusal."""
-        for other in self._others:
-            other.retry()
-        self._retry.set()
-
-    @property
-    def caught_up(self) -> bool:
-        """Whether everything that the log held at attach has been read."""
-        return self._watch.log.caught_up
-
-    @property
-    def settled(self) -> bool:
-        """Whether the log has been read as far as it went, or can't be, and the host's processes have been looked at."""
-        return (self.caught_up or self.state.log.problem is not None) and self._watch.looked
-
-    async def next_state(self, timeout: float) -> DeploymentState:
-        """The next newer state; the present one after `timeout` seconds. Raises what broke the session."""
-        news = asyncio.Event()
-        self._news.add(news)
-        try:
-            async with asyncio.timeout(timeout):
-                await news.wait()
-                await asyncio.sleep(1 / MAILBOX_HZ)
-        except TimeoutError:
-            pass
-        finally:
-            self._news.discard(news)
-        if self._work is not None and self._work.done() and not self._work.cancelled():
-            self._work.result()
-        return self.state
-
-    def publish(self, event: Event) -> None:
-        """Folds an event into the state. For the tasks of this session."""
-        state = fold(self.state, event)
-        if state is not self.state:
-            turned = state.load is not None and (self.state.load is None or state.load.phase is not self.state.load.phase)
-            self.state = state
-            if turned and state.load is not None and state.load.lines:
-                self.state = fold(state, self._judged(state.load))  # the verdict on one phase is never shown with the next
-            self._tell()
-
-    def _tell(self) -> None:
-        for news in self._news:
-            news.set()
-
-    # -- the work ------------------------------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
         await self._read_history()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._stay_connected())
-            tasks.create_task(self._judge())
+            tasks.create_task(self.link.run(self._while_online))
+            tasks.create_task(self._keep_up())
             for other in self._others:
-                tasks.create_task(other.run(self.publish))
-            if self.deployment.direct:
-                tasks.create_task(self._watch.poll_api())
+                tasks.create_task(other.run(self.store.publish))
+            if self._deployment.direct:
+                tasks.create_task(self._api.run())
 
-    async def _stay_connected(self) -> None:
-        attempt = 0
+    def _while_online(self) -> list[Coroutine[Any, Any, object]]:
+        work: list[Coroutine[Any, Any, object]] = [self._machine.run(), self._finder.run(), self._log.run()]
+        return work if self._deployment.direct else [*work, self._api.run()]
+
+    async def _keep_up(self) -> None:
+        """Judge the load as time passes, and keep in the record what came to its end."""
         while True:
-            attempt += 1
-            self._retry.clear()
-            self._link(LinkState.CONNECTING, attempt=attempt)
-            try:
-                await self._connect()
-            except Refused as error:
-                self._link(LinkState.REFUSED, error, attempt=attempt)
-                await self._retry.wait()
-                attempt = 0
-                continue
-            except HostError as error:
-                await self._back_off(LinkState.UNREACHABLE, error, attempt)
-                continue
-            attempt = 0
-            lost = await self._while_online()
-            self.signs.forget()
-            attempt = 1
-            # A login that needed a person is not repeated by the host itself: it raises Refused, which waits for `retry`.
-            await self._back_off(LinkState.LOST, lost, attempt)
+            await self.choice.keep()
+            self.store.make_forecast()
+            await self._loads.save_if_finished(caught_up=self.caught_up)
+            known = self.store.state.forecast != Forecast()
+            await asyncio.sleep(FORECAST_S if known else FORECAST_S / 4)
 
-    async def _connect(self) -> None:
-        """Connects, while the state shows what the host says of it (a question to the person, above all)."""
-        connecting = asyncio.create_task(self.host.connect())
-        try:
-            while not connecting.done():
-                await asyncio.wait([connecting], timeout=CONNECTION_POLL_S)
-                link = self.host.connection.link
-                if (
-                    not connecting.done()
-                    and link in (LinkState.ASKING, LinkState.CONNECTING)
-                    and link is not self.state.connection.link
-                ):
-                    self._link(link, attempt=self.state.connection.attempt)
-            connecting.result()
-        finally:
-            await ended(connecting)
+    async def _read_history(self) -> None:
+        if self._record is not None:
+            with contextlib.suppress(RecordError):  # nothing to compare with then; writing says what is wrong with it
+                self.store.publish(HistoryRead(await asyncio.to_thread(self._record.loads, self.name)))
+                await self.choice.last.read()
 
-    async def _back_off(self, link: LinkState, error: HostError, attempt: int) -> None:
-        delay = retry_delay_s(attempt, random.random())
-        self._link(link, error, attempt=attempt, retry_at=time.monotonic() + delay)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(delay):  # wait_for may swallow a cancellation (Python 3.11)
-                await self._retry.wait()
+    # -- what the parts publish ----------------------------------------------------------------------------------------------------
 
-    async def _while_online(self) -> HostError:
-        self._link(LinkState.ONLINE)
-        work = [self._watch.sample(), self._watch.sample_without_nvml(), self._watch.find(), self._watch.log.follow()]
-        if not self.deployment.direct:
-            work.append(self._watch.poll_api())
-        try:
-            await together(*work, self._round_trips(), self._notice_loss())
-        except _LinkLost as lost:
-            return lost.error
-        raise AssertionError("the watchers of a connection end only with it")
+    def _show_connection(self, connection: ConnectionState) -> None:
+        if connection.link is LinkState.LOST:
+            self.store.signs.forget()
+            self.choice.forget()
+        self.store.publish(ConnectionChanged(connection))
 
-    async def _notice_loss(self) -> None:
-        raise _LinkLost(await self.host.wait_lost())
-
-    async def _round_trips(self) -> None:
-        while True:
-            measured = self.host.connection.round_trip_ms
-            if measured != self.state.connection.round_trip_ms:
-                self.publish(ConnectionChanged(replace(self.state.connection, round_trip_ms=measured)))
-            await asyncio.sleep(1.0)
-
-    def _link(self, link: LinkState, error: HostError | None = None, *, attempt: int = 0, retry_at: float | None = None) -> None:
-        before = self.state.connection
-        since = before.since if link is before.link else time.monotonic()
-        keeps = link in (LinkState.CONNECTING, LinkState.ASKING)  # the reason of the loss stays readable while a new try runs
-        connection = ConnectionState(
-            link=link,
-            host=self.target,
-            since=since,
-            cause=error.cause if error is not None else before.cause if keeps else None,
-            advice=self._advice(error) if error is not None else before.advice if keeps else None,
-            attempt=attempt,
-            retry_at=retry_at,
+    def _choice_changed(self) -> None:
+        choice = self.choice
+        self.store.signs.process_alive = choice.alive
+        if choice.target is not None:
+            self._api.ask(choice.target)
+        pid = choice.server.pid if choice.server is not None else None
+        seen = tuple(
+            ServerSeen(server.pid, server.engine, server.served_name or server.model, server.where, server.user, server.started_at)
+            for server in choice.running
         )
-        self.publish(ConnectionChanged(connection))
+        self.store.publish(ProcessesSeen(pid, choice.orphans, seen, choice.undecided))
 
-    def _advice(self, error: HostError) -> str:
-        if self._resembles is not None and isinstance(error, UnknownName):
-            return f"{error.advice} (or did you mean the command {self._resembles!r}?)"
-        return error.advice
-
-    async def _judge(self) -> None:
-        while True:
-            load = self.state.load
-            await self._watch.keep_last()
-            if load is not None and load.lines:
-                self.publish(self._judged(load))
-                await self._watch.save_if_finished(load)
-            known = self.state.forecast != Forecast()
-            await asyncio.sleep(JUDGE_S if known else JUDGE_S / 4)
-
-    def _judged(self, load: LoadState) -> ForecastMade:
-        """What is to be said of the load now."""
-        expect, server = self.deployment.expect, self._watch.server
-        signs = self.signs.signs(time.monotonic())
+    def _forecast(self, load: LoadState) -> ForecastMade:
+        """Judge the load as it stands now."""
+        expect, server = self._deployment.expect, self.choice.server
+        signs = self.store.signs.signs(time.monotonic())
         forecast = make_forecast(
             load,
-            self._watch.clock.now(),
-            self.state.history,
+            self.store.clock.now(),
+            self.store.state.history,
             signs,
             expect.seconds_per_shard,
             expect.load_minutes * 60 if expect.load_minutes is not None else None,
@@ -394,8 +184,85 @@ class Session:
         )
         return ForecastMade(forecast, signs)
 
-    async def _read_history(self) -> None:
-        if self.record is not None:
-            with contextlib.suppress(RecordError):  # nothing to compare with then; writing says what is wrong with it
-                self.publish(HistoryRead(await asyncio.to_thread(self.record.loads, self.name)))
-                await self._watch.last.read()
+    # -- what the screen and the commands use --------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> DeploymentState:
+        """The newest state."""
+        return self.store.state
+
+    def states(self) -> AsyncGenerator[DeploymentState]:
+        """Yield the newest state whenever there is one, ten times a second at most. Raise what broke the session."""
+        return self.store.states()
+
+    async def next_state(self, timeout: float) -> DeploymentState:
+        """Return the next newer state; the present one after `timeout` seconds. Raise what broke the session."""
+        return await self.store.next_state(timeout)
+
+    @property
+    def deployment(self) -> Deployment:
+        """The deployment as configured, with the address at which its API is asked."""
+        return msgspec.structs.replace(self._deployment, api=self._api.address)
+
+    @property
+    def api(self) -> ApiClient:
+        """The client of the server's API."""
+        return self._api.client
+
+    @property
+    def port(self) -> int | None:
+        """The port that was asked for, if several servers run."""
+        return self.choice.wanted.port
+
+    @property
+    def servers(self) -> tuple[Server, ...]:
+        """The servers that run on the host, youngest last."""
+        return self.choice.running
+
+    @property
+    def batched_tokens(self) -> int | None:
+        """The most tokens that the engine takes into one step, by its log or its process's arguments; None if neither says."""
+        load, server = self.state.load, self.choice.server or self._api.asked
+        if load is not None and load.batched_tokens is not None:
+            return load.batched_tokens
+        return server.batched_tokens if server is not None else None
+
+    def choose(self, pid: int) -> None:
+        """Watch this one of `servers`: its log, its API, its process."""
+        self.choice.choose(pid)
+
+    def ask(self, server: Server) -> None:
+        """Have the API client ask this server, unless the configuration says at which address the API is."""
+        self._api.ask(server)
+
+    async def attach(self) -> Server | None:
+        """Look once which server is meant, on a host that is connected, and have the API client ask that one.
+
+        Return None if none is found or nothing needs to be found. Raise Undecided or HostError; TimeoutError if it takes too long.
+        """
+        wanted = self.choice.wanted
+        if not wanted.moves or self._deployment.direct:
+            return None
+        servers = await find_servers(self.host, self.become)
+        if among := undecided(servers, wanted):
+            raise Undecided(choice_text(self.target, among))
+        server = meant(servers, wanted)
+        if server is not None:
+            self.ask(server)
+        return server
+
+    def retry(self) -> None:
+        """Try to connect now, also after a refusal."""
+        for other in self._others:
+            other.retry()
+        self.link.retry()
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether everything that the log held at attach has been read."""
+        return self._log.caught_up
+
+    @property
+    def settled(self) -> bool:
+        """Whether the log has been read as far as it went, or can't be, and the host's processes have been looked at."""
+        return (self.caught_up or self.state.log.problem is not None) and self.choice.looked

@@ -15,11 +15,11 @@ from tui.core.text import clean
 from tui.host.api import ApiClient, ApiError
 from tui.host.base import Host, HostError, ProbeFailed
 from tui.record.store import RecordError
-from tui.services.attach import alive, meant, undecided
 from tui.services.chat_turn import one_token
 from tui.services.deployment_watch import Session
-from tui.services.log_following import LogIntake, follow_arguments
+from tui.services.log_following import LogDecoder, follow_arguments
 from tui.services.posix_tail import tail_frames
+from tui.services.server_choice import alive, meant, undecided
 from tui.services.server_search import Server, find_servers, servers_from_frame
 from tui.wire.frames import FIND, FOLLOW, WATCH
 from tui.wire.log_prefixes import FILE, split_source
@@ -53,17 +53,17 @@ async def examine(session: Session, *, token: bool = True) -> AsyncGenerator[Che
             else:
                 servers = found
     with suppress(RecordError):  # nothing is known of an earlier server then
-        await session.last.read()
-    server = meant(servers or (), session.wanted)
-    choice = undecided(servers or (), session.wanted)
+        await session.choice.last.read()
+    server = meant(servers or (), session.choice.wanted)
+    choice = undecided(servers or (), session.choice.wanted)
     if choice:
         server = None
     if servers is not None:
         yield _server(session, servers, choice, server)
     if server is not None:
         session.ask(server)
-        session.last.see(server)
-        await session.last.keep(leaving=True)
+        session.choice.last.see(server)
+        await session.choice.last.keep(leaving=True)
     async with aclosing(_machine(host, server)) as checks:
         async for check in checks:
             yield check
@@ -121,7 +121,7 @@ async def _probe(session: Session) -> AsyncGenerator[Check | tuple[Server, ...]]
             except (HostError, TimeoutError) as failed:
                 yield Check("server", Grade.WARN, _words(failed), 'name the log in the configuration: log = "file:/path"')
     else:
-        session.last.boot = str(frame["boot"]) if frame.get("boot") else None
+        session.choice.last.boot = str(frame["boot"]) if frame.get("boot") else None
         yield python_check(clean(str(hello.get("python", ""))))
         yield servers_from_frame(frame)
 
@@ -202,47 +202,47 @@ async def _log(session: Session, server: Server | None) -> Check:
             fix = 'start the server with its output in a file, and set log = "file:/path"'
             return Check("log", Grade.WARN, f"where pid {server.pid} writes can't be read: {clean(server.why or '')}", fix)
         source = server.source
-    return await _read(session, LogIntake(source))
+    return await _read(session, LogDecoder(source))
 
 
 async def _last_log(session: Session) -> Check:
     """The log of the server that was last seen there, which tells how that one ended."""
-    last = session.last.server
+    last = session.choice.last.server
     none = "log = auto, and no server was found to ask"
     if last is None or last.source is None:
         return Check("log", Grade.SKIPPED, none if last is None else f"{none}; {clean(last.unread(None))}")
-    intake = LogIntake(last.source)
-    check = await _read(session, intake)
-    load = intake.reader.state
+    decoder = LogDecoder(last.source)
+    check = await _read(session, decoder)
+    load = decoder.reader.state
     if check.grade is Grade.FAIL and not load.lines:
         return Check("log", Grade.SKIPPED, f"{none}; {clean(last.unread(check.says))}")
     advice = load.failure.advice if load.failure is not None else ""
-    says = f"{last.source.removeprefix('file:')}, {last.of(session.last.boot)}: {how_it_ended(load)}"
+    says = f"{last.source.removeprefix('file:')}, {last.of(session.choice.last.boot)}: {how_it_ended(load)}"
     return Check("log", Grade.WARN, clean(says), advice or "start it again; dmesg or its supervisor may say more")
 
 
-async def _read(session: Session, intake: LogIntake) -> Check:
-    """Whether the log can be read; `intake` gets what it holds."""
+async def _read(session: Session, decoder: LogDecoder) -> Check:
+    """Whether the log can be read; `decoder` gets what it holds."""
     try:
-        return await _followed(session, intake)
+        return await _followed(session, decoder)
     except ProbeFailed as error:
-        return await _log_without_probe(session.host, intake, _words(error))
+        return await _log_without_probe(session.host, decoder, _words(error))
     except (HostError, TimeoutError) as error:
-        return Check("log", Grade.FAIL, f"{clean(intake.source)}: {_words(error)}", LOG_FIX)
+        return Check("log", Grade.FAIL, f"{clean(decoder.source)}: {_words(error)}", LOG_FIX)
 
 
-async def _followed(session: Session, intake: LogIntake) -> Check:
+async def _followed(session: Session, decoder: LogDecoder) -> Check:
     """Follows the log as the session would, until it is plain whether that works.
 
     What a source says of itself comes first; a command that fails says so behind all that it had to tell.
     """
-    source = intake.source
+    source = decoder.source
     told: dict[str, Any] = {}
     stream = await session.host.start_probe(FOLLOW, follow_arguments(source, become=session.become))
     try:
         async with asyncio.timeout(FIRST_WORD_S) as limit:
             async for frame in stream:
-                await _taken(intake, frame)
+                await _taken(decoder, frame)
                 match frame.get("f"):
                     case "source" | "error":
                         told = frame
@@ -257,7 +257,7 @@ async def _followed(session: Session, intake: LogIntake) -> Check:
             return Check("log", Grade.WARN, f"{clean(source)}: it said nothing within {FIRST_WORD_S:.0f} s", LOG_FIX)
     finally:
         await stream.close()
-    if told.get("f") == "source" and told.get("why") and intake.reader.state.lines:
+    if told.get("f") == "source" and told.get("why") and decoder.reader.state.lines:
         return Check("log", Grade.WARN, f"{clean(source)}: it can be read, but {clean(str(told['why']))}", LOG_FIX)
     return _log_check(source, told)
 
@@ -269,15 +269,15 @@ def _log_check(source: str, frame: dict[str, Any]) -> Check:
     return Check("log", Grade.OK, f"{clean(source)}" + (f", {size / 1e6:,.1f} MB" if isinstance(size, int) else ""))
 
 
-async def _taken(intake: LogIntake, frame: dict[str, Any]) -> None:
-    async with aclosing(intake.take(frame)) as events:
+async def _taken(decoder: LogDecoder, frame: dict[str, Any]) -> None:
+    async with aclosing(decoder.take(frame)) as events:
         async for _ in events:
             pass
 
 
-async def _log_without_probe(host: Host, intake: LogIntake, why: str) -> Check:
+async def _log_without_probe(host: Host, decoder: LogDecoder, why: str) -> Check:
     """Of a file a shell of the host tells the same."""
-    source = intake.source
+    source = decoder.source
     prefix, path = split_source(source)
     if prefix != FILE:
         fix = 'install python3 >= 3.8 on the host, or set log = "file:/path"'
@@ -286,7 +286,7 @@ async def _log_without_probe(host: Host, intake: LogIntake, why: str) -> Check:
     try:
         async with asyncio.timeout(FRAME_S), aclosing(tail_frames(host, path, None, seconds=FRAME_S)) as frames:
             async for frame in frames:
-                await _taken(intake, frame)
+                await _taken(decoder, frame)
                 told = frame if frame.get("f") == "source" else told
                 if told.get("why") or (told and frame.get("f") == "caught_up"):
                     return _log_check(source, told)

@@ -8,51 +8,47 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
 from tui.aio import ended
-from tui.core.connection import retry_delay_s
-from tui.core.deployment import NO_LOG, Event, LogLine, LogRead, LogRestarted, LogSourceChanged, SupervisorTold
+from tui.core.deployment import Event, LogLine, LogRead, LogRestarted, LogSourceChanged, SupervisorTold
 from tui.core.logs.load_state import Failure, LoadState
 from tui.core.logs.log_filters import IMPORTANT, NOISE
 from tui.core.logs.log_reader import LogReader
 from tui.core.server_end import LastServer, supervisor_from_frame
 from tui.core.text import clean
 from tui.engines.registry import START_MARKERS
-from tui.host.base import HostError, ProbeFailed, ProbeStream, Unreachable
-from tui.services.host_clock import HostClock
+from tui.host.base import Host, HostError, ProbeFailed, ProbeStream, Unreachable
+from tui.services.deployment_store import DeploymentStore
+from tui.services.host_link import WITHOUT_PROBE_S, keep_running
 from tui.services.posix_tail import tail_frames
-from tui.services.server_search import Server
+from tui.services.server_choice import ServerChoice
 from tui.wire.frames import FOLLOW
-from tui.wire.log_prefixes import FILE, split_source
-
-if TYPE_CHECKING:
-    from tui.services.deployment_watch import Session
-
+from tui.wire.log_prefixes import AUTO, FILE, NO_LOG, split_source
 
 SLICE_S = 0.005
 LONGEST_LINE = 4096
 PREVIOUS_LINES = 2000
 
 
-class LogIntake:
-    """The client's end of one followed log: its reader, and where to go on after a lost link."""
+class LogDecoder:
+    """Makes events of the frames of one followed log, and keeps the place to go on at after a lost link."""
 
     def __init__(self, source: str) -> None:
         self.source = source
         self.reader = LogReader()
         self.resume: dict[str, Any] | None = None
-        """What the follower gave as its place: handed back as `from` when it is started again."""
+        """The place that the follower gave: handed back as `from` when it is started again."""
         self.caught_up = asyncio.Event()
         """Set once everything that the log held at attach has been read."""
         self.before: Failure | None = None
-        """Why the start before the present one ended, where its supervisor keeps that log."""
+        """Why the start before the present one ended, if its supervisor keeps that log."""
         self._waiting: deque[tuple[str, float | None, int | None, bool]] = deque()
 
     async def take(self, frame: Mapping[str, Any]) -> AsyncGenerator[Event]:
-        """The events that one frame makes. Yields to the loop at least every 5 ms of work."""
+        """Yield the events of one frame, and yield to the loop at least every 5 ms of work."""
         match frame.get("f"):
             case "hello":
                 zone_s = frame.get("zone_s")
@@ -101,7 +97,7 @@ class LogIntake:
             yield event
 
     async def drain(self) -> AsyncIterator[Event]:
-        """Reads the lines that wait."""
+        """Yield the events of the lines that wait."""
         while self._waiting:
             read: list[LogLine] = []
             ends = time.monotonic() + SLICE_S
@@ -115,7 +111,7 @@ class LogIntake:
 
 
 def _ended_why(frame: Mapping[str, Any]) -> Failure | None:
-    """Why the log of an earlier start says that it ended."""
+    """Return why an earlier start ended, as its log says."""
     reader = LogReader()
     for line in list(frame.get("lines") or ())[-PREVIOUS_LINES:]:
         reader.feed(str(line)[:LONGEST_LINE])
@@ -126,8 +122,11 @@ TAIL_LINES = 400
 
 
 def follow_arguments(source: str, *, resume: Mapping[str, Any] | None = None, become: Sequence[str] = ()) -> dict[str, Any]:
-    """Arguments of the role "follow". `resume` is the place that an earlier run gave; `become` are words before a command that may
-    read more."""
+    """Return the arguments of the role "follow".
+
+    `resume` is the place that an earlier run gave; `become` are words before a command that may read more. Raise ValueError for a
+    source of no known kind.
+    """
     prefix, name = split_source(source)
     return {
         "source": prefix,
@@ -141,16 +140,11 @@ def follow_arguments(source: str, *, resume: Mapping[str, Any] | None = None, be
     }
 
 
-WITHOUT_PROBE_S = 600.0
-"""How long a host is watched without the probe before the probe is tried again."""
-GAVE_UP_S = 5.0
-"""A role that ran longer than this before it ended is started again at once; a shorter one after a growing pause."""
-
 _UNREAD = "its output can't be read"
 
 
 class NoProbe(Exception):
-    """The probe can't even start; one that ended is only started again."""
+    """The probe can't even start; one that ended is started again instead."""
 
     def __init__(self, source: str, error: ProbeFailed) -> None:
         super().__init__(error.cause)
@@ -162,62 +156,67 @@ class _NothingLeft(Exception):
     """The log of the server that was last seen can't be read: as if none had been seen."""
 
 
-class Following:
-    """The log of a deployment's first engine, on behalf of the session that it publishes to."""
+class LogFollower:
+    """Follows the log of a deployment's first host, and publishes what it says to the store."""
 
-    def __init__(self, session: "Session", clock: HostClock, on_ready: Callable[[], None]) -> None:
-        """`clock` is told the stamps of frames; `on_ready` is called when the log says that the server is ready."""
-        self._session = session
-        self._engine = session.deployment.engines[0]
-        self._clock = clock
+    def __init__(
+        self,
+        host: Host,
+        store: DeploymentStore,
+        choice: ServerChoice,
+        log: str,
+        become: Sequence[str] = (),
+        *,
+        on_ready: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`log` is the source as configured; `on_ready` is called when the log says that the server is ready."""
+        self._host = host
+        self._store = store
+        self._choice = choice
+        self._configured = log
+        self._become = become
         self._on_ready = on_ready
-        self._intake: LogIntake | None = None
-        self._server: Server | None = None
-        self._last: LastServer | None = None
+        self._decoder: LogDecoder | None = None
         self._recalled: LastServer | None = None
-        """The one that ended unwatched, whose log is read now."""
+        """The server that ended unwatched, whose log is read now."""
         self._unread: str | None = None
         """Why nothing of it can be read."""
         self._looked = False
         self._changed = asyncio.Event()
+        choice.on_change(self._choice_changed)
 
     @property
     def caught_up(self) -> bool:
         """Whether the log has been read as far as it went; one that is not to be read has been."""
-        if self._engine.log == NO_LOG:
+        if self._configured == NO_LOG:
             return True
-        return self._intake is not None and self._intake.caught_up.is_set()
+        return self._decoder is not None and self._decoder.caught_up.is_set()
 
-    def take(self, server: Server | None, last: LastServer | None) -> None:
-        """The server that is meant, now that its host has been looked at; None where none runs. `last` is the one last seen."""
-        self._server = server
-        self._last = last
-        self._unread = self._unread if server is None else None
+    def _choice_changed(self) -> None:
+        if self._choice.server is not None:
+            self._unread = None
         self._looked = True
         self._changed.set()
 
-    async def follow(self) -> None:
-        """Role "follow", for ever: found if the source is `auto`, resumed where it stopped; nothing where no log is to be read."""
-        if self._engine.log == NO_LOG:
-            self._session.publish(LogSourceChanged(NO_LOG))
+    async def run(self) -> None:
+        """Follow until cancelled: the source that is found if it is `auto`, from the place where reading stopped."""
+        if self._configured == NO_LOG:
+            self._store.publish(LogSourceChanged(NO_LOG))
             return
-        attempt = 0
         self._unread = None
-        while True:
-            began = time.monotonic()
-            try:
-                await self._once()
-            except _NothingLeft as nothing:
-                self._unread = str(nothing)
-                self._intake = None
-            except Unreachable:
-                await asyncio.sleep(1.0)
-            except HostError as error:
-                name = self._intake.source if self._intake else self._engine.log
-                self._session.publish(LogSourceChanged(name, f"{error.cause} — {error.advice}" if error.advice else error.cause))
-            attempt = 0 if time.monotonic() - began > GAVE_UP_S else attempt + 1
-            if attempt:
-                await asyncio.sleep(retry_delay_s(attempt, 0.5))
+        await keep_running(self._follow)
+
+    async def _follow(self) -> None:
+        try:
+            await self._once()
+        except _NothingLeft as nothing:
+            self._unread = str(nothing)
+            self._decoder = None
+        except Unreachable:
+            raise
+        except HostError as error:
+            name = self._decoder.source if self._decoder else self._configured
+            self._store.publish(LogSourceChanged(name, f"{error.cause} — {error.advice}" if error.advice else error.cause))
 
     async def _once(self) -> None:
         source = await self._source()
@@ -229,78 +228,79 @@ class Following:
             await self._follow_without_probe(failed.source, failed.error)
 
     async def _source(self) -> str | None:
-        """The log's source in the words of `log = …`; for `auto`, of the server that was found, or was last seen, or is to come."""
-        if self._engine.log != "auto":
-            return self._engine.log
-        if self._server is None and self._intake is not None and self._intake.resume is not None:
-            return self._intake.source  # the server is gone; its log still tells why
-        while self._server is None:
-            last = self._last
+        """Return the source as `log = …` names it: for `auto`, that of the server found, or last seen, or to come.
+
+        None if there is none to follow now.
+        """
+        if self._configured != AUTO:
+            return self._configured
+        if self._choice.server is None and self._decoder is not None and self._decoder.resume is not None:
+            return self._decoder.source  # the server is gone; its log still tells why
+        while self._choice.server is None:
+            last = self._choice.last.server
             if self._looked and last is not None and last.source is not None and self._unread is None:
                 self._switch(last)
                 return last.source
             if self._looked:
-                self._session.publish(LogSourceChanged("auto", self._none_yet()))
+                self._store.publish(LogSourceChanged(AUTO, self._none_yet()))
             self._changed.clear()
             await self._changed.wait()
         self._switch(None)
-        if self._server.source is None:
-            self._session.publish(LogSourceChanged("auto", f"{self._server.why or _UNREAD}; its API and the GPUs still tell"))
+        if self._choice.server.source is None:
+            self._store.publish(LogSourceChanged(AUTO, f"{self._choice.server.why or _UNREAD}; its API and the GPUs still tell"))
             self._changed.clear()
             await self._changed.wait()
             return None
-        return self._server.source
+        return self._choice.server.source
 
     def _none_yet(self) -> str:
-        said = "no server process on this host yet: waiting for one"
-        return f"{said}; {self._last.unread(self._unread)}" if self._last is not None else said
+        said, last = "no server process on this host yet: waiting for one", self._choice.last.server
+        return f"{said}; {last.unread(self._unread)}" if last is not None else said
 
     def _switch(self, recalled: LastServer | None) -> None:
-        """From the log of a server that runs to that of one that was last seen, or back: read anew, though it be the same file."""
+        """Go from the log of a running server to that of one last seen, or back: it is read anew, even if it is the same file."""
         if recalled is not self._recalled:
             self._recalled = recalled
-            if self._intake is not None:
-                self._intake = None
-                self._session.publish(LogRestarted(LoadState()))
+            if self._decoder is not None:
+                self._decoder = None
+                self._store.publish(LogRestarted(LoadState()))
 
     def _publish(self, event: Event, how: str | None = None) -> None:
-        """`how`: in which way the log is read, where that is not the usual one. Raises _NothingLeft."""
+        """Publish an event; `how` says in which unusual way the log is read. Raise _NothingLeft."""
         if not isinstance(event, LogSourceChanged):
-            self._session.publish(event)
+            self._store.publish(event)
             return
-        recalled, intake = self._recalled, self._intake
-        if recalled is not None and event.problem is not None and (intake is None or not intake.reader.state.lines):
+        recalled, decoder = self._recalled, self._decoder
+        if recalled is not None and event.problem is not None and (decoder is None or not decoder.reader.state.lines):
             raise _NothingLeft(event.problem)
-        of = recalled.of(self._session.last.boot) if recalled is not None else None
-        self._session.publish(replace(event, note="; ".join(part for part in (of, how) if part) or None, of=of))
+        of = recalled.of(self._choice.last.boot) if recalled is not None else None
+        self._store.publish(replace(event, note="; ".join(part for part in (of, how) if part) or None, of=of))
 
     async def _follow_once(self, source: str) -> None:
-        if self._intake is None or self._intake.source != source:
-            other = self._intake is not None
-            self._intake = LogIntake(source)
+        if self._decoder is None or self._decoder.source != source:
+            other = self._decoder is not None
+            self._decoder = LogDecoder(source)
             self._publish(LogSourceChanged(source))
             if other:
-                self._publish(LogRestarted(self._intake.reader.state))
-        intake = self._intake
-        async for event in intake.drain():
+                self._publish(LogRestarted(self._decoder.reader.state))
+        decoder = self._decoder
+        async for event in decoder.drain():
             self._publish(event)
         try:
-            arguments = follow_arguments(source, resume=intake.resume, become=self._session.become)
-            stream = await self._session.host.start_probe(FOLLOW, arguments)
+            arguments = follow_arguments(source, resume=decoder.resume, become=self._become)
+        except ValueError as error:
+            raise HostError(f"its log can't be followed: the source {error}") from None
+        try:
+            stream = await self._host.start_probe(FOLLOW, arguments)
         except ProbeFailed as error:
             raise NoProbe(source, error) from None
         broken: list[Exception] = []
         leaving = asyncio.create_task(self._leave_for_another(stream, source, broken))
         try:
             async for frame in stream:
-                self._clock.see(frame)
                 if frame.get("f") == "end":
                     break
-                was_ready = intake.reader.state.ready
-                async for event in intake.take(frame):
-                    self._publish(event)
-                if intake.reader.state.ready and not was_ready:
-                    self._on_ready()
+                await self._take(decoder, frame)
         finally:
             try:
                 await ended(leaving)
@@ -309,12 +309,20 @@ class Following:
         if broken:
             raise broken[0]
 
+    async def _take(self, decoder: LogDecoder, frame: Mapping[str, Any], how: str | None = None) -> None:
+        self._store.clock.see(frame)
+        was_ready = decoder.reader.state.ready
+        async for event in decoder.take(frame):
+            self._publish(event, how)
+        if decoder.reader.state.ready and not was_ready:
+            self._on_ready()
+
     async def _leave_for_another(self, stream: ProbeStream, source: str, broken: list[Exception]) -> None:
-        """Ends the stream when the server that is meant writes elsewhere: another was chosen, or it was started anew.
+        """End the stream when the server that is meant writes elsewhere: another was chosen, or it was started anew.
 
         What breaks it is left in `broken`: the stream ends while it is being closed here, so the task may be cancelled meanwhile.
         """
-        if self._engine.log != "auto":
+        if self._configured != AUTO:
             return
         try:
             while not self._elsewhere(source):
@@ -326,15 +334,15 @@ class Following:
             await stream.close()
 
     def _elsewhere(self, source: str) -> bool:
-        """Whether the server that is meant writes to another log than the one that is followed, or is not the one that ended."""
-        if self._engine.log != "auto" or self._server is None:
+        """Return whether the server that is meant writes to another log than is followed, or is not the one that ended."""
+        if self._configured != AUTO or self._choice.server is None:
             return False
-        return self._recalled is not None or self._server.source not in (None, source)
+        return self._recalled is not None or self._choice.server.source not in (None, source)
 
     async def _follow_without_probe(self, source: str, error: ProbeFailed) -> None:
-        """A file can be followed with a shell of the host; of anything else the reason is shown."""
-        intake = self._intake
-        assert intake is not None, "the source was opened before the probe was tried"
+        """Follow a file with a shell of the host; of any other source say why it can't be followed."""
+        decoder = self._decoder
+        assert decoder is not None, "the source was opened before the probe was tried"
         prefix, path = split_source(source)
         why = f"{error.cause} — {error.advice}" if error.advice else error.cause
         if prefix != FILE:
@@ -343,14 +351,9 @@ class Following:
             return
         note = f"{error.cause}: a shell reads it once a second"
         try:
-            async with contextlib.aclosing(tail_frames(self._session.host, path, intake.resume, seconds=WITHOUT_PROBE_S)) as frames:
+            async with contextlib.aclosing(tail_frames(self._host, path, decoder.resume, seconds=WITHOUT_PROBE_S)) as frames:
                 async for frame in frames:
-                    self._clock.see(frame)
-                    was_ready = intake.reader.state.ready
-                    async for event in intake.take(frame):
-                        self._publish(event, note)
-                    if intake.reader.state.ready and not was_ready:
-                        self._on_ready()
+                    await self._take(decoder, frame, note)
                     if self._elsewhere(source):
                         return
         except Unreachable:

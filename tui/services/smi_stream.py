@@ -1,9 +1,10 @@
-"""GPU samples from one nvidia-smi that goes on and on: for hosts where the probe can't run, or finds no NVML."""
+"""GPU samples from one nvidia-smi that runs on: for hosts on which the probe can't run, or finds no NVML."""
 
 import asyncio
 import contextlib
 import time
 from collections.abc import Callable
+from typing import NoReturn
 
 from msgspec.structs import replace
 
@@ -17,19 +18,19 @@ from tui.host.base import CommandStream, Host, HostError, Unreachable
 EVERY_S = 2.0
 APPS_EVERY_S = 20
 SILENCE_S = 15.0
-"""An nvidia-smi that has printed nothing for so long hangs in the driver."""
+"""Seconds without output after which an nvidia-smi hangs in the driver."""
 QUIET_S = 1.0
-"""After so long without another line a sample is taken as complete, where it can't be told by the number of its GPUs."""
+"""Seconds without another line after which a sample is complete, if the number of its GPUs doesn't tell."""
 AGAIN_S = 300.0
-"""After so long an nvidia-smi that told of no GPU is asked again."""
+"""Seconds after which an nvidia-smi that told of no GPU is asked again."""
 STEADY_S = 30.0
 """An nvidia-smi that ran longer than this before it ended is started again at once; a shorter one after a growing pause."""
 
 
 async def sample_smi(host: Host, sampled: Callable[[GpuSample], None], *, note: str, seconds: float) -> None:
-    """Samples for about `seconds`, once at least; then the caller can try the probe again. `note` says why it isn't NVML.
+    """Sample for about `seconds`, once at least; then the caller can try the probe again. `note` says why it isn't NVML.
 
-    A command that hangs is waited for, however long: another one would only hang beside it. Raises Unreachable.
+    A command that hangs is waited for, however long: another one would only hang beside it. Raise Unreachable.
     """
     sampling = _Sampling(host, sampled, note, time.monotonic() + seconds)
     listing = asyncio.create_task(sampling.list_processes())
@@ -39,35 +40,31 @@ async def sample_smi(host: Host, sampled: Callable[[GpuSample], None], *, note: 
         await ended(listing)
 
 
-class WithoutNvml:
-    """Asks nvidia-smi where the probe finds no NVML: the two may see different libraries (a container, an odd installation).
-
-    What is to be shown goes to `publish`: the probe's samples, or nvidia-smi's as long as only that tells of GPUs.
-    """
+class SmiFallback:
+    """Asks nvidia-smi while the probe finds no NVML: the two may see different libraries (a container, an odd installation)."""
 
     def __init__(self, host: Host, publish: Callable[[GpuSample], None]) -> None:
         self._host = host
         self._publish = publish
         self._wanted = asyncio.Event()
-        self._serves = False
+        self.serves = False
+        """Whether nvidia-smi tells of GPUs, so that its samples are the ones to show."""
 
-    def see(self, sample: GpuSample) -> None:
-        """Takes a sample of the probe's."""
-        if sample.source == "none" and not sample.gpus:
-            self._wanted.set()
-            if self._serves:
-                return
-        else:
-            self._wanted.clear()
-            self._serves = False
-        self._publish(sample)
+    def start(self) -> None:
+        """Ask nvidia-smi: the probe finds no GPU."""
+        self._wanted.set()
 
-    async def run(self) -> None:
-        """For ever, beside the probe."""
+    def stop(self) -> None:
+        """Leave it to the probe, which finds GPUs."""
+        self._wanted.clear()
+        self.serves = False
+
+    async def run(self) -> NoReturn:
+        """Ask whenever that is wanted, until cancelled."""
         while True:
             await self._wanted.wait()
             await self._sample(0.0)
-            while self._serves:
+            while self.serves:
                 await self._sample(60.0)
             await asyncio.sleep(AGAIN_S)
 
@@ -78,8 +75,8 @@ class WithoutNvml:
             await asyncio.sleep(1.0)  # the link's own task notices and ends this one
 
     def _take(self, sample: GpuSample) -> None:
-        self._serves = bool(sample.gpus)
-        if self._serves:
+        self.serves = bool(sample.gpus)
+        if self.serves:
             self._publish(sample)
 
 
@@ -111,7 +108,7 @@ class _Sampling:
             await asyncio.sleep(retry_delay_s(attempt, 0.5))
 
     async def _follow(self) -> None:
-        """Publishes what one nvidia-smi prints, until it ends or the time is up."""
+        """Publish what one nvidia-smi prints, until it ends or the time is up."""
         reader, splitter = SmiReader(), LineSplitter()
         stream = await self._host.stream(smi_stream(int(EVERY_S * 1000)))
         heard = time.monotonic()
@@ -148,7 +145,7 @@ class _Sampling:
         self._over = time.monotonic() + EVERY_S > self._ends
 
     def _hold(self, why: str, late_s: float | None = None) -> None:
-        """Shows the last values as late."""
+        """Show the last values as late."""
         at = self._last.received_at if self._last.gpus else time.monotonic()
         self._sampled(replace(self._last, note=f"{why}; {self._note}", received_at=at, late=True, late_s=late_s))
 
@@ -157,7 +154,7 @@ class _Sampling:
         self._over = time.monotonic() + EVERY_S > self._ends
 
     async def list_processes(self) -> None:
-        """Keeps the list of processes; without one the GPUs are shown without them."""
+        """Keep the list of processes up to date; without one the GPUs are shown without processes."""
         attempt = 0
         while True:
             with contextlib.suppress(HostError):  # `run` hears the same and says it

@@ -1,0 +1,83 @@
+"""The state of one watched deployment: events are folded into it, and whoever waits gets the newest."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+
+from tui.core.deployment import DeploymentState, Event, fold
+from tui.core.liveness import SignTracker
+from tui.core.logs.load_state import LoadState
+from tui.services.host_clock import HostClock
+
+MAILBOX_HZ = 10.0
+
+
+class DeploymentStore:
+    """The state, the host's clock, and the signs of life that the events carry."""
+
+    def __init__(self, state: DeploymentState, forecast: Callable[[LoadState], Event]) -> None:
+        """`forecast` judges the load; it is asked at each new phase, so that no verdict is shown with the next phase."""
+        self.state = state
+        self.clock = HostClock()
+        self.signs = SignTracker()
+        self._forecast = forecast
+        self._news: set[asyncio.Event] = set()
+        self._work: asyncio.Task[None] | None = None
+
+    def publish(self, event: Event) -> None:
+        """Fold an event into the state and wake whoever waits for a newer one."""
+        before, after = self.state, fold(self.state, event)
+        if after is before:
+            return
+        load = after.load
+        self.state = after
+        if load is not None and load.lines and (before.load is None or load.phase is not before.load.phase):
+            self.state = fold(after, self._forecast(load))
+        self._wake()
+
+    def end_with(self, work: asyncio.Task[None]) -> None:
+        """End `states` when this task ends; what broke it is raised there and by `next_state`."""
+        self._work = work
+        work.add_done_callback(lambda _: self._wake())
+
+    def _wake(self) -> None:
+        for news in self._news:
+            news.set()
+
+    async def states(self) -> AsyncGenerator[DeploymentState]:
+        """Yield the newest state whenever there is one, ten times a second at most. Raise what broke the work behind it."""
+        news = asyncio.Event()
+        news.set()
+        self._news.add(news)
+        try:
+            while True:
+                await news.wait()
+                news.clear()
+                yield self.state
+                if self._work is not None and self._work.done():
+                    if not self._work.cancelled():
+                        self._work.result()
+                    return
+                await asyncio.sleep(1 / MAILBOX_HZ)
+        finally:
+            self._news.discard(news)
+
+    async def next_state(self, timeout: float) -> DeploymentState:
+        """Return the next newer state; the present one after `timeout` seconds. Raise what broke the work behind it."""
+        news = asyncio.Event()
+        self._news.add(news)
+        try:
+            async with asyncio.timeout(timeout):
+                await news.wait()
+                await asyncio.sleep(1 / MAILBOX_HZ)
+        except TimeoutError:
+            pass
+        finally:
+            self._news.discard(news)
+        if self._work is not None and self._work.done() and not self._work.cancelled():
+            self._work.result()
+        return self.state
+
+    def make_forecast(self) -> None:
+        """Judge the load anew, as time passes without an event."""
+        if self.state.load is not None and self.state.load.lines:
+            self.publish(self._forecast(self.state.load))
