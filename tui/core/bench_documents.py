@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from tui.core.bench_conclusions import knee_in, soak_verdict
-from tui.core.bench_metrics import METRICS, Metric
+from tui.core.bench_metrics import Metric, in_csv
 from tui.core.bench_plan import LONGEST, LONGEST_OUTPUT
 from tui.core.bench_result import Plan, Point, Result, Vantage
 from tui.core.presentation import counted
@@ -255,7 +255,7 @@ def _figure(metric: Metric) -> Cell:
 def csv_columns() -> dict[str, Cell]:
     """Return what stands in each column of `bench --csv`, in their stable order."""
     columns: dict[str, Cell] = {}
-    for metric in (metric for metric in METRICS if metric.csv):
+    for metric in in_csv():
         columns[metric.key] = _figure(metric)
         if metric.key == BEFORE_PLAN:
             columns |= PLAN_COLUMNS

@@ -330,6 +330,11 @@ METRICS: tuple[Metric, ...] = (
 )
 
 
+def in_csv() -> list[Metric]:
+    """Return the metrics that are columns of `bench --csv`, in their order."""
+    return [metric for metric in METRICS if metric.csv]
+
+
 def in_view(view: View) -> list[Metric]:
     """Return the metrics of a view, or of any of several, in the order in which they are shown."""
     return sorted((metric for metric in METRICS if view & metric.views), key=lambda metric: metric.section)
