@@ -34,7 +34,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Type
 from tui.probe.leash import Link
 from tui.probe.load_client import MachineUse, client_figures
 from tui.probe.load_http import target_of
-from tui.probe.load_net import Address, keep_stamping, kind_of, resolve, tls_context, words_of
+from tui.probe.load_net import Address, keep_stamping, kind_of, resolve, words_of
 from tui.probe.load_preflight import RetryingCaller, check_lengths, fit_longest, settle_fields, settle_model
 from tui.probe.load_prompts import PlanRefused, asked_input, settle_lengths
 from tui.probe.load_schedule import a_chunk_of
@@ -163,10 +163,7 @@ def _reach(plan: Dict[str, Any]) -> Tuple[Address, ApiCaller]:
     target = target_of(plan["url"])
     tunnel = plan.get("tunnel")
     address = Address(socket.AF_UNIX, tunnel, target.where) if tunnel else _first_that_answers(resolve(target))
-    context = tls_context(plan.get("verify", True), plan.get("ca")) if target.tls else None
-    headers = dict(plan.get("headers") or {})
-    headers["Content-Type"] = "application/json"
-    return address, ApiCaller(target, [address], context, headers, plan.get("version", ""))
+    return address, ApiCaller.of_plan(plan, address)
 
 
 def _first_that_answers(addresses: Sequence[Address]) -> Address:
@@ -218,12 +215,8 @@ class _Point:
             self._share = share._replace(plan=dict(share.plan, input_tokens=wanted), lengths=lengths)
         if request.get("warmup", True):
             streams = int(order.get("concurrency") or min(order.get("gate") or 16, 16))
-            warm = {
-                "concurrency": streams,
-                "requests": streams,
-                "max_failures": 2 * streams,
-                "stall_s": order.get("stall_s", 120.0),
-            }
+            warm = {"concurrency": streams, "requests": streams, "max_failures": 2 * streams}
+            warm["stall_s"] = order.get("stall_s", 120.0)
             tokens = min(WARM_UP_TOKENS, int(self._share.plan["output_tokens"]))
             outcome, _ = self._carry(warm, max(1, workers), number, tokens, "warm-up")
             workers = workers or self._workers(order, outcome.records)
@@ -233,7 +226,7 @@ class _Point:
         if not self._desk.look():
             _, before = metrics_lines(self._caller)
         if self._desk.look():
-            self._send_nothing(before)
+            self._send_point(before, before, "stopped", {})
             return number
         gauges = GaugeWatch(self._share.plan, self._share.address)
         use = MachineUse(self._share.address)
@@ -260,20 +253,8 @@ class _Point:
             names = request.get("arrays") or ()
             cut = pieces(outcome.records, names) if names else []
         # the figures first: what happens to the arrays on their way must not cost them
-        self._link.send(
-            {
-                "f": "point",
-                "id": self._id,
-                "figures": figures,
-                "client": client,
-                "before": before,
-                "after": after,
-                "peaks": peaks,
-                "stopped": outcome.stopped,
-                "begin": outcome.begin,
-                "pieces": len(cut),
-            }
-        )
+        told = {"figures": figures, "client": client, "peaks": peaks, "begin": outcome.begin, "pieces": len(cut)}
+        self._send_point(before, after, outcome.stopped, told)
         for frame in frames(cut, self._id, bool(order.get("keep_text")), names, asked_input(self._share.plan)):
             self._link.send(frame)
         return number
@@ -306,19 +287,11 @@ class _Point:
         most = int(self._share.plan.get("max_workers") or max(1, min(8, _cpus() - 1)))
         return processes_of(demand_of(order, records, int(self._share.plan["output_tokens"])), most)
 
-    def _send_nothing(self, before: List[str]) -> None:
-        self._link.send(
-            {
-                "f": "point",
-                "id": self._id,
-                "figures": None,
-                "client": {},
-                "before": before,
-                "after": before,
-                "peaks": {},
-                "stopped": "stopped",
-            }
-        )
+    def _send_point(self, before: List[str], after: List[str], stopped: str, told: Dict[str, Any]) -> None:
+        """Send the point, without figures if nothing was measured."""
+        frame: Dict[str, Any] = {"f": "point", "id": self._id, "figures": None, "client": {}, "peaks": {}}
+        frame.update(before=before, after=after, stopped=stopped, **told)
+        self._link.send(frame)
 
 
 PIECE_BYTES = 4 << 20

@@ -44,6 +44,14 @@ class ApiCaller:
         self._wake_fd: Optional[int] = None
         self._stopping: Callable[[], bool] = lambda: False
 
+    @classmethod
+    def of_plan(cls, plan: Dict[str, Any], address: Address) -> "ApiCaller":
+        """Make a caller for the plan's server at `address`. Raises OSError or ValueError."""
+        target = target_of(plan["url"])
+        context = tls_context(plan.get("verify", True), plan.get("ca")) if target.tls else None
+        headers = dict(plan.get("headers") or {}, **{"Content-Type": "application/json"})
+        return cls(target, [address], context, headers, plan.get("version", ""))
+
     @contextlib.contextmanager
     def stoppable(self, wake_fd: int, stopping: Callable[[], bool]) -> Iterator[None]:
         """Within the context, let go of an answer that is waited for (OSError) once `stopping` says so.
@@ -252,9 +260,7 @@ class GaugeWatch:
     """Look at the server's gauges once a second, from a thread that sleeps nearly all the time, and keep their peaks."""
 
     def __init__(self, plan: Dict[str, Any], address: Address) -> None:
-        target = target_of(plan["url"])
-        context = tls_context(plan.get("verify", True), plan.get("ca")) if target.tls else None
-        self._caller = ApiCaller(target, [address], context, plan.get("headers") or {}, plan.get("version", ""))
+        self._caller = ApiCaller.of_plan(plan, address)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="gauges", daemon=True)
         self._peaks: Dict[str, float] = {}
