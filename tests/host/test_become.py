@@ -14,6 +14,8 @@ from elevated import Sudo
 from needs import allowed
 from shipped import ShippedProbe, alive, until
 
+from tui.engines.registry import commands
+
 SUDO = ["sudo", "-n"]
 
 
@@ -86,6 +88,8 @@ def test_what_needs_no_rights_takes_none(sudo: Sudo, tmp_path: Path) -> None:
 
 SERVER = """
 import socket, sys, time
+
+from tui.engines.registry import commands
 with socket.socket() as listener:
     listener.bind(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])))
     listener.listen()
@@ -110,7 +114,7 @@ def server(tmp_path: Path) -> Iterator[tuple[int, Path]]:
 
 
 def found(sudo: Sudo, pid: int, **arguments: Any) -> dict[str, Any]:
-    with probe(sudo, "find", every=0.5, **arguments) as finder:
+    with probe(sudo, "find", every=0.5, engines=commands(), **arguments) as finder:
         frame = finder.frame(lambda frame: any(one["pid"] == pid for one in frame.get("servers", ())))
     return dict(next(one for one in frame["servers"] if one["pid"] == pid))
 

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
+from tui.engines.registry import commands
 from tui.probe.boot import BOOT, opening
-from tui.probe.server_processes import engine_of, model_of, options_of, without_secrets
+from tui.probe.server_processes import engine_of, model_of, option, options_of, without_secrets
 
 SERVER = """
     import socket, sys, time
@@ -35,6 +36,8 @@ SERVER = """
         ("python3.12 -u -X dev -m vllm.entrypoints.cli.main serve m", "vllm"),
         ("python3 -m sglang.launch_server --model-path m", "sglang"),
         ("VLLM::EngineCore_DP0", "vllm"),
+        ("/opt/llama/llama-server -m m.gguf --port 8081", "llama.cpp"),
+        ("tail -f llama-server.log", None),
         ("sh -c vllm serve m", None),
         ("docker run vllm/vllm-openai vllm serve m", None),
         ("sudo -n vllm serve m", None),
@@ -45,15 +48,18 @@ SERVER = """
     ],
 )
 def test_engine_of(line: str, engine: str | None) -> None:
-    assert engine_of(line.split()) == engine
+    found = engine_of(line.split(), commands())
+    assert (found["name"] if found else None) == engine
 
 
 def test_arguments() -> None:
     line = "python vllm serve /models/kimi --port=8001 -tp 8 --api-key sk-1 --hf-token=hf_2 --max-num-batched-tokens 8192"
     argv = line.split()
-    options = options_of(argv)
-    assert model_of(argv, options) == "/models/kimi"
-    assert (options["--port"], options["--tensor-parallel-size"]) == ("8001", "8")
+    engine = engine_of(argv, commands())
+    assert engine is not None
+    options = options_of(argv, engine)
+    assert model_of(argv, options, engine) == "/models/kimi"
+    assert (option("port", options, engine), option("tensor_parallel", options, engine)) == ("8001", "8")
     shown = " ".join(without_secrets(argv))
     assert "sk-1" not in shown
     assert "hf_2" not in shown
@@ -64,7 +70,7 @@ def find(**arguments: Any) -> list[dict[str, Any]]:
     with subprocess.Popen([sys.executable, "-I", "-c", BOOT], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as probe:
         assert probe.stdin is not None
         assert probe.stdout is not None
-        probe.stdin.write(opening({"role": "find", **arguments}))
+        probe.stdin.write(opening({"role": "find", "engines": commands(), **arguments}))
         probe.stdin.flush()  # it stays open: its end would pull the leash
         frames = [json.loads(line) for line in probe.stdout]
     assert frames[-1]["ok"], frames[-1]

@@ -12,6 +12,7 @@ import click
 from tui.cli.context import accept_new_option, config_path_option, open_session, run, settings_of
 from tui.cli.exit_message import ExitCode, Fail
 from tui.core.presentation import counted
+from tui.engines.registry import titles
 from tui.settings import Settings, SettingsError, load_settings, redacted, settings_path
 
 
@@ -119,7 +120,7 @@ async def _init(
     chosen: list[Server] = [server for server in servers if port is None or server.port == port]
     if not chosen:
         what = f"on port {port}" if port else "there"
-        raise Fail(ExitCode.NEGATIVE, f"no vLLM or SGLang server runs {what}: start it first, or write the configuration by hand")
+        raise Fail(ExitCode.NEGATIVE, f"no {titles()} server runs {what}: start it first, or write the configuration by hand")
     if len(chosen) > 1:
         listed = "\n".join(f"  --port {server.port or '?'}  {server.model or '—'} (pid {server.pid})" for server in chosen)
         raise Fail(ExitCode.USAGE, f"{len(chosen)} servers run on {target}; name one:\n{listed}")

@@ -45,6 +45,7 @@ def log(file: Path, as_json: bool, service: str | None) -> None:
     from tui.core.logs.load_state import Verdict
     from tui.core.logs.log_report import lines
     from tui.core.text import clean
+    from tui.engines.registry import titles
 
     context: list[tuple[int, str]] = []
     if str(file) == "-":
@@ -69,7 +70,7 @@ def log(file: Path, as_json: bool, service: str | None) -> None:
     load = reader.state
     forecast = make_forecast(load, load.last_line_at if load.last_line_at is not None else 0.0)
     if load.foreign:
-        reason = "no line of it looks like a vLLM or SGLang server's log" if load.lines else "it is empty"
+        reason = f"no line of it looks like a {titles()} server's log" if load.lines else "it is empty"
         forecast = replace(forecast, verdict=Verdict.UNKNOWN, reason=f"no server log: {reason}")
         click.echo(f"readyroom: {forecast.reason}", err=True)
     if as_json:

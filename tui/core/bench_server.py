@@ -1,13 +1,15 @@
-"""The server's side of a point, from what its counters did meanwhile (lines of /metrics of vLLM and SGLang)."""
+"""The server's side of a point, from what its counters did meanwhile (lines of /metrics)."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tui.engines.registry import metric_names
+
 Series = Mapping[tuple[str, str], float]
 
-RUNNING = ("num_requests_running", "num_running_reqs")
-WAITING = ("num_requests_waiting", "num_queue_reqs")
-"""Gauges of the requests that a server works on and that wait: vLLM's name, SGLang's."""
+RUNNING = metric_names("running", prefixed=False)
+WAITING = metric_names("waiting", prefixed=False)
+"""Gauges of the requests that a server works on and that wait, without the prefix of the engine."""
 MOST = 1e15
 """No count of a server is larger; what is, negative or no number at all is not known."""
 

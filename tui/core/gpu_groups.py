@@ -14,12 +14,13 @@ from tui.core.deployment import DeploymentState
 from tui.core.gpu import IN_USE_SHARE, Gpu, GpuProcess, GpuSample
 from tui.core.logs.load_state import Phase
 from tui.core.presentation import counted
+from tui.engines.registry import TITLES
 
 WORTH_MIB: Final = 1024.0
 """Memory of another process that is worth a word."""
 ABOUT_MEMORY: Final = ("cuda_oom", "gpu_memory_in_use", "kv_cache_too_small")
 """Failures that memory of somebody else on a GPU explains."""
-WORKERS: Final = ("VLLM::", "vllm::", "sglang::")
+WORKERS: Final = TITLES
 """How the titles of engines' processes begin."""
 
 

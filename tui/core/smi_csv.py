@@ -15,6 +15,7 @@ from tui.core.gpu import Gpu, GpuProcess, GpuSample, figures
 from tui.core.gpu_frames import TEXT_LIMIT, rank_of
 from tui.core.gpu_health import THROTTLE_WORDS
 from tui.core.text import clean
+from tui.engines.registry import TITLES
 
 _TYPES: Final = get_type_hints(Gpu)
 _COLUMNS: Final = {column: name for name, figure in figures().items() for column in figure.smi}
@@ -240,6 +241,6 @@ def with_processes(sample: GpuSample, lines: Iterable[str]) -> GpuSample:
             continue
         uuid, pid, memory, name = (cell.strip() for cell in cells)
         name = (name.rpartition("/")[2] if name.startswith("/") else name)[:TEXT_LIMIT]
-        engine = True if name.startswith(("VLLM::", "sglang::")) else None
+        engine = True if name.startswith(TITLES) else None
         found.setdefault(uuid, []).append(GpuProcess(int(pid), name, value_of(memory), engine, rank_of(name)))
     return replace(sample, gpus=tuple(replace(gpu, processes=tuple(found.get(gpu.uuid, ()))) for gpu in sample.gpus))

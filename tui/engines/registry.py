@@ -4,13 +4,14 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tui.engines.engine import Engine
+from tui.engines.llama_cpp import ENGINE as _LLAMA_CPP
 from tui.engines.sglang import ENGINE as _SGLANG
 from tui.engines.vllm import ENGINE as _VLLM
 
 if TYPE_CHECKING:
     from tui.core.logs.grammar import Grammar
 
-ENGINES: tuple[Engine, ...] = (_VLLM, _SGLANG)
+ENGINES: tuple[Engine, ...] = (_VLLM, _SGLANG, _LLAMA_CPP)
 
 TITLES: tuple[str, ...] = tuple(title for engine in ENGINES for title in engine.command.titles)
 """Beginnings of the titles that an engine's processes set."""

@@ -1,7 +1,4 @@
-"""A server's /metrics as one `ServerMetrics`: sums over engines, rates between two readings, names of every era.
-
-vLLM's names changed between V0 and V1 and within V1 (`gpu_cache_usage_perc` became `kv_cache_usage_perc`, `gpu_prefix_cache_…` lost
-its prefix); SGLang has its own.
+"""Read a server's /metrics as one `ServerMetrics`: sums over engines, rates between two readings, names of every engine and era.
 
 A page of 64 engines has ten thousand lines, comes every second, and two thousand of its lines count: one pattern picks these out in
 6 ms, where prometheus_client's parser takes 150 ms for them. Of their labels only `le` is looked at.
@@ -12,18 +9,19 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tui.core.api_status import ServerMetrics
+from tui.engines.registry import metric_names
 
-RUNNING = ("vllm:num_requests_running", "sglang:num_running_reqs")
-WAITING = ("vllm:num_requests_waiting", "sglang:num_queue_reqs")
-KV_CACHE = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage")
-PROMPT_TOKENS = ("vllm:prompt_tokens", "sglang:prompt_tokens")
-GENERATION_TOKENS = ("vllm:generation_tokens", "sglang:generation_tokens")
-PREEMPTIONS = ("vllm:num_preemptions",)
-FINISHED = ("vllm:request_success", "sglang:num_requests")
-PREFIX_QUERIES = ("vllm:prefix_cache_queries", "vllm:gpu_prefix_cache_queries")
-PREFIX_HITS = ("vllm:prefix_cache_hits", "vllm:gpu_prefix_cache_hits")
-PREFIX_RATE = ("vllm:gpu_prefix_cache_hit_rate", "sglang:cache_hit_rate")
-TTFT = ("vllm:time_to_first_token_seconds", "sglang:time_to_first_token_seconds")
+RUNNING = metric_names("running")
+WAITING = metric_names("waiting")
+KV_CACHE = metric_names("kv_cache")
+PROMPT_TOKENS = metric_names("prompt_tokens")
+GENERATION_TOKENS = metric_names("generation_tokens")
+PREEMPTIONS = metric_names("preemptions")
+FINISHED = metric_names("finished")
+PREFIX_QUERIES = metric_names("prefix_queries")
+PREFIX_HITS = metric_names("prefix_hits")
+PREFIX_RATE = metric_names("prefix_rate")
+TTFT = metric_names("ttft")
 
 _ALL = (
     RUNNING,

@@ -1,6 +1,7 @@
 """The role "find": what serves a model on this host.
 
-Arguments: `every` (seconds between looks, or null for one look), `become` (words before a command that may see more). Frames:
+Arguments: `every` (seconds between looks, or null for one look), `become` (words before a command that may see more), `engines`
+(which processes are servers, as `server_processes` describes it). Frames:
 
     servers   {"servers": [{"pid", "engine", "argv", "user", "started_at", "model", "served_name", "tensor_parallel", "needs_key",
               "port", "host", "uds", "tls", "interpreter", "source", "why"}], "boot": the id of the host's boot, or null}, youngest
@@ -23,7 +24,7 @@ from tui.probe.become import Become
 from tui.probe.leash import Link
 from tui.probe.log_sources import LogFinder
 from tui.probe.process_table import read
-from tui.probe.server_processes import PORTS, Table, facts_of
+from tui.probe.server_processes import Table, facts_of
 
 _SOCKET = re.compile(r"socket:\[(\d+)\]")
 Listener = Tuple[str, int]
@@ -118,7 +119,7 @@ def play(arguments: Dict[str, Any], link: Link) -> None:
     every = arguments.get("every")
     become = Become(arguments, link)
     become.take_over()
-    table = Table()
+    table = Table(arguments.get("engines") or [])
     boot = (read("/proc/sys/kernel/random/boot_id", 64) or b"").decode("ascii", "replace").strip() or None
     last: Optional[List[Dict[str, Any]]] = None
     pids: Optional[List[int]] = None
@@ -146,18 +147,20 @@ def describe(pid: int, table: Table, logs: LogFinder) -> Dict[str, Any]:
     """One server."""
     facts = facts_of(pid, table)
     port = facts.pop("asked_port")
-    host = facts.pop("asked_host") or "0.0.0.0"
+    engine = facts["engine"]
+    host = facts.pop("asked_host") or engine["host"]
+    facts["engine"] = engine["name"]
     listeners = listeners_of([pid])
     if listeners:
         ports = [listener[1] for listener in listeners]
-        # vLLM listens on ports of its own for its engines, too: the one that was asked for, else the usual one, else the lowest.
-        wanted = port or PORTS.get(facts["engine"])
+        # A server may listen on ports for its workers, too: the one that was asked for, else the usual one, else the lowest.
+        wanted = port or engine["port"]
         host, port = listeners[ports.index(wanted)] if wanted in ports else (host, port) if port else listeners[0]
     if facts["uds"]:
         facts["port"] = facts["host"] = None
         facts["listens"] = os.path.exists(facts["uds"])
         return _with_output(facts, logs)
-    facts["port"] = port or PORTS.get(facts["engine"])
+    facts["port"] = port or engine["port"]
     facts["host"] = reached_by(host, pid)
     facts["listens"] = None if listeners is None else any(listener[1] == facts["port"] for listener in listeners)
     return _with_output(facts, logs)

@@ -5,7 +5,7 @@ import contextlib
 import os
 import re
 import time
-from typing import Any, Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 KNOWN_S = 10.0
 """How long a process's facts are taken as known; engines set their titles some time after they start."""
@@ -194,11 +194,13 @@ NOBODY: Kin = Kin(frozenset(), frozenset())
 class Family:
     """Looks for the engine's processes. `kin` may be read, and `used` set, by another thread: read it once for one sample."""
 
-    def __init__(self, processes: Processes, in_container: bool) -> None:
+    def __init__(self, processes: Processes, in_container: bool, titles: Sequence[str] = ()) -> None:
         self.kin: Optional[Kin] = None
         """None where no processes were told."""
         self.used: FrozenSet[int] = frozenset()
         """The processes that the last sample saw on the GPUs."""
+        self.titles = tuple(titles)
+        """Beginnings of the titles that an engine's processes set."""
         self._processes = processes
         self._in_container = in_container
         self._roots: Optional[List[int]] = None

@@ -1,4 +1,7 @@
-"""Which processes of this host serve a model, and what their arguments say: vLLM and SGLang, in containers too.
+"""Which processes of this host serve a model, and what their arguments say, in containers too.
+
+Which command lines are servers, and which options say what, comes as data: a list of engines, each an object with "name",
+"patterns", "port", "host", "options", "model_after", "titles", "orphans" and "variables".
 
 Python 3.8: this runs on the GPU host.
 """
@@ -11,61 +14,44 @@ from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 from tui.probe.process_table import read
 
-VLLM = "vllm"
-SGLANG = "sglang"
-PORTS = {VLLM: 8000, SGLANG: 30000}
+Engine = Dict[str, Any]
 SETTLED_S = 15.0
 """A process older than this has become what it is: its command line is read once and remembered."""
 
-ORPHANS = ("VLLM::EngineCore", "VLLM::Worker", "VLLM::DPCoordinator", "sglang::scheduler", "sglang::detokenizer")
-"""Titles of processes that a server starts: without a server above them they are what is left of a dead one."""
 REAPERS = ("systemd", "init", "tini", "dumb-init", "docker-init", "containerd-shim", "conmon", "catatonit", "s6-svscan", "runit")
 """Names of what adopts processes whose parent has ended."""
 _PYTHON = re.compile(r"python[0-9.]*$")
 _SECRET = re.compile(r"--?(?:[a-z-]*api[-_]?key|[a-z-]*token|[a-z-]*password|[a-z-]*secret)(?:=|$)", re.IGNORECASE)
-_SHORT = {
-    "-tp": "--tensor-parallel-size",
-    "-pp": "--pipeline-parallel-size",
-    "-dp": "--data-parallel-size",
-    "-asc": "--api-server-count",
-}
 
 
-def engine_of(argv: Sequence[str]) -> Optional[str]:
-    """Which server a command line starts; None for anything else, wrappers (`sh -c`, `docker run`, `sudo`) included."""
-    words = list(argv)
+def engine_of(argv: Sequence[str], engines: Sequence[Engine]) -> Optional[Engine]:
+    """Return the engine whose server a command line starts; None for anything else, wrappers (`sh -c`, `sudo`) included."""
+    words = [word.replace("\n", " ") for word in argv]
     if not words:
         return None
-    if words[0].startswith(("VLLM::", "vllm::")):
-        return VLLM
-    if words[0].startswith("sglang::"):
-        return SGLANG
-    if not _PYTHON.search(os.path.basename(words[0])):
-        # A compiled or frozen entry point; a script is always told with its interpreter before it.
-        name = os.path.basename(words[0])
-        return name if name in (VLLM, SGLANG) and words[1:2] == ["serve"] else None
-    at = 1
-    while at < len(words) and words[at].startswith("-") and words[at] not in ("-m", "-c"):
-        at += 2 if words[at] in ("-X", "-W") else 1
-    if words[at : at + 1] == ["-m"]:
-        module = words[at + 1] if at + 1 < len(words) else ""
-        if module.startswith("vllm.entrypoints.") or (module == VLLM and words[at + 2 : at + 3] == ["serve"]):
-            return VLLM
-        return SGLANG if module in ("sglang.launch_server", "sglang.srt.launch_server") else None
-    script = os.path.basename(words[at]) if at < len(words) else ""
-    if script in (VLLM, SGLANG) and words[at + 1 : at + 2] == ["serve"]:
-        return script
-    if script == "api_server.py" and "vllm" in words[at]:
-        return VLLM
-    return SGLANG if script == "launch_server.py" and "sglang" in words[at] else None
+    for engine in engines:
+        if words[0].startswith(tuple(engine["titles"])):
+            return engine
+    if _PYTHON.search(os.path.basename(words[0])):
+        at = 1
+        while at < len(words) and words[at].startswith("-") and words[at] not in ("-m", "-c"):
+            at += 2 if words[at] in ("-X", "-W") else 1
+        words = words[at:]
+        if words[:1] == ["-c"]:
+            return None
+    command = "\n".join(words[: 3 if words[:1] == ["-m"] else 2])
+    for engine in engines:
+        if any(re.match(pattern, command) for pattern in engine["patterns"]):
+            return engine
+    return None
 
 
-def options_of(argv: Sequence[str]) -> Dict[str, str]:
-    """The long options of a command line; of a repeated one the last. A flag's value is ""."""
+def options_of(argv: Sequence[str], engine: Engine) -> Dict[str, str]:
+    """Return the options of a command line, of a repeated one the last; a flag's value is ""."""
+    short = {option for options in engine["options"].values() for option in options if not option.startswith("--")}
     options: Dict[str, str] = {}
     for at, word in enumerate(argv):
-        word = _SHORT.get(word, word)
-        if not word.startswith("--"):
+        if not word.startswith("--") and word not in short:
             continue
         name, equals, value = word.partition("=")
         if not equals:
@@ -75,16 +61,39 @@ def options_of(argv: Sequence[str]) -> Dict[str, str]:
     return options
 
 
-def model_of(argv: Sequence[str], options: Dict[str, str]) -> Optional[str]:
-    """The model that a command line names."""
-    for name in ("--model", "--model-path"):
-        if options.get(name):
-            return options[name]
-    if "serve" in argv:
-        at = list(argv).index("serve") + 1
+def option(asked: str, options: Dict[str, str], engine: Engine) -> Optional[str]:
+    """Return what the options say of `asked`, such as "port"; None if nothing does."""
+    return next((options[name] for name in engine["options"].get(asked, ()) if options.get(name)), None)
+
+
+def has_option(asked: str, options: Dict[str, str], engine: Engine) -> bool:
+    """Tell whether one of the options for `asked` is there, with a value or without."""
+    return any(name in options for name in engine["options"].get(asked, ()))
+
+
+def model_of(argv: Sequence[str], options: Dict[str, str], engine: Engine) -> Optional[str]:
+    """Return the model that a command line names."""
+    named = option("model", options, engine)
+    word = engine["model_after"]
+    if named is None and word and word in argv:
+        at = list(argv).index(word) + 1
         if at < len(argv) and not argv[at].startswith("-"):
             return argv[at]
-    return None
+    return named
+
+
+NO_ENGINE: Engine = {
+    "name": "",
+    "patterns": [],
+    "port": None,
+    "host": "0.0.0.0",
+    "options": {},
+    "model_after": "",
+    "titles": [],
+    "orphans": [],
+    "variables": {},
+}
+"""Stands for the engine of a process that has become another one since it was found."""
 
 
 def without_secrets(argv: Sequence[str]) -> List[str]:
@@ -108,7 +117,8 @@ def without_secrets(argv: Sequence[str]) -> List[str]:
 class Table:
     """The host's processes, remembered between looks so that a look costs a listing of /proc and little else."""
 
-    def __init__(self) -> None:
+    def __init__(self, engines: Sequence[Engine]) -> None:
+        self.engines = engines
         self._lines: Dict[int, Tuple[float, List[str]]] = {}
         self._boot = _boot_time()
         self._tick = os.sysconf("SC_CLK_TCK")
@@ -116,7 +126,7 @@ class Table:
     def servers(self) -> List[int]:
         """The pids of servers: of several processes with one ancestor among them, the ancestor."""
         now = time.monotonic()
-        found: Dict[int, Optional[str]] = {}
+        found: Set[int] = set()
         seen: Set[int] = set()
         for name in os.listdir("/proc"):
             if not name.isdigit():
@@ -130,9 +140,8 @@ class Table:
                 self._lines[pid] = (first, argv)
             else:
                 argv = known[1]
-            engine = engine_of(argv)
-            if engine is not None:
-                found[pid] = engine
+            if engine_of(argv, self.engines) is not None:
+                found.add(pid)
         for pid in set(self._lines) - seen:
             del self._lines[pid]
         return sorted(pid for pid in found if not self._descends(pid, found))
@@ -145,7 +154,7 @@ class Table:
         """Looks at everything anew next time: a pid may have been given to another process."""
         self._lines.clear()
 
-    def _descends(self, pid: int, found: Dict[int, Optional[str]]) -> bool:
+    def _descends(self, pid: int, found: Set[int]) -> bool:
         for _ in range(16):
             parent = parent_of(pid)
             if parent in found:  # pid 1 too, which is the server in many a container
@@ -237,29 +246,32 @@ def _boot_time() -> Optional[float]:
 
 
 def facts_of(pid: int, table: Table) -> Dict[str, Any]:
-    """What a server's command line and /proc entry say."""
+    """Return what a server's command line and /proc entry say; "engine" is the engine itself."""
     argv = table.argv(pid)
-    engine = engine_of(argv) or ""
-    options = options_of(argv)
-    key = "--api-key" in options or has_variable(pid, "VLLM_API_KEY")
-    port = options.get("--port", "")
+    engine = engine_of(argv, table.engines) or NO_ENGINE
+    options = options_of(argv, engine)
+    key = has_option("key", options, engine) or any(
+        has_variable(pid, name) for name in [engine["variables"].get("key")] if name is not None
+    )
+    port = option("port", options, engine) or ""
+    timeout = engine["variables"].get("ready_timeout_s")
     return {
         "pid": pid,
         "engine": engine,
         "argv": without_secrets(argv),
         "user": owner_of(pid),
         "started_at": table.started_at(pid),
-        "model": model_of(argv, options),
-        "served_name": options.get("--served-model-name") or None,
-        "tensor_parallel": options.get("--tensor-parallel-size") or options.get("--tp") or options.get("--tp-size") or None,
+        "model": model_of(argv, options, engine),
+        "served_name": option("served_name", options, engine),
+        "tensor_parallel": option("tensor_parallel", options, engine),
         "needs_key": key,
-        "ready_timeout_s": variable(pid, "VLLM_ENGINE_READY_TIMEOUT_S"),
+        "ready_timeout_s": variable(pid, timeout) if timeout else None,
         "job_ends_at": variable(pid, "SLURM_JOB_END_TIME"),
         "asked_port": int(port) if port.isdigit() else None,
-        "asked_host": options.get("--host") or None,
-        "tls": "--ssl-certfile" in options,
-        "uds": _absolute(options.get("--uds", ""), pid),
-        "orphan": bool(argv) and argv[0].startswith(ORPHANS) and adopted(pid),
+        "asked_host": option("host", options, engine),
+        "tls": has_option("tls", options, engine),
+        "uds": _absolute(option("uds", options, engine) or "", pid),
+        "orphan": bool(argv) and argv[0].startswith(tuple(engine["orphans"])) and adopted(pid),
         "interpreter": argv[0] if argv else None,
     }
 

@@ -2,6 +2,7 @@
 
     arguments  {"hz": 2.0, "pids": [roots of the engine's processes] or null, "paths": [files whose disk matters],
                 "become": words before a command that may see more of other users' processes,
+                "titles": beginnings of the titles that an engine's processes set,
                 "energy_s": seconds between readings of the energy counters, which cost more than all else}
     requests   {"do": "set", "hz": …, "pids": …, "paths": …}   any of them
 
@@ -19,7 +20,7 @@ hangs holds up its own thread alone.
 import threading
 import time
 import traceback
-from typing import AbstractSet, Any, Dict, List, Optional, Set
+from typing import AbstractSet, Any, Dict, List, Optional, Set, Tuple
 
 from pynvml import NVMLError
 
@@ -39,7 +40,6 @@ ALL_FAILED_S = 20.0
 XIDS_KEPT = 32
 XID_WAIT_S = 2.0
 PCIE_S = 2.0
-ENGINE_TITLES = ("VLLM::", "vllm::", "sglang::")
 
 
 class GpuWatch:
@@ -191,7 +191,7 @@ class GpuWatch:
                     dict(
                         facts[pid],
                         pid=pid,
-                        engine=_is_engine(kin, pid, facts[pid]),
+                        engine=_is_engine(kin, pid, facts[pid], self._family.titles),
                         memory_mib=memory,
                     )
                     for pid, memory in sorted(device.pids.items())
@@ -201,7 +201,7 @@ class GpuWatch:
         return rows
 
     def _find_engine(self, facts: Dict[int, Dict[str, Any]]) -> None:
-        self._titled = {pid for pid, known in facts.items() if known.get("name", "").startswith(ENGINE_TITLES)}
+        self._titled = {pid for pid, known in facts.items() if known.get("name", "").startswith(self._family.titles)}
 
     @property
     def engine(self) -> AbstractSet[int]:
@@ -243,7 +243,7 @@ class GpuWatch:
 
 def play(arguments: Dict[str, Any], link: Link) -> None:
     Become(arguments, link).take_over()
-    family = Family(Processes(), in_container())
+    family = Family(Processes(), in_container(), arguments.get("titles") or ())
     family.tell(_pids(arguments.get("pids")), time.monotonic())
     gpus = GpuWatch(link, _hz(arguments.get("hz")), family, _energy_s(arguments.get("energy_s")))
     machine = Machine(arguments.get("paths") or [])
@@ -279,10 +279,10 @@ def play(arguments: Dict[str, Any], link: Link) -> None:
                 link.send(frame)
 
 
-def _is_engine(kin: Optional[Kin], pid: int, facts: Dict[str, Any]) -> Optional[bool]:
+def _is_engine(kin: Optional[Kin], pid: int, facts: Dict[str, Any], titles: Tuple[str, ...]) -> Optional[bool]:
     if kin is not None:
         return kin.has(pid)
-    return True if facts.get("name", "").startswith(ENGINE_TITLES) else None
+    return True if facts.get("name", "").startswith(titles) else None
 
 
 def _late(gpus: GpuWatch, seconds: float) -> Dict[str, Any]:

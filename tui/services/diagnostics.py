@@ -12,6 +12,7 @@ from tui.core.checks import Check, Grade, open_files_check, python_check, shm_ch
 from tui.core.presentation import some_of
 from tui.core.server_end import how_it_ended
 from tui.core.text import clean
+from tui.engines.registry import TITLES, commands, titles
 from tui.host.api import ApiClient, ApiError
 from tui.host.base import Host, HostError, ProbeFailed
 from tui.record.store import RecordError
@@ -111,7 +112,7 @@ async def _probe(session: Session) -> AsyncGenerator[Check | tuple[Server, ...]]
     """The probe: Python, and the servers that run, where they can be looked for."""
     host, become = session.host, session.become
     try:
-        hello, frame = await _frames(host, FIND, {"become": become}, ("hello", "servers"))
+        hello, frame = await _frames(host, FIND, {"become": become, "engines": commands()}, ("hello", "servers"))
     except (HostError, TimeoutError) as error:
         fix = error.advice if isinstance(error, ProbeFailed) and error.advice else "install python3 >= 3.8 on the host"
         yield Check("python3", Grade.WARN, f"{_words(error)}; nvidia-smi and a shell stand in for the probe", fix)
@@ -139,7 +140,7 @@ def _server(session: Session, servers: tuple[Server, ...], choice: tuple[Server,
             "server", Grade.WARN, f"the one that is meant does not run; others do: {listed}", "start it, or correct the port"
         )
     if server is None:
-        return Check("server", Grade.WARN, "no vLLM or SGLang process is seen", "start it, or log in as a user who may see it")
+        return Check("server", Grade.WARN, f"no {titles()} process is seen", "start it, or log in as a user who may see it")
     more = f" (and {len(running) - 1} more)" if len(running) > 1 else ""
     return Check("server", Grade.OK, f"{server.words}{more}")
 
@@ -150,7 +151,9 @@ async def _machine(host: Host, server: Server | None) -> AsyncGenerator[Check]:
     machine: dict[str, Any] = {}
     trouble = ""
     try:
-        gpus, machine = await _frames(host, WATCH, {"hz": 2.0, "pids": None, "paths": []}, ("gpus", "machine"))
+        gpus, machine = await _frames(
+            host, WATCH, {"titles": list(TITLES), "hz": 2.0, "pids": None, "paths": []}, ("gpus", "machine")
+        )
     except (HostError, TimeoutError) as error:
         trouble = _words(error)
     yield await _gpus(host, gpus, trouble)

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tui.core.text import LineSplitter, clean
+from tui.engines.registry import ENGINES, commands, engine_named
 from tui.host.base import Host, HostError, ProbeFailed, Unreachable
-from tui.probe.server_processes import PORTS, engine_of, model_of, options_of, without_secrets
+from tui.probe.server_processes import engine_of, has_option, model_of, option, options_of, without_secrets
 from tui.wire.frames import FIND
 from tui.wire.urls import of_socket
 
@@ -56,8 +57,11 @@ class Server:
     @property
     def batched_tokens(self) -> int | None:
         """The most tokens of prompts that the engine takes into one step, where its arguments say it (`16k` as vLLM reads it)."""
-        given = options_of(self.argv)
-        match = _TOKENS.fullmatch(given.get("--max-num-batched-tokens") or given.get("--chunked-prefill-size") or "")
+        engine = engine_named(self.engine)
+        if engine is None:
+            return None
+        command = engine.command.as_data(engine.name)
+        match = _TOKENS.fullmatch(option("batched_tokens", options_of(self.argv, command), command) or "")
         return int(match[1]) * {"": 1, "k": 1000, "K": 1024}[match[2]] if match else None
 
     @property
@@ -143,12 +147,15 @@ TICKS = 100
 """Clock ticks a second in /proc/PID/stat: the same on every Linux that runs GPUs."""
 _END = "-- all told --"
 
+_MENTIONS = "|".join(f"[{word[0]}]{word[1:]}" for engine in ENGINES for word in engine.command.mentions)
+"""What the command line of any server holds; the brackets keep the search from finding itself."""
+
 _SCRIPT = " ".join(
     line.strip()
     for line in """
     own=$(readlink /proc/self/ns/net); boot=$(grep btime /proc/stat); before=none; rounds=0;
     while :; do
-        files=$(grep -lE '[v]llm|[V]LLM::[AE]|[s]glang' /proc/[0-9]*/cmdline 2>/dev/null); rounds=$((rounds + 1));
+        files=$(grep -lE '@MENTIONS' /proc/[0-9]*/cmdline 2>/dev/null); rounds=$((rounds + 1));
         if [ "$files" = "$before" ] && [ $rounds -lt @ROUNDS ]; then sleep @EVERY; continue; fi;
         before=$files; rounds=0;
         for file in $files; do
@@ -168,7 +175,7 @@ _SCRIPT = " ".join(
         echo '@END'; sleep @EVERY;
     done
     """.strip().splitlines()
-).replace("@END", _END).replace("@EVERY", str(EVERY_S)).replace("@ROUNDS", str(ROUNDS))  # fmt: skip
+).replace("@END", _END).replace("@MENTIONS", _MENTIONS).replace("@EVERY", str(EVERY_S)).replace("@ROUNDS", str(ROUNDS))  # fmt: skip
 
 
 async def servers_without_probe(host: Host, *, seconds: float) -> AsyncGenerator[tuple[Server, ...]]:
@@ -210,7 +217,8 @@ def servers_of(said: Sequence[str]) -> tuple[Server, ...]:
             facts["argv"].append(value)
         else:
             facts[name] = value
-    found = {pid: one for pid, one in found.items() if engine_of(one["argv"])}
+    engines = commands()
+    found = {pid: one for pid, one in found.items() if engine_of(one["argv"], engines)}
     parents = {pid: _stat(one)[1] for pid, one in found.items()}
     entries = [_entry(pid, one) for pid, one in sorted(found.items()) if parents[pid] not in found]
     return servers_from_frame({"servers": entries})
@@ -228,26 +236,27 @@ def _stat(facts: dict[str, Any]) -> tuple[float | None, int | None]:
 def _entry(pid: int, facts: dict[str, Any]) -> dict[str, Any]:
     """One server as the probe's role "find" tells it."""
     argv = facts["argv"]
-    engine = engine_of(argv) or ""
-    options = options_of(argv)
-    port = options.get("--port", "")
-    host = options.get("--host") or "0.0.0.0"
+    engine = engine_of(argv, commands())
+    assert engine is not None
+    options = options_of(argv, engine)
+    port = option("port", options, engine) or ""
+    host = option("host", options, engine) or engine["host"]
     source, why = _output(facts)
     return {
         "pid": pid,
-        "engine": engine,
+        "engine": engine["name"],
         "argv": without_secrets(argv),
         "user": facts.get("user"),
         "started_at": _stat(facts)[0],
-        "model": model_of(argv, options),
-        "served_name": options.get("--served-model-name") or None,
-        "needs_key": True if "--api-key" in options else None,
-        "port": int(port) if port.isdigit() else PORTS.get(engine),
+        "model": model_of(argv, options, engine),
+        "served_name": option("served_name", options, engine),
+        "needs_key": True if has_option("key", options, engine) else None,
+        "port": int(port) if port.isdigit() else engine["port"],
         # In a network of its own it can't be told from here where it is reached.
         "host": None if "elsewhere" in facts else "127.0.0.1" if host in ("0.0.0.0", "::") else host,
-        "tls": "--ssl-certfile" in options,
-        "uds": options.get("--uds") or None,
-        "orphan": argv[0].startswith("VLLM::EngineCore") and _stat(facts)[1] in (None, 1),
+        "tls": has_option("tls", options, engine),
+        "uds": option("uds", options, engine),
+        "orphan": argv[0].startswith(tuple(engine["orphans"])) and _stat(facts)[1] in (None, 1),
         "source": source,
         "why": why,
     }
@@ -273,7 +282,7 @@ async def find_servers(host: Host, become: Sequence[str] = ()) -> tuple[Server, 
     Raises ProbeFailed, Unreachable or TimeoutError.
     """
     try:
-        stream = await host.start_probe(FIND, {"become": list(become)})
+        stream = await host.start_probe(FIND, {"become": list(become), "engines": commands()})
     except ProbeFailed as error:
         return await _without_probe(host, error)
     try:

@@ -16,6 +16,7 @@ from tui.core.gpu_findings import only
 from tui.core.gpu_frames import gpus_from_frame, machine_from_frame
 from tui.core.host_machine import MachineSample, StorageTracker
 from tui.core.logs.load_state import LoadState, PastLoad, Phase
+from tui.engines.registry import TITLES, commands
 from tui.host.api import ApiClient
 from tui.host.base import Host, HostError, ProbeFailed, Unreachable
 from tui.record.store import RecordError
@@ -44,7 +45,7 @@ class GpuWatcher:
         self._host = host
         self._send = publish
         self._gpus = gpus
-        self._arguments = {"hz": hz, "become": list(become)}
+        self._arguments = {"hz": hz, "become": list(become), "titles": list(TITLES)}
         self._smi = SmiFallback(host, self._publish)
 
     async def run(self) -> None:
@@ -141,7 +142,7 @@ class ServerFinder:
 
     async def _find(self) -> None:
         try:
-            stream = await self._host.start_probe(FIND, {"every": FIND_EVERY_S, "become": self._become})
+            stream = await self._host.start_probe(FIND, {"every": FIND_EVERY_S, "become": self._become, "engines": commands()})
             try:
                 async for frame in stream:
                     if frame.get("f") == "servers":

@@ -8,6 +8,7 @@ from tui.core.connection import LinkState
 from tui.core.deployment import DeploymentState
 from tui.core.deployment_status import Status, status_of
 from tui.core.presentation import age, brief, clock
+from tui.engines.registry import title_of
 from tui.widgets.canvas import Canvas, drawn
 from tui.widgets.draw import BE, BW, B, W, label, line, meter, middle, rows, short, spread
 from tui.widgets.key_bar import key_of
@@ -66,7 +67,7 @@ def engine_words(state: DeploymentState) -> Content:
     if not version:
         return Content("")
     engine = (state.load.engine if state.load else None) or "server"
-    return line(label({"vllm": "vLLM", "sglang": "SGLang"}.get(engine, engine) + " "), middle(version, 16))
+    return line(label(title_of(engine) + " "), middle(version, 16))
 
 
 class StatusLine(Canvas):

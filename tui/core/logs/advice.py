@@ -41,7 +41,9 @@ def shm(text: str, start: StartParser, finding: Finding) -> str:
 
 
 def port(text: str, start: StartParser, finding: Finding) -> str:
-    port = f"port {start.port}" if start.port else "that port"
+    named = find(r"\bport:? (\d{1,5})\b", text)
+    number = start.port or (named[1] if named else None)
+    port = f"port {number}" if number else "that port"
     return f"Another process listens on {port}: ss -ltnp shows it; end it, or choose another --port."
 
 

@@ -12,6 +12,8 @@ from tui.core.text import clean
 
 DATED = "[date]"
 """The head of records that begin with their date in brackets: `[2025-10-16 09:06:09 TP7] message`."""
+UPTIME = "[uptime]"
+"""The head of records that begin with the time since the process began: `0.00.009.202 I message`."""
 LEVELS = frozenset(("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"))
 _UVICORN = {f"{level}:": level for level in LEVELS} | {"WARN:": "WARNING"}
 _PROCESS = re.compile(
@@ -21,6 +23,8 @@ _ANY_HEAD = re.compile(r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) (\d\d-\d\d \d\d:\d\
 _ANY_UVICORN = re.compile(r"(?:^|[ \t|:])(DEBUG|INFO|WARNING|ERROR|CRITICAL): {4,5}(?=\S)")
 _ENDS_IN_PROCESS = re.compile(r"(\([^()]{1,100} pid=\d+(?:, ip=[^)]{1,60})?\) )$")
 _DATED = re.compile(r"\[(\d{4})-(\d\d-\d\d \d\d:\d\d:\d\d)(?:[.,]\d+)?((?: (?:DP|PP|TP|EP|ATTN_CP|ATTN_TP|MOE_DP|MOE_EP)\d+)*)\] ?")
+_UPTIME = re.compile(r"(\d{1,7})\.(\d\d)\.(\d{3})\.(\d{3}) ([DIWE]) ")
+_LETTERS = {"D": "DEBUG", "I": "INFO", "W": "WARNING", "E": "ERROR"}
 _FOLDED = re.compile(r"\s*\[repeated \d+x across (?:cluster|all nodes)\].*$")
 _RANK = re.compile(r"\brank=(\d+)|(?:^|[ _])(?<!ATTN_)(?<!MOE_)(DP|PP|TP|EP)(\d+)|VllmWorker-(\d+)")
 
@@ -63,7 +67,7 @@ NOBODY = Speaker("", None)
 class Line:
     """One line taken apart. A single instance is reused, since a log may bring hundreds of thousands a second."""
 
-    __slots__ = ("at", "head", "level", "message", "speaker", "uvicorn")
+    __slots__ = ("at", "head", "level", "message", "speaker", "uptime", "uvicorn")
 
     def __init__(self) -> None:
         self.message = ""
@@ -71,6 +75,8 @@ class Line:
         self.speaker = NOBODY
         self.head = ""
         self.at: float | None = None
+        self.uptime = False
+        """Does `at` count from when the process began?"""
         self.uvicorn = False
 
 
@@ -104,6 +110,7 @@ class LineParser:
         line.level = None
         line.head = ""
         line.at = None
+        line.uptime = False
         line.uvicorn = False
         alone, self._alone = self._alone, NOBODY
         line.speaker = NOBODY
@@ -246,6 +253,15 @@ class LineParser:
                     line.uvicorn = True
                     text = text[space:].lstrip()
                 line.message = text
+                return True
+        elif text[:1].isdigit():
+            match = _UPTIME.match(text)
+            if match:
+                line.level = _LETTERS[match[5]]
+                line.at = int(match[1]) * 60 + int(match[2]) + int(match[3]) / 1e3 + int(match[4]) / 1e6
+                line.uptime = True
+                line.head = UPTIME
+                line.message = text[match.end() :]
                 return True
         line.message = text
         return found

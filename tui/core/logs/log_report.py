@@ -119,7 +119,8 @@ def _timeline(load: LoadState, forecast: Forecast, ascii_bars: bool, zone: tzinf
     spans = _merged(load.phases)
     if not spans:
         return []
-    began = f"   from {when(load.started_at, zone)}" if load.started_at is not None else ""
+    dated = load.started_at is not None and load.started_at >= UNDATED_S
+    began = f"   from {when(load.started_at, zone)}" if load.started_at is not None and dated else ""
     rows: list[Row] = [(), (Span("Time line", "title"), Span(began, "dim"))]
     before = [span for span in spans if span.name not in (Phase.READY, Phase.STOPPED, Phase.FAILED)]
     end = load.last_line_at
@@ -262,6 +263,8 @@ def when(at: float, zone: tzinfo = UTC) -> str:
 
 
 SCHEMA = 1
+UNDATED_S = 365 * 86400.0
+"""Times below this count from when the server's process began: such a log tells no date."""
 
 
 def document(load: LoadState, forecast: Forecast) -> dict[str, Any]:
@@ -356,7 +359,7 @@ def exit_code(load: LoadState) -> int:
 
 def iso(at: float | None) -> str | None:
     """A time of the log's own clock, without a zone, since it prints none."""
-    if at is None:
+    if at is None or at < UNDATED_S:
         return None
     return datetime.fromtimestamp(at, UTC).replace(tzinfo=None).isoformat(timespec="seconds")
 

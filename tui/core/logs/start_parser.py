@@ -148,6 +148,8 @@ class StartParser:
         """Moves all times: they were told by arrivals before the log's own clock was known."""
         if self.started_at is not None:
             self.started_at += seconds
+        if self.ready_at is not None:
+            self.ready_at += seconds
         self.spans = [(phase, None if at is None else at + seconds) for phase, at in self.spans]
         for bar in self.loaders.bars:
             bar.started_at = None if bar.started_at is None else bar.started_at + seconds

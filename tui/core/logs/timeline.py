@@ -26,6 +26,8 @@ class Timeline:
         """The arrival of the last line that was only glanced at, until `settle` takes it over."""
         self._alignment = Alignment(zone_s)
         self._undated = False
+        self._uptime = False
+        """Do times count from when the server's process began?"""
         self._last_arrival: float | None = None
 
     @property
@@ -54,6 +56,14 @@ class Timeline:
     def take(self, line: Line, at: float | None, place: int, start: StartParser) -> None:
         """Moves on to a line, and tells the start when and where it stands. `place` is the line's number."""
         before = self.now
+        if line.uptime and line.at is not None:
+            if at is None:
+                self._uptime = True
+            else:
+                if self._uptime:
+                    start.shift(at - line.at)
+                    before, self._uptime = None, False
+                line.at = None  # the time of arrival tells the date as well
         if line.at is not None:
             self.now = line.at
             if start.started_at is None:
