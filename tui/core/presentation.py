@@ -188,12 +188,12 @@ NAMES: Final[dict[Phase, str]] = {
 """The phases of a start, in the order that most versions have; at most nine characters each."""
 
 _DOING: Final[dict[Phase, str]] = {
-    Phase.STARTING: "importing and reading the configuration",
+    Phase.STARTING: "starting up: imports and configuration",
     Phase.DOWNLOADING: "downloading weights",
     Phase.LOADING: "loading weights",
-    Phase.POST_LOADING: "processing the weights, packing quantised ones",
+    Phase.POST_LOADING: "processing the weights: packing quantised ones",
     Phase.COMPILING: "compiling the model",
-    Phase.PROFILING: "measuring how much memory a full batch takes",
+    Phase.PROFILING: "profiling memory: how much a full batch takes",
     Phase.KV_CACHE: "allocating the KV cache",
     Phase.CAPTURING: "capturing CUDA graphs",
     Phase.WARMING_UP: "warming up kernels",
@@ -219,8 +219,13 @@ def name_of(phase: Phase | str) -> str:
 
 
 def doing(phase: Phase) -> str:
-    """Return what a server does in a phase: `loading weights`."""
+    """Return what a server does in a phase: `profiling memory: how much a full batch takes`."""
     return _DOING.get(phase, name_of(phase))
+
+
+def doing_briefly(phase: Phase) -> str:
+    """Return the same without the particulars: `profiling memory`."""
+    return doing(phase).partition(":")[0]
 
 
 def doing_now(load: LoadState) -> str:

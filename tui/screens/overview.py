@@ -162,8 +162,8 @@ class Overview(Screen[None]):
         if self.fleet.current is not None:
             self.post_message(DeploymentChosen(self.fleet.current.name))
 
-    def on_fleet_view_chosen(self, chosen: FleetView.Chosen) -> None:
-        self.post_message(DeploymentChosen(chosen.name))
+    def on_fleet_view_deployment_opened(self, opened: FleetView.DeploymentOpened) -> None:
+        self.post_message(DeploymentChosen(opened.name))
 
     def action_move(self, by: int) -> None:
         self.fleet.move(by)

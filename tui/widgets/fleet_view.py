@@ -129,7 +129,7 @@ def counts(states: tuple[DeploymentState, ...], brief: bool = False) -> Content:
 class FleetView(Canvas, can_focus=True):
     """The list. Which one is selected goes by name, so that a change of the order does not move it to another."""
 
-    class Chosen(Message):
+    class DeploymentOpened(Message):
         """One was opened."""
 
         def __init__(self, name: str) -> None:
@@ -178,7 +178,7 @@ class FleetView(Canvas, can_focus=True):
         for top, end, name in self._tops:
             if top <= event.y < end:
                 if self.current is not None and self.current.name == name:
-                    self.post_message(self.Chosen(name))
+                    self.post_message(self.DeploymentOpened(name))
                 self.selected = name
 
     def draw(self, width: int, height: int) -> Content:

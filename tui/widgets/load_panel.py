@@ -9,7 +9,7 @@ from tui.core.deployment import DeploymentState
 from tui.core.deployment_status import conflict_of
 from tui.core.gpu import GIB_MIB
 from tui.core.logs.load_state import Loader, LoadState, Phase, Verdict
-from tui.core.presentation import DASH, amounts, change, clock, gigabytes_s, name_of, one_of, three, verdict_text, whole
+from tui.core.presentation import DASH, amounts, change, clock, gigabytes_s, name_of, one_of, percent, three, verdict_text, whole
 from tui.widgets.canvas import Canvas, drawn
 from tui.widgets.draw import BP, B, P, Part, W, area, big, facts, label, line, rows, spread
 from tui.widgets.failure_view import failure_view
@@ -106,7 +106,7 @@ def hero_facts(state: DeploymentState, width: int) -> list[Content]:
         )
     elif current is not None and current.total:
         done, total = amounts(current)
-        share = f"{100 * current.done / current.total:.1f} %"
+        share = percent(current.done / current.total)
         title = current.what if current.what not in ("model", "main") and current.unit != "shards" else current.unit
         out.append(spread(width, line(label(f"{title[:8]:<9}"), (done, BP), (f" of {total}", B)), line((share, BP))))
     else:
@@ -167,7 +167,7 @@ def numbers(state: DeploymentState, width: int, wall: float) -> list[Content]:
     if load is not None and past_loading(load) and (current is None or current is load.shards or current.done >= current.total):
         cells.append(("now", clock(phase_seconds(state)), line(label("in "), (name_of(load.phase), B)), B))
     elif current is not None and current.total:
-        share = f"{100 * current.done / current.total:.1f} %"
+        share = percent(current.done / current.total)
         done, total = amounts(current)
         title = "loaded, GB" if current.unit == "bytes" else current.unit
         cells.append((title, done, line(label("of "), (total, B), label(", " + share)), B))

@@ -7,7 +7,7 @@ from textual.content import Content
 from tui.core.connection import LinkState
 from tui.core.deployment import DeploymentState
 from tui.core.deployment_status import Status, status_of
-from tui.core.presentation import age, brief, clock
+from tui.core.presentation import age, brief, clock, whole
 from tui.engines.registry import title_of
 from tui.widgets.canvas import Canvas, drawn
 from tui.widgets.draw import BE, BW, B, W, label, line, meter, middle, rows, short, spread
@@ -92,9 +92,7 @@ class StatusLine(Canvas):
         busy = self.activity or ("" if self.tab == "load" else progress_words(state))
         now = time.strftime("%H:%M:%S", time.localtime(self.moment.wall)) if self.moment.wall else ""
         trip = state.connection.round_trip_ms
-        link = line(
-            label("ssh "), (f"{trip:.0f}" if trip is not None else "—", "" if state.connection.online else BW), label(" ms   ")
-        )
+        link = line(label("ssh "), (whole(trip), "" if state.connection.online else BW), label(" ms   "))
         link = link if trip is not None or not state.connection.online else Content("")
         end = line((now, B), " ")
         engine = engine_words(state)

@@ -3,7 +3,7 @@
 from textual.content import Content
 
 from tui.core.deployment import DeploymentState
-from tui.core.deployment_status import Status, status_of
+from tui.core.deployment_status import Status, detail_of, status_of
 from tui.core.gpu import GIB_MIB
 from tui.core.gpu_groups import engine_of
 from tui.core.gpu_health import headroom
@@ -32,7 +32,7 @@ class Tiny(Canvas):
         if now is Status.LOADING and load is not None and loaded:
             right = name_of(load.phase)
         elif now is Status.LOADING and current and current.total:
-            right = f"{100 * current.done / current.total:.1f} %"
+            right = percent(current.done / current.total)
         name = short(state.name or state.target, max(4, width - len(right) - 4))
         ink = "bold" if tint == QUIET else f"bold {tint}"
         first = spread(width, line((f"{glyph} ", ink), (name, B)), line((right, ink)))
@@ -53,6 +53,8 @@ class Tiny(Canvas):
             ]
         elif now is Status.FAILED and load and load.failure:
             body = [line((short(failure_title(load.failure), width), BE)), line(label(short(load.failure.cause, width)))]
+        elif now is Status.FAILED and (detail := detail_of(state)):
+            body = [line(label(short(detail, width)))]
         elif now is Status.READY:
             rate = state.api.metrics.generation_tokens_s if state.api.metrics else None
             body = [line((three(rate), BP), label(" tok/s"))]

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, tzinfo
 from typing import Any
 
 from tui.core.logs.load_state import Forecast, Loader, LoadState, Phase, PhaseSpan, Verdict
-from tui.core.presentation import counted, doing, duration, name_of
+from tui.core.presentation import counted, doing_briefly, duration, name_of
 from tui.engines.registry import title_of
 
 BAR_CELLS = 20
@@ -69,7 +69,7 @@ def _headline(load: LoadState, forecast: Forecast, source: str) -> Row:
         mark, role, word = "—", "warn", "no server log"
     spans = [Span(f"{mark} {word}", role)]
     if load.phase is Phase.FAILED and load.failure is not None:
-        spans.append(Span(f" while {doing(load.failure.phase)}: {load.failure.kind.replace('_', ' ')}", role))
+        spans.append(Span(f" while {doing_briefly(load.failure.phase)}: {load.failure.kind.replace('_', ' ')}", role))
     elif load.phase is Phase.READY and forecast.ready_s is not None:
         spans.append(Span(f" after {duration(forecast.ready_s)}"))
     elif load.phase is Phase.STOPPED:
