@@ -33,7 +33,7 @@ NEW = Metric(
 )
 
 
-BESIDE = Metric("smell_level", "smell", "ou", digits=2, views=View.FURTHER | View.INTERVAL)
+BESIDE = Metric("smell_level", "smell", "ou", digits=2, views=View.FURTHER | View.INTERVAL, csv=False)
 
 
 def result(noise: float) -> Result:
