@@ -121,7 +121,7 @@ async def test_records_that_take_long_are_told_of() -> None:
         else:
             told.append(progress_of(item, 0, 1, step))
             probe.go.set()
-    assert [(one.stage, one.work) for one in told] == [("collecting", "collecting the records of 3 requests, 0 %")]
+    assert [(progress.stage, progress.work) for progress in told] == [("collecting", "collecting the records of 3 requests, 0 %")]
     assert measured is not None
     assert measured.detail is not None
     assert measured.detail["itls"] == [[1.5]] * 3

@@ -96,7 +96,7 @@ def test_a_plain_saved_file_has_the_arrays_that_vllm_leaves_in(tmp_path: Path) -
     (short,), (whole,) = (list(where.iterdir()) for where in (plain, full))
     found = json.loads(short.read_text())
     assert not set(DELETED.split()) & set(found)
-    assert sorted(bool(one) for one in found["latencies"]) == [False, True, True, True]
+    assert sorted(bool(latency) for latency in found["latencies"]) == [False, True, True, True]
     assert found["queue_times"] == [0.0] * 4
     detailed = json.loads(whole.read_text())
     assert set(DELETED.split()) <= set(detailed)

@@ -103,7 +103,7 @@ def test_a_certificate_that_is_not_trusted(tmp_path: Path, certificate: Path) ->
     assert "self-signed certificate" in said.stderr
     assert "--ca-file FILE, or SSL_CERT_FILE" in said.stderr
     assert "--insecure" in said.stderr
-    assert [one.returncode for one in (named, by_variable, unchecked)] == [0, 0, 0]
+    assert [done.returncode for done in (named, by_variable, unchecked)] == [0, 0, 0]
 
 
 def test_tls_where_none_is_spoken(tmp_path: Path) -> None:

@@ -224,7 +224,7 @@ def test_an_open_loop_that_could_not_keep_its_rate_says_so(tmp_path: Path) -> No
         shown = bench(tmp_path, *words, "--output-tokens", "3", "--requests", "8")
     (figures,) = json.loads(done.stdout)["points"]
     assert figures["unsent_requests"] > 20
-    (told,) = (one for one in figures["warnings"] if one.startswith("the schedule"))
+    (told,) = (warning for warning in figures["warnings"] if warning.startswith("the schedule"))
     assert told.endswith("never sent (only 1 stream was allowed)")
     assert "sent late" in shown.stdout
     assert "at p99 (only 1 stream was allowed)" in " ".join(shown.stdout.split())
@@ -240,8 +240,8 @@ def test_what_the_figures_mean_is_told_when_asked(tmp_path: Path) -> None:
             tmp_path, "--base-url", server.url, "--request-rate", "9", "--duration", "1s", *words[4:], "--definitions"
         )
     always = ("TTFT: first token-bearing chunk", "no local tokenizer")
-    assert not any(one in done.stdout for one in always)
-    assert all(one in asked.stdout for one in always)
+    assert not any(words in done.stdout for words in always)
+    assert all(words in asked.stdout for words in always)
     assert "--definitions" in done.stdout
     for shown in (done.stdout, asked.stdout):
         assert "req/s" in shown.splitlines()[0]

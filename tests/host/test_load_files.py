@@ -98,7 +98,7 @@ def test_a_benchmark_that_runs_out_of_files_says_so_and_what_to_do(tmp_path: Pat
     assert figures["failed"] == figures["errors_by_kind"][OPEN_FILES] > 0
     assert figures["client_limited"] is True
     assert figures["client_open_files"] == 64
-    (told,) = [one for one in figures["warnings"] if "open files" in one]
+    (told,) = [warning for warning in figures["warnings"] if "open files" in warning]
     assert told.startswith("the load generator ran out of open files (a process may have 64): ")
     assert "ulimit -Hn" in told
 
