@@ -10,6 +10,7 @@ Series = Mapping[tuple[str, str], float]
 RUNNING = metric_names("running", prefixed=False)
 WAITING = metric_names("waiting", prefixed=False)
 """Gauges of the requests that a server works on and that wait, without the prefix of the engine."""
+GENERATED = metric_names("generation_tokens", prefixed=False)
 MOST = 1e15
 """No count of a server is larger; what is, negative or no number at all is not known."""
 
@@ -96,7 +97,9 @@ def server_figures(
         "server_mean_prefill_ms": _mean_ms(a, b, "request_prefill_time_seconds"),
         "server_mean_ttft_ms": _mean_ms(a, b, "time_to_first_token_seconds"),
         "server_preemptions": _delta(a, b, "num_preemptions_total"),
-        "server_generation_tokens": _delta(a, b, "generation_tokens_total"),
+        "server_generation_tokens": next(
+            (grown for name in GENERATED if (grown := _delta(a, b, f"{name}_total")) is not None), None
+        ),
         "server_prefix_cache_hit_rate": hits / queries if hits is not None and queries else None,
         "server_peak_running": peaks.get("running"),
         "server_peak_waiting": peaks.get("waiting"),

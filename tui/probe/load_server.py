@@ -172,11 +172,14 @@ NAMES = (
     "num_requests_waiting",
     "num_running_reqs",
     "num_queue_reqs",
+    "requests_processing",
+    "requests_deferred",
     "num_requests_total",
     "num_preemptions_total",
     "kv_cache_usage_perc",
     "gpu_cache_usage_perc",
     "token_usage",
+    "kv_cache_usage_ratio",
     "request_queue_time_seconds_sum",
     "request_queue_time_seconds_count",
     "request_prefill_time_seconds_sum",
@@ -187,6 +190,7 @@ NAMES = (
     "time_to_first_token_seconds_count",
     "prompt_tokens_total",
     "generation_tokens_total",
+    "tokens_predicted_total",
     "prefix_cache_hits_total",
     "prefix_cache_queries_total",
     "spec_decode_num_drafts_total",
@@ -194,9 +198,8 @@ NAMES = (
     "spec_decode_num_accepted_tokens_total",
     "spec_decode_num_accepted_tokens_per_pos_total",
 )
-"""Families of interest, without the engine's prefix (`vllm:`, `sglang:`)."""
+"""Families of interest, without the engine's prefix, which ends in a colon."""
 
-PREFIXES = ("vllm:", "sglang:")
 EVERY_S = 1.0
 METRICS_S = 10.0
 """A server that is at work takes its time; one that hangs takes for ever."""
@@ -215,10 +218,9 @@ def metrics_lines(caller: ApiCaller, within_s: float = METRICS_S) -> Tuple[bool,
         return False, []
     found = []
     for line in body.decode("utf-8", "replace").split("\n"):
-        if line.startswith(PREFIXES):
-            name = line.split("{", 1)[0].split(" ", 1)[0].split(":", 1)[1]
-            if name in NAMES:
-                found.append(line[:1000])
+        name = line.split("{", 1)[0].split(" ", 1)[0].partition(":")[2]
+        if name in NAMES:
+            found.append(line[:1000])
     return bool(found), found
 
 
@@ -247,9 +249,9 @@ def note_peaks(peaks: Dict[str, float], lines: List[str]) -> None:
     whose is the largest, since each has a cache of its own.
     """
     for key, over, names in (
-        ("running", sum, ("num_requests_running", "num_running_reqs")),
-        ("waiting", sum, ("num_requests_waiting", "num_queue_reqs")),
-        ("kv_cache", max, ("kv_cache_usage_perc", "gpu_cache_usage_perc", "token_usage")),
+        ("running", sum, ("num_requests_running", "num_running_reqs", "requests_processing")),
+        ("waiting", sum, ("num_requests_waiting", "num_queue_reqs", "requests_deferred")),
+        ("kv_cache", max, ("kv_cache_usage_perc", "gpu_cache_usage_perc", "token_usage", "kv_cache_usage_ratio")),
     ):
         values = values_of(lines, *names)
         if values:
