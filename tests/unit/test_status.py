@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from tui.cli.status import status_lines, table
+from tui.cli.wait import where
 from tui.core.api_status import ApiStatus, Reach, ServedModel
 from tui.core.connection import ConnectionState, LinkState
 from tui.core.deployment import DeploymentState
@@ -125,6 +126,29 @@ def test_a_poll_that_may_have_crossed_with_the_ready_line_settles_nothing() -> N
     for api in ("closed", "engine dead"):
         assert not has_settled(replace(online("ready", api, polls=1), **judged))
         assert has_settled(replace(online("ready", api, polls=2), **judged))
+
+
+@pytest.mark.parametrize(
+    ("state", "first", "waiting"),
+    [
+        (online("loading", "closed"), "d: LOADING: loading", "loading"),
+        (
+            online("ready", "closed", polls=1),
+            "d: LOADING: the log says ready, the API not yet",
+            "the log says ready, the API not yet",
+        ),
+        (online("ready", "no model"), "d: LOADING: the server is up, but lists no model", "the server is up, but lists no model"),
+        (
+            online("ready", "engine dead"),
+            "d: FAILED: the log says ready, but /health answers 503",
+            "the log says ready, but /health answers 503",
+        ),
+        (online("none", "closed"), "d: WAITING", "waiting for a server to start"),
+    ],
+)
+def test_status_and_wait_give_the_reason(state: DeploymentState, first: str, waiting: str) -> None:
+    assert next(status_lines(state)) == first
+    assert where(state) == waiting
 
 
 def test_the_worst_come_first() -> None:

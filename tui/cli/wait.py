@@ -19,7 +19,7 @@ from tui.cli.exit_message import ExitCode
 from tui.cli.status import require_one_server
 from tui.core.connection import LinkState, retry_delay_s
 from tui.core.deployment import DeploymentState
-from tui.core.deployment_status import Status, status_of, unheard_text
+from tui.core.deployment_status import Status, detail_of, status_of, unheard_text
 from tui.core.gpu_groups import next_steps
 from tui.core.presentation import about, clock, duration, progress_text, some_of
 from tui.core.text import clean
@@ -212,7 +212,7 @@ def where(state: DeploymentState) -> str:
     if status in (Status.FAILED, Status.STOPPED) and state.log.of is not None:
         return f"waiting for a server to start; the last one {'has failed' if status is Status.FAILED else 'was stopped'}"
     if status in (Status.LOADING, Status.FAILED) and load is not None and load.lines:
-        return progress_text(load)
+        return detail_of(state) if load.ready else progress_text(load)
     if status is Status.WAITING:
         return "waiting for a server to start"
     return unheard_text(state) or status.value

@@ -186,6 +186,8 @@ def detail_of(state: DeploymentState) -> str:
             return load.failure.cause
         case Status.FAILED:
             return (conflict_of(state) or "").partition(": ")[0]
+        case Status.LOADING if load is not None and load.ready:
+            return (conflict_of(state) or "the log says ready, the API not yet").partition(": ")[0]
         case Status.LOADING if load is not None and load.lines:
             eta = state.forecast.ready_eta_s
             return progress_text(load) + (f", ready in about {duration(eta)}" if eta is not None else "")
