@@ -22,7 +22,7 @@ from tui.host.ssh import SshHost
 from tui.record.store import RunStore
 from tui.screens.login_dialogs import ScreenAsker
 from tui.services.deployment_watch import Session
-from tui.settings import BenchSettings, Engine, Settings, UiSettings
+from tui.settings import BenchSettings, EngineSettings, Settings, UiSettings
 from tui.simulator.simulation import simulated_host
 
 HERE = Path(__file__).parent
@@ -40,7 +40,7 @@ async def room(
 ) -> AsyncIterator[tuple[ControlRoom, Room]]:
     """The control room on a simulated host, as `readyroom demo` opens it, with a Pilot at its keys."""
     async with simulated_host(scenario, **changes) as sim:  # type: ignore[arg-type]
-        engine = Engine(host=sim.target, log=f"file:{sim.log_path}")
+        engine = EngineSettings(host=sim.target, log=f"file:{sim.log_path}")
         deployment = msgspec.structs.replace(sim.deployment, engines=(engine,))
         asker = ScreenAsker()
         host = SshHost(sim.target, asker=asker, config_files=[sim.ssh_config])

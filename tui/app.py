@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from tui.record.store import RunStore
     from tui.services.deployment_watch import Session
-    from tui.services.opened import Fleet
+    from tui.services.lazy_session import Fleet
 
 QUIT_AGAIN_S = 3.0
 REWRITE_S = 0.4

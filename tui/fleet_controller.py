@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tui.screens.overview import Overview
     from tui.services.deployment_watch import Session
-    from tui.services.opened import Fleet
+    from tui.services.lazy_session import Fleet
 
 SHOW_S = 0.5
 """How often the overview is given the newest states."""

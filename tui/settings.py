@@ -22,7 +22,7 @@ LARGEST = 4 * 2**20
 THEMES = ("auto", "dark", "light", "16", "16-light")
 
 
-class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class EngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One host of a deployment, and where its log goes."""
 
     host: str = "local"
@@ -53,7 +53,7 @@ class Deployment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     allow_bench: bool = True
     direct: bool = False
     """The URL is reached from this machine, not through the host."""
-    engines: tuple[Engine, ...] = (Engine(),)
+    engines: tuple[EngineSettings, ...] = (EngineSettings(),)
     expect: Expect = Expect()
 
 
@@ -94,7 +94,7 @@ class SettingsError(Exception):
         self.path = path
         self.problems = [f"{path}: {problem}" for problem in problems]
         self.fitting = fitting
-        """What is left of it without the keys that don't fit, to look for further problems in; None where nothing could be read."""
+        """What is left of it without the keys that don't fit, to look for further problems in; None if nothing could be read."""
         super().__init__("\n".join(self.problems))
 
 
@@ -105,9 +105,9 @@ def settings_path() -> Path:
 
 
 def load_settings(path: Path | None = None) -> Settings:
-    """The settings of a file; the defaults where the default file doesn't exist.
+    """Read the settings of a file; return the defaults if the default file doesn't exist.
 
-    Raises SettingsError with every problem found.
+    Raise SettingsError with every problem found.
     """
     wanted = path or settings_path()
     try:
@@ -126,7 +126,7 @@ def load_settings(path: Path | None = None) -> Settings:
 
 
 def parse_settings(text: str, path: Path) -> Settings:
-    """The settings in a TOML text; `path` only names it in problems. Raises SettingsError."""
+    """Read the settings in a TOML text; `path` only names it in problems. Raise SettingsError."""
     try:
         document = tomli.loads(text)
     except tomli.TOMLDecodeError as error:
@@ -146,7 +146,7 @@ def parse_settings(text: str, path: Path) -> Settings:
 
 
 def _with_home(settings: Settings) -> Settings:
-    """The settings with `~` in the names of files replaced by the home directory."""
+    """Return the settings with `~` in the names of files replaced by the home directory."""
     deployments = {
         name: msgspec.structs.replace(one, ca_file=os.path.expanduser(one.ca_file)) if one.ca_file else one
         for name, one in settings.deployments.items()
@@ -155,7 +155,7 @@ def _with_home(settings: Settings) -> Settings:
 
 
 def _named_cleanly(settings: Settings) -> Settings:
-    """The settings with the deployments' names as they can be shown; names that would be none, or the same, stay as they are."""
+    """Return the settings with deployments' names as they can be shown; names that would be empty, or the same, stay."""
     clear = {name: clean(name).strip() for name in settings.deployments}
     names = {name: new if new and list(clear.values()).count(new) == 1 else name for name, new in clear.items()}
     deployments = {names[name]: one for name, one in settings.deployments.items()}
@@ -164,7 +164,7 @@ def _named_cleanly(settings: Settings) -> Settings:
 
 
 def _misfits(value: Any, kind: Any, key: str) -> Iterator[tuple[str, str]]:
-    """Every key that is unknown or has a value of the wrong type, walked along the model."""
+    """Yield every key that is unknown or has a value of the wrong type, with the reason."""
     info = msgspec.inspect.type_info(kind) if not isinstance(kind, msgspec.inspect.Type) else kind
     at = key or "(top level)"
     if isinstance(info, msgspec.inspect.StructType):
@@ -198,13 +198,13 @@ def _misfits(value: Any, kind: Any, key: str) -> Iterator[tuple[str, str]]:
 
 
 def _fitting(value: Any, kind: Any) -> Any:
-    """The value without the keys that `_misfits` names: every one has a default. In a list of tables each keeps its place."""
+    """Return the value without the keys that `_misfits` names: each has a default. In a list of tables each keeps its place."""
     info = msgspec.inspect.type_info(kind) if not isinstance(kind, msgspec.inspect.Type) else kind
     match info:
         case msgspec.inspect.StructType(fields=fields):
             known = {field.encode_name: field.type for field in fields}
             given = value.items() if isinstance(value, dict) else ()
-            return {name: _fitting(one, known[name]) for name, one in given if name in known and _bears(one, known[name])}
+            return {name: _fitting(inner, known[name]) for name, inner in given if name in known and _bears(inner, known[name])}
         case msgspec.inspect.DictType(value_type=msgspec.inspect.StructType() as inner):
             return {name: _fitting(one, inner) for name, one in value.items() if isinstance(one, dict)}
         case msgspec.inspect.VarTupleType(item_type=msgspec.inspect.StructType() as inner):
@@ -213,7 +213,7 @@ def _fitting(value: Any, kind: Any) -> Any:
 
 
 def _bears(value: Any, info: msgspec.inspect.Type) -> bool:
-    """Whether anything of the value fits at all."""
+    """Return whether anything of the value fits at all."""
     match info:
         case msgspec.inspect.StructType() | msgspec.inspect.DictType(value_type=msgspec.inspect.StructType()):
             return isinstance(value, dict)
@@ -225,7 +225,7 @@ def _bears(value: Any, info: msgspec.inspect.Type) -> bool:
 def _fits(value: Any, info: msgspec.inspect.Type) -> bool:
     match info:
         case msgspec.inspect.UnionType(types=types):
-            return any(_fits(value, one) for one in types)
+            return any(_fits(value, kind) for kind in types)
         case msgspec.inspect.NoneType():
             return value is None
         case msgspec.inspect.BoolType():
@@ -237,7 +237,7 @@ def _fits(value: Any, info: msgspec.inspect.Type) -> bool:
         case msgspec.inspect.StrType():
             return isinstance(value, str)
         case msgspec.inspect.DictType(value_type=inner):
-            return isinstance(value, dict) and all(_fits(one, inner) for one in value.values())
+            return isinstance(value, dict) and all(_fits(entry, inner) for entry in value.values())
         case _:
             return False
 
@@ -245,7 +245,7 @@ def _fits(value: Any, info: msgspec.inspect.Type) -> bool:
 def _expected(info: msgspec.inspect.Type) -> str:
     match info:
         case msgspec.inspect.UnionType(types=types):
-            return " or ".join(_expected(one) for one in types if not isinstance(one, msgspec.inspect.NoneType))
+            return " or ".join(_expected(kind) for kind in types if not isinstance(kind, msgspec.inspect.NoneType))
         case msgspec.inspect.BoolType():
             return "true or false"
         case msgspec.inspect.IntType():
@@ -269,7 +269,7 @@ def _word(value: Any) -> str:
 
 
 def _contradictions(settings: Settings) -> Iterator[tuple[str, str]]:
-    """What has the right type, but can't be meant."""
+    """Yield what has the right type, but can't be meant."""
     if settings.default is not None and settings.default not in settings.deployments:
         known = ", ".join(settings.deployments) or "none is configured"
         yield "default", f"there is no deployment {settings.default!r} ({known})"
@@ -298,7 +298,7 @@ def _contradictions(settings: Settings) -> Iterator[tuple[str, str]]:
 
 
 def _server_url(text: str) -> SplitResult | None:
-    """The parts of a server's URL; None for what is none."""
+    """Return the parts of a server's URL; None for what is none."""
     try:
         port_of(text)
         parts = urlsplit(text)
@@ -358,7 +358,7 @@ def _deployment_problems(key: str, deployment: Deployment) -> Iterator[tuple[str
 
 
 def redacted(settings: Settings) -> dict[str, Any]:
-    """The settings as plain values for showing: values of headers and the key's command are hidden."""
+    """Return the settings as plain values to show: values of headers and the key's command are hidden."""
     document: dict[str, Any] = msgspec.to_builtins(settings)
     for deployment in document["deployments"].values():
         deployment["headers"] = dict.fromkeys(deployment["headers"], "(hidden)")

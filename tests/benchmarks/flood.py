@@ -13,7 +13,7 @@ from pathlib import Path
 from tui.core.deployment import DeploymentState
 from tui.host.local import LocalHost
 from tui.services.deployment_watch import Session
-from tui.settings import Deployment, Engine, Settings
+from tui.settings import Deployment, EngineSettings, Settings
 
 LINE = '(APIServer pid=1) INFO:     10.0.0.7:40000 - "POST /v1/chat/completions HTTP/1.1" 200 OK\n'
 ODD = "(EngineCore pid=2) DEBUG 11-29 10:00:00 [scheduler.py:1] scheduled {number} requests in step {number}\n"
@@ -50,7 +50,7 @@ async def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "vllm.log"
         log.write_text("start\n")
-        deployment = Deployment(api="http://127.0.0.1:9", engines=(Engine(log=f"file:{log}"),))
+        deployment = Deployment(api="http://127.0.0.1:9", engines=(EngineSettings(log=f"file:{log}"),))
         async with Session("flood", "local", deployment, Settings(), LocalHost("local")) as session:
             async for state in session.states():
                 if state.log.lines:

@@ -25,7 +25,7 @@ from test_session import Cuttable  # type: ignore[import-not-found,unused-ignore
 
 from tui.host.base import Unreachable  # noqa: E402
 from tui.services.deployment_watch import Session  # noqa: E402
-from tui.settings import Deployment, Engine, Settings  # noqa: E402
+from tui.settings import Deployment, EngineSettings, Settings  # noqa: E402
 
 LOGS = sorted((Path(__file__).parent.parent / "data" / "logs" / "servers").glob("*.log"))
 ROW_S = 10.0
@@ -50,7 +50,7 @@ class Soak:
         self.log.write_text("")
         self.server = server
         self.host = Cuttable()
-        deployment = Deployment(api=server.url, engines=(Engine(host="local", log=f"file:{self.log}"),))
+        deployment = Deployment(api=server.url, engines=(EngineSettings(host="local", log=f"file:{self.log}"),))
         self.session = Session("soak", "local", deployment, Settings(), self.host)
         self.faults = 0
         self.hours = 0.0

@@ -18,7 +18,7 @@ from tui.host.local import ExecHost
 from tui.services.deployment_watch import Session
 from tui.services.diagnostics import _log
 from tui.services.log_following import TAIL_LINES, follow_arguments
-from tui.settings import Deployment, Engine, Settings
+from tui.settings import Deployment, EngineSettings, Settings
 
 
 def checks(out: str) -> dict[str, dict[str, str]]:
@@ -62,7 +62,7 @@ def namespaces(prefix: Sequence[str]) -> bool:
 
 
 async def checked(log: str, prefix: Sequence[str] = ("env",)) -> Check:
-    deployment = Deployment(engines=(Engine(host="local", log=log),))
+    deployment = Deployment(engines=(EngineSettings(host="local", log=log),))
     async with ExecHost(prefix) as host:
         await host.connect()
         session = Session("box", "local", deployment, Settings(deployments={"box": deployment}), host)

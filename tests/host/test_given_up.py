@@ -31,8 +31,8 @@ from tui.host.ssh_login import Agent
 from tui.services.bench_run import Benchmarks, BenchmarkTarget
 from tui.services.deployment_watch import Session
 from tui.services.diagnostics import examine
-from tui.services.opened import OpeningSession
-from tui.settings import Deployment, Engine, Settings
+from tui.services.lazy_session import LazySession
+from tui.settings import Deployment, EngineSettings, Settings
 
 # -- while it opens ----------------------------------------------------------------------------------------------------------------
 
@@ -273,7 +273,7 @@ async def test_every_client_of_the_api_is_closed(slow: bool) -> None:
 @pytest.mark.parametrize("slow", [True, False], ids=["cancelled", "failing"])
 async def test_the_host_of_a_session_is_closed_whatever_its_api_does(slow: bool) -> None:
     host = LocalHost()
-    deployment = Deployment(engines=(Engine(host="local", log="none"),))
+    deployment = Deployment(engines=(EngineSettings(host="local", log="none"),))
     session = Session("box", "local", deployment, Settings(), host)
     await session.__aenter__()
     await host.connect()
@@ -347,7 +347,7 @@ async def test_a_check_up_that_is_left() -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         api = f"http://127.0.0.1:{closed.getsockname()[1]}"
-        deployment = Deployment(api=api, engines=(Engine(host="local", log="none"),))
+        deployment = Deployment(api=api, engines=(EngineSettings(host="local", log="none"),))
         for last in ("python3", "GPUs", "API"):
             async with LocalHost() as host:
                 session = Session("box", "local", deployment, Settings(), host)
@@ -361,9 +361,9 @@ async def test_a_check_up_that_is_left() -> None:
 
 async def test_states_that_are_read_no_more() -> None:
     def open_session() -> Session:
-        return Session("box", "local", Deployment(engines=(Engine(host="local", log="none"),)), Settings(), LocalHost())
+        return Session("box", "local", Deployment(engines=(EngineSettings(host="local", log="none"),)), Settings(), LocalHost())
 
-    async with OpeningSession("box", "local", open_session) as session:
+    async with LazySession("box", "local", open_session) as session:
         with no_generator_left():
             async with contextlib.aclosing(session.states()) as states:
                 async for state in states:

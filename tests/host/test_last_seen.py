@@ -25,8 +25,8 @@ from tui.host.open import open_host
 from tui.record.store import RunStore
 from tui.services.deployment_watch import Session
 from tui.services.server_choice import LastSeen, Wanted
-from tui.services.server_search import Server
-from tui.settings import Deployment, Engine, Settings
+from tui.services.server_search import FoundServer
+from tui.settings import Deployment, EngineSettings, Settings
 from tui.simulator.simulation import Simulation, simulated_host
 
 LOGS = Path(__file__).parent.parent / "data" / "logs" / "servers"
@@ -150,7 +150,9 @@ async def until(session: Session, predicate: Callable[[DeploymentState], object]
 def session_on(sim: Simulation, host: Host, record: RunStore | None) -> Session:
     """Of the one port: other servers may run on this machine."""
     port = int(sim.api_url.rpartition(":")[2])
-    return Session(sim.target, sim.target, Deployment(engines=(Engine(host=sim.target),)), Settings(), host, record, port=port)
+    return Session(
+        sim.target, sim.target, Deployment(engines=(EngineSettings(host=sim.target),)), Settings(), host, record, port=port
+    )
 
 
 @pytest.mark.parametrize("request_", ["kill_server", "stop_server"])
@@ -198,7 +200,7 @@ async def test_a_link_that_is_lost_meanwhile(
     record.save_last_server("box", "local", unused_tcp_port, last)
     host = Cuttable()
     host.without_python = without_python
-    deployment = Deployment(engines=(Engine(host="local"),))
+    deployment = Deployment(engines=(EngineSettings(host="local"),))
     async with Session("box", "local", deployment, Settings(), host, record, port=unused_tcp_port) as session:
 
         def told(state: DeploymentState) -> bool:
@@ -223,9 +225,9 @@ async def test_a_link_that_is_lost_meanwhile(
 async def test_a_record_that_is_held_stops_nobody(tmp_path: Path, unused_tcp_port: int) -> None:
     record = RunStore(tmp_path / "record.sqlite")
     with held(tmp_path / "record.sqlite"):
-        deployment = Deployment(engines=(Engine(host="local"),))
+        deployment = Deployment(engines=(EngineSettings(host="local"),))
         async with Session("box", "local", deployment, Settings(), Cuttable(), record, port=unused_tcp_port) as session:
-            session.choice.last.see(Server(7, "vllm", source="file:/srv/vllm.log"))
+            session.choice.last.see(FoundServer(7, "vllm", source="file:/srv/vllm.log"))
             await until(session, lambda s: s.log.source and session.settled)
             assert session.choice.last.server is not None
     record.close()
@@ -248,7 +250,7 @@ async def test_which_source_is_kept(tmp_path: Path, seen: list[Mapping[str, Any]
     record = RunStore(tmp_path / "record.sqlite")
     last = LastSeen("box", "local", Wanted(), record)
     for facts in seen:
-        last.see(Server(**{"pid": 7, "engine": "vllm", **facts}))
+        last.see(FoundServer(**{"pid": 7, "engine": "vllm", **facts}))
         await last.keep()
     kept = record.last_server("box", "local", None)
     assert kept is not None
@@ -259,7 +261,7 @@ async def test_which_source_is_kept(tmp_path: Path, seen: list[Mapping[str, Any]
 async def test_a_log_that_is_configured_is_not_remembered(tmp_path: Path) -> None:
     record = RunStore(tmp_path / "record.sqlite")
     last = LastSeen("box", "local", Wanted(log="file:/a.log"), record)
-    last.see(Server(7, "vllm", source="file:/a.log"))
+    last.see(FoundServer(7, "vllm", source="file:/a.log"))
     await last.keep(leaving=True)
     assert record.last_server("box", "local", None) is None
     record.close()

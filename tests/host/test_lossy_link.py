@@ -15,7 +15,7 @@ from tui.core.connection import LinkState
 from tui.core.deployment import DeploymentState
 from tui.host.ssh import SshHost
 from tui.services.deployment_watch import Session
-from tui.settings import Deployment, Engine, Settings
+from tui.settings import Deployment, EngineSettings, Settings
 
 pytestmark = [pytest.mark.sshd, pytest.mark.timeout(240)]
 
@@ -53,7 +53,7 @@ def numbered(first: int, last: int) -> list[str]:
 
 
 def watch(sshd: Sshd, log: Path) -> Session:
-    deployment = Deployment(api=f"http://127.0.0.1:{free_port()}", engines=(Engine(host="gpu-box", log=f"file:{log}"),))
+    deployment = Deployment(api=f"http://127.0.0.1:{free_port()}", engines=(EngineSettings(host="gpu-box", log=f"file:{log}"),))
     return Session("kimi", "gpu-box", deployment, Settings(), SshHost("gpu-box", config_files=[sshd.client_config]))
 
 

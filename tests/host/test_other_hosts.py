@@ -20,13 +20,13 @@ from tui.host.shipped import ShippedProbe
 from tui.services.deployment_watch import Session
 from tui.services.log_following import LogFollower
 from tui.services.other_hosts import OtherHost
-from tui.settings import Deployment, Engine, Settings
+from tui.settings import Deployment, EngineSettings, Settings
 
 ENGINES = (
-    Engine(host="local", log="none"),
-    Engine(host="exec:env", log="none"),
-    Engine(host="exec:env", gpus="0-3", log="none"),
-    Engine(host="exec:/nonexistent/prefix", log="none"),
+    EngineSettings(host="local", log="none"),
+    EngineSettings(host="exec:env", log="none"),
+    EngineSettings(host="exec:env", gpus="0-3", log="none"),
+    EngineSettings(host="exec:/nonexistent/prefix", log="none"),
 )
 
 
@@ -116,7 +116,7 @@ class Blind(LogFollower):
 async def test_what_breaks_beside_a_log_is_seen(tmp_path: Path) -> None:
     log = tmp_path / "server.log"
     log.write_text("a line\n")
-    deployment = Deployment(engines=(Engine(host="local", log="auto"),))
+    deployment = Deployment(engines=(EngineSettings(host="local", log="auto"),))
     async with LocalHost() as host, asyncio.timeout(20):
         await host.connect()
         session = Session("kimi", "local", deployment, Settings(), host)
@@ -146,7 +146,7 @@ async def test_what_breaks_is_seen_where_closing_takes_longer_than_the_stream(
 ) -> None:
     log = tmp_path / "server.log"
     log.write_text("a line\n")
-    deployment = Deployment(engines=(Engine(host="local", log="auto"),))
+    deployment = Deployment(engines=(EngineSettings(host="local", log="auto"),))
     async with LocalHost() as host, asyncio.timeout(20):
         await host.connect()
         start = host.start_probe

@@ -17,7 +17,7 @@ from tui.host.base import CommandStream, Completed, Host, HostError, ProbeFailed
 from tui.host.local import LocalHost
 from tui.record.store import RunStore
 from tui.services.deployment_watch import Session
-from tui.settings import Deployment, Engine, Settings
+from tui.settings import Deployment, EngineSettings, Settings
 
 LOGS = Path(__file__).parent.parent / "data" / "logs"
 
@@ -97,7 +97,7 @@ async def server() -> AsyncIterator[Replay]:
 
 def session_on(host: Host, log: Path | str, api: str, record: RunStore | None = None) -> Session:
     source = log if isinstance(log, str) else f"file:{log}"
-    deployment = Deployment(api=api, engines=(Engine(host="local", log=source),))
+    deployment = Deployment(api=api, engines=(EngineSettings(host="local", log=source),))
     return Session("kimi", "local", deployment, Settings(), host, record)
 
 

@@ -13,7 +13,7 @@ from tui.core.connection import LinkState
 from tui.core.deployment_status import exit_code_of
 from tui.host.ssh import SshHost
 from tui.services.deployment_watch import Session
-from tui.settings import Deployment, Engine, Settings
+from tui.settings import Deployment, EngineSettings, Settings
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def far(folder: Path, port: int, connect_timeout: int) -> Session:
     config.write_text(f"Host *\n  ConnectTimeout {connect_timeout}\n")
     target = f"nobody@127.0.0.1:{port}"
     host = SshHost(target, config_files=[config])
-    return Session("far", target, Deployment(engines=(Engine(host=target),)), Settings(), host)
+    return Session("far", target, Deployment(engines=(EngineSettings(host=target),)), Settings(), host)
 
 
 async def test_a_mute_host_is_unreachable_when_its_time_is_over(tmp_path: Path, mute: int) -> None:
@@ -51,7 +51,7 @@ async def test_a_connection_that_never_ends_is_unreachable(tmp_path: Path, mute:
 async def test_a_log_that_is_not_to_be_read_is_settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "none").write_text("INFO 06-01 10:00:00 [api_server.py:1] vLLM API server version 0.11.0\n")
-    settings = Settings(deployments={"here": Deployment(engines=(Engine(host="local", log="none"),))})
+    settings = Settings(deployments={"here": Deployment(engines=(EngineSettings(host="local", log="none"),))})
     async with open_session(settings, "here") as session:
         state = await settled_state(session, 30.0)
         assert session.settled
@@ -61,9 +61,9 @@ async def test_a_log_that_is_not_to_be_read_is_settled(tmp_path: Path, monkeypat
 
 async def test_further_hosts_are_waited_for() -> None:
     engines = (
-        Engine(host="local", log="none"),
-        Engine(host="exec:env", log="none"),
-        Engine(host="exec:/nonexistent/prefix", log="none"),
+        EngineSettings(host="local", log="none"),
+        EngineSettings(host="exec:env", log="none"),
+        EngineSettings(host="exec:/nonexistent/prefix", log="none"),
     )
     settings = Settings(deployments={"two": Deployment(api="http://127.0.0.1:9", engines=engines)})
     async with open_session(settings, "two") as session:

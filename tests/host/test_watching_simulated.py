@@ -14,7 +14,7 @@ from tui.core.deployment_status import Status, status_of
 from tui.core.text import clean
 from tui.host.open import open_host
 from tui.services.deployment_watch import Session
-from tui.settings import Deployment, Engine, Settings
+from tui.settings import Deployment, EngineSettings, Settings
 from tui.simulator.simulation import Simulation, simulated_host
 
 
@@ -86,7 +86,7 @@ async def test_a_host_without_python_and_without_configuration(tmp_path: Path, m
     """The server is found, and its log, by what a shell can see; a lost link loses and doubles no line."""
     async with simulated_host("no-python", speed=4) as sim:
         monkeypatch.setenv("HOME", sim.user(tmp_path)["HOME"])
-        deployment = Deployment(api=sim.deployment.api, engines=(Engine(host=sim.target),))
+        deployment = Deployment(api=sim.deployment.api, engines=(EngineSettings(host=sim.target),))
         assert deployment.engines[0].log == "auto"
         async with Session("sim", sim.target, deployment, Settings(), open_host(sim.target)) as session:
 

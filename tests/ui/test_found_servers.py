@@ -11,7 +11,7 @@ from room import room, shows, until
 from tui.core.deployment import ServerSeen
 from tui.core.text import clean
 from tui.screens.dialogs import NameDialog, ServerDialog
-from tui.services.server_search import Server
+from tui.services.server_search import FoundServer
 from tui.settings import load_settings
 
 HOSTILE = clean("[/x] [bold]b[/] \x1b[31mred " + "w" * 90)
@@ -39,7 +39,7 @@ async def test_the_found_server_is_written_into_the_configuration(tmp_path: Path
     path = tmp_path / "config.toml"
     monkeypatch.setenv("READYROOM_CONFIG", str(path))
     app, session = room(replace(scenes.SCENES["loading"](time.monotonic()), server_pid=377))
-    server = Server(377, "vllm", user="root", model="/models/kimi-k2-w4", port=8000, host="127.0.0.1", source="file:/v.log")
+    server = FoundServer(377, "vllm", user="root", model="/models/kimi-k2-w4", port=8000, host="127.0.0.1", source="file:/v.log")
     session.servers = (server,)  # type: ignore[attr-defined]
     async with app.run_test(size=(120, 35)) as pilot:
         await shows(pilot, "w keep")

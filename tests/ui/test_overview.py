@@ -16,7 +16,7 @@ from tui.core.text import clean
 from tui.screens.dialogs import HelpDialog
 from tui.screens.palette import Palette
 from tui.services.deployment_watch import Session
-from tui.services.opened import Fleet, OpeningFailed, OpeningSession
+from tui.services.lazy_session import Fleet, LazySession, OpeningFailed
 from tui.settings import Settings, UiSettings
 
 WHICH = (
@@ -49,7 +49,7 @@ def states(names: tuple[tuple[str, str], ...] = WHICH) -> list[DeploymentState]:
 def fleet_room(
     theme: str = "dark", *, all_first: bool = True, own: list[DeploymentState] | None = None, keys: dict[str, str] | None = None
 ) -> ControlRoom:
-    fleet = Fleet([cast("OpeningSession", OneSession(state)) for state in own or states()])
+    fleet = Fleet([cast("LazySession", OneSession(state)) for state in own or states()])
     session = cast("Session", fleet.session(fleet.names[0]))
     return ControlRoom(session, Settings(ui=UiSettings(theme=theme), keys=keys or {}), fleet=fleet, all_first=all_first)
 
@@ -140,7 +140,7 @@ async def test_a_session_that_cannot_be_made_says_why_and_is_tried_again() -> No
         tries.append(1)
         raise OpeningFailed("api_key_env names K, but it is not set")
 
-    opening = OpeningSession("kimi", "gpu", fails)
+    opening = LazySession("kimi", "gpu", fails)
     told = opening.states()
     assert (await anext(told)).connection.cause is None
     failed = await anext(told)

@@ -5,20 +5,20 @@ from pathlib import Path
 import pytest
 
 from tui.services.save_deployment import KeepFailed, found_deployment, keep, name_for
-from tui.services.server_search import Server
+from tui.services.server_search import FoundServer
 from tui.settings import load_settings
 from tui.wire.urls import socket_of
 
-SERVER = Server(
+SERVER = FoundServer(
     377, "vllm", user="root", model="/models/Kimi-K2.5", served_name=None, port=8000, host="0.0.0.0", source="file:/var/log/v.log"
 )
 
 
 @pytest.mark.parametrize(
     ("server", "name"),
-    [(SERVER, "kimi-k2-5"), (Server(1, "vllm", served_name="My Model!"), "my-model"), (Server(1, "vllm"), "gpu-8x")],
+    [(SERVER, "kimi-k2-5"), (FoundServer(1, "vllm", served_name="My Model!"), "my-model"), (FoundServer(1, "vllm"), "gpu-8x")],
 )
-def test_its_name(server: Server, name: str) -> None:
+def test_its_name(server: FoundServer, name: str) -> None:
     assert name_for(server, "gpu-8x") == name
 
 
@@ -36,7 +36,7 @@ def test_it_is_appended_and_what_stood_there_stays(tmp_path: Path) -> None:
 
 
 def test_tls_and_ipv6_make_an_address() -> None:
-    found = found_deployment(Server(1, "vllm", port=8443, host="fd00::1", tls=True), "gpu", "x")
+    found = found_deployment(FoundServer(1, "vllm", port=8443, host="fd00::1", tls=True), "gpu", "x")
     assert found.api == "https://[fd00::1]:8443"
 
 
@@ -54,7 +54,7 @@ def test_a_name_that_is_taken_and_a_broken_file_change_nothing(tmp_path: Path) -
 
 
 def test_a_server_on_a_socket_is_kept_by_its_path(tmp_path: Path) -> None:
-    path = keep(found_deployment(Server(1, "vllm", uds="/run/a socket"), "gpu", "x"), tmp_path / "config.toml")
+    path = keep(found_deployment(FoundServer(1, "vllm", uds="/run/a socket"), "gpu", "x"), tmp_path / "config.toml")
     api = load_settings(path).deployments["x"].api
     assert (api, socket_of(api)) == ("unix:/run/a%20socket", "/run/a socket")
 
@@ -74,4 +74,4 @@ def test_a_server_on_a_socket_is_kept_by_its_path(tmp_path: Path) -> None:
     ],
 )
 def test_how_much_prefill_a_servers_arguments_allow_at_once(words: str, tokens: int | None) -> None:
-    assert Server(1, "vllm", argv=tuple(words.split())).batched_tokens == tokens
+    assert FoundServer(1, "vllm", argv=tuple(words.split())).batched_tokens == tokens

@@ -9,7 +9,7 @@ import pytest
 import tomli
 
 from tui.actions import ACTIONS, BY_ID, is_key, key_problems, shown_key, types_text
-from tui.settings import Deployment, Engine, Expect, Settings, SettingsError, load_settings, parse_settings, redacted
+from tui.settings import Deployment, EngineSettings, Expect, Settings, SettingsError, load_settings, parse_settings, redacted
 
 EXAMPLE = Path(__file__).parents[2] / "config.toml.example"
 
@@ -23,7 +23,7 @@ def test_the_example_is_valid() -> None:
 def test_the_example_shows_every_key_with_its_default() -> None:
     text = EXAMPLE.read_text()
     document = tomli.loads(text)
-    for kind in (Settings, Deployment, Engine, Expect):
+    for kind in (Settings, Deployment, EngineSettings, Expect):
         for field in msgspec.structs.fields(kind):
             assert f"{field.encode_name} = " in text or f"{field.encode_name}]" in text or f"[{field.encode_name}." in text, (
                 f"{kind.__name__}.{field.encode_name}"

@@ -111,13 +111,13 @@ async def _init(
 ) -> int:
     from tui.cli.login_prompts import terminal_asker
     from tui.services.save_deployment import KeepFailed, deployment_toml, found_deployment, keep, name_for
-    from tui.services.server_search import Server, find_servers
+    from tui.services.server_search import FoundServer, find_servers
 
     session = open_session(settings, target, asker=terminal_asker(), accept_new=accept_new)
     async with session.host:
         await session.host.connect()
         servers = await find_servers(session.host)
-    chosen: list[Server] = [server for server in servers if port is None or server.port == port]
+    chosen: list[FoundServer] = [server for server in servers if port is None or server.port == port]
     if not chosen:
         what = f"on port {port}" if port else "there"
         raise Fail(ExitCode.NEGATIVE, f"no {titles()} server runs {what}: start it first, or write the configuration by hand")

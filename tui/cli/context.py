@@ -15,7 +15,7 @@ from tui.cli.exit_message import ExitCode, Fail, state_directory
 from tui.cli.signals import play
 from tui.core.presentation import counted
 from tui.core.text import clean
-from tui.settings import Deployment, Engine, Settings, SettingsError, load_settings
+from tui.settings import Deployment, EngineSettings, Settings, SettingsError, load_settings
 
 if TYPE_CHECKING:
     from tui.host.base import Asker
@@ -113,7 +113,7 @@ def resolve(settings: Settings, target: str | None) -> tuple[str, str, Deploymen
     if target in settings.deployments:
         deployment = settings.deployments[target]
         return target, deployment.engines[0].host, deployment
-    return target, target, Deployment(engines=(Engine(host=target),))
+    return target, target, Deployment(engines=(EngineSettings(host=target),))
 
 
 def api_key(deployment: Deployment, *, base_url: bool = False) -> str | None:

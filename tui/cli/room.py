@@ -86,17 +86,17 @@ def open_room(
 async def _watch(settings: Settings, chosen: str | None, accept_new: bool, port: int | None, resembles: str | None) -> int:
     from tui.app import ControlRoom
     from tui.screens.login_dialogs import ScreenAsker
-    from tui.services.opened import Fleet, OpeningSession
+    from tui.services.lazy_session import Fleet, LazySession
 
     asker = ScreenAsker()
     record = open_record()
 
-    def opening(target: str) -> OpeningSession:
+    def opening(target: str) -> LazySession:
         name, host_target, _ = resolve(settings, target)
         its_port, its_near = (port, resembles) if target == chosen else (None, None)
 
         def opened() -> "Session":
-            from tui.services.opened import OpeningFailed
+            from tui.services.lazy_session import OpeningFailed
 
             try:
                 return open_session(
@@ -105,7 +105,7 @@ async def _watch(settings: Settings, chosen: str | None, accept_new: bool, port:
             except Fail as error:
                 raise OpeningFailed(error.message) from None
 
-        return OpeningSession(name, host_target, opened)
+        return LazySession(name, host_target, opened)
 
     names = list(settings.deployments)
     if chosen is not None and chosen not in names:

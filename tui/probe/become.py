@@ -35,7 +35,7 @@ class Become:
         """Why they gave nothing, once they were tried."""
 
     def take_over(self, **changed: Any) -> None:
-        """Plays the role anew with more rights, `changed` among its arguments, and ends with it. Returns where that is not
+        """Play the role anew with more rights, `changed` among its arguments, and end with it. Return if that is not
         possible or gives nothing; `advice` says why."""
         if not self.words or self.refused is not None or os.geteuid() == 0:
             return
@@ -44,7 +44,7 @@ class Become:
             self._play(dict(self._arguments, become=[], **changed))
 
     def advice(self) -> str:
-        """What to say where a right is missing."""
+        """Say what would give a missing right."""
         if os.geteuid() == 0:
             return "even root may not"
         if not self.words:
@@ -96,18 +96,18 @@ class Become:
 
 
 def denied(why: str) -> bool:
-    """Whether words of a command or of the kernel say that a right is missing."""
+    """Return whether words of a command or of the kernel say that a right is missing."""
     return _DENIED.search(why) is not None
 
 
 def environment() -> Dict[str, str]:
-    """The probe's environment with every usual folder in PATH, and messages in English."""
+    """Return the probe's environment with every usual folder in PATH, and messages in English."""
     path = os.environ.get("PATH", "")
     return dict(os.environ, PATH=path + ":" + WHERE if path else WHERE, LC_ALL="C.UTF-8", SYSTEMD_COLORS="0")
 
 
 def _shipped() -> bytes:
-    """The zip that this probe runs from."""
+    """Return the zip that this probe runs from."""
     for place in sys.path:
         if "/fd/" in place:
             with open(place, "rb") as file:

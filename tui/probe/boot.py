@@ -50,7 +50,7 @@ main(arguments)
 
 
 def _sources(driver: bool) -> List[Tuple[str, bytes]]:
-    """Names in the zip and their bytes, sorted."""
+    """Return the names in the zip and their bytes, sorted."""
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     found = [("tui/__init__.py", b"")]
     for part in ("wire", "probe"):
@@ -70,7 +70,7 @@ def _sources(driver: bool) -> List[Tuple[str, bytes]]:
 
 @functools.lru_cache(maxsize=None)
 def bundle(driver: bool = True) -> bytes:
-    """The zip of what runs on the host; the same bytes for the same sources. Read from disk once a process. `driver`: with pynvml,
+    """Return the zip of what runs on the host; the same bytes for the same sources. Read once a process. `driver`: with pynvml,
     which is three quarters of it and which only GPUs need."""
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w") as archive:
@@ -82,7 +82,7 @@ def bundle(driver: bool = True) -> bytes:
 
 
 def opening(arguments: Dict[str, Any]) -> bytes:
-    """What is written to the probe's stdin first. `arguments["role"]` says what it plays; the rest is the role's.
+    """Return what is written to the probe's stdin first. `arguments["role"]` says what it plays; the rest is the role's.
 
     Raises ValueError when no role is given.
     """
@@ -92,6 +92,6 @@ def opening(arguments: Dict[str, Any]) -> bytes:
 
 
 def opening_with(arguments: Dict[str, Any], code: bytes) -> bytes:
-    """The same with a zip that is at hand."""
+    """Return the same with a zip that is at hand."""
     words = json.dumps(arguments, separators=(",", ":")).encode("ascii")
     return b"%d\n%b%d %d\n%b%b" % (len(LOADER), LOADER, len(words), len(code), words, code)

@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List, Optional
 from tui.probe.become import Become
 from tui.probe.leash import Link
 from tui.probe.log_lines import LineCutter, Outlet, Place, holds, place_at, renamed
-from tui.probe.log_search import Chosen, LineFilter, StartSearch, tail_start, whole_blocks
+from tui.probe.log_search import ImportantLines, LineFilter, StartSearch, tail_start, whole_blocks
 
 POLL_S = 0.2
 RETRY_S = 1.0
@@ -57,7 +57,7 @@ class FileFollower:
         self._absent = False
 
     def run(self) -> None:
-        """For ever."""
+        """Follow until the client ends it."""
         while True:
             try:
                 self._open()
@@ -90,7 +90,7 @@ class FileFollower:
             self._fd = -1
 
     def _problem(self, error: OSError) -> None:
-        """Says why the file can't be read, once for each reason."""
+        """Say why the file can't be read, once for each reason."""
         text = os.strerror(error.errno) if error.errno and error.errno != errno.EINVAL else str(error.strerror or error)
         if error.errno == errno.ENOENT:
             # What comes into being later is new from its first byte.
@@ -125,7 +125,7 @@ class FileFollower:
         self._round(live=False)
 
     def _attach_elsewhere(self, place: Place) -> None:
-        """The file of the place was renamed or emptied meanwhile: its rest first, where it can be found, then this one."""
+        """Attach if the file of the place was renamed or emptied meanwhile: send its rest if it is found, then this file."""
         if place.get("inode") == self._inode:
             self._out.happened("truncated", self._path)
         else:
@@ -168,7 +168,7 @@ class FileFollower:
             self._later = self._searching(search, size)
 
     def _send_from(self, start: int, size: int, quiet: bool = False, scan: bool = True) -> None:
-        """What the state needs of the region from `start` to `size`: its head, the important lines of its middle, its tail."""
+        """Send what the state needs of a region: its head, the important lines of its middle, its tail."""
         self._out.start(start, quiet)
         self._cutter = LineCutter(start)
         if size - start <= WHOLE:
@@ -186,7 +186,7 @@ class FileFollower:
             self._later = self._scanning(start, middle, end)
 
     def _send_important(self, begin: int, end: int, quiet: bool) -> None:
-        chosen = Chosen()
+        chosen = ImportantLines()
         for block, _ in whole_blocks(self._fd, begin, end):
             chosen.see(block, self._important)
         chosen.send(self._out, quiet)
@@ -218,9 +218,9 @@ class FileFollower:
         return step
 
     def _scanning(self, start: int, begin: int, end: int) -> Callable[[], bool]:
-        """Looks through the middle; if anything of weight stands there, the reader gets the whole once more, with it."""
+        """Look through the middle; if anything of weight stands there, the reader gets the whole once more, with it."""
         blocks = whole_blocks(self._fd, begin, end)
-        chosen = Chosen()
+        chosen = ImportantLines()
 
         def step() -> bool:
             for block, _ in blocks:
@@ -233,14 +233,14 @@ class FileFollower:
         return step
 
     def _again(self, start: int, size: int) -> None:
-        """Sends the region once more, for the reader, from a start that was found late."""
+        """Send the region once more, for the reader, from a start that was found late."""
         done, number = self._cutter, self._number
         self._number = None
         self._send_from(start, size, quiet=True)
         self._filter(size, done.done, quiet=True)
         self._cutter, self._number = done, number
 
-    def _again_with(self, start: int, begin: int, end: int, chosen: "Chosen") -> None:
+    def _again_with(self, start: int, begin: int, end: int, chosen: "ImportantLines") -> None:
         done, number = self._cutter, self._number
         self._number = None
         self._out.start(start, quiet=True)
@@ -253,7 +253,7 @@ class FileFollower:
     # -- live ----------------------------------------------------------------------------------------------------------------------
 
     def _follow(self) -> None:
-        """For ever, from file to file where the path leads to another one. Raises OSError."""
+        """Follow on, from file to file when the path leads to another one. Raise OSError."""
         idle = 0
         moved = False
         while True:
@@ -322,7 +322,7 @@ class FileFollower:
             time.sleep(0.005)
 
     def _round(self, live: bool) -> None:
-        """Sends what is new: whole while it is little, in a choice when it is a flood."""
+        """Send what is new: whole while it is little, in a choice when it is a flood."""
         size = os.fstat(self._fd).st_size
         pending = size - self._cutter.read
         whole = pending <= AT_ONCE and not self._link.outlet_blocked() if live else pending <= 4 * AT_ONCE
@@ -346,14 +346,14 @@ class FileFollower:
         return sum(block.count(b"\n") for block, _ in whole_blocks(self._fd, begin, end))
 
     def _filter(self, begin: int, end: int, quiet: bool, live: bool = False) -> None:
-        """Sends the lines of weight of a region, and how many were left out. A small one goes whole."""
+        """Send the lines of weight of a region, and how many were left out. A small one goes whole."""
         if end <= begin:
             return
         if quiet and end - begin <= WHOLE:
             lines = LineCutter().feed(os.pread(self._fd, end - begin, begin))
             self._out.lines(lines, None, live=False, quiet=True)
             return
-        chosen = Chosen()
+        chosen = ImportantLines()
         for block, _ in whole_blocks(self._fd, begin, end):
             chosen.see(block, self._important)
         chosen.send(self._out, quiet, live, None if quiet else self._resume(end))

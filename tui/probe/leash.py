@@ -51,14 +51,14 @@ class Link:
         os.set_blocking(self._waker, False)
 
     def start(self) -> None:
-        """Puts the leash on."""
+        """Put the leash on."""
         for work in (self._read, self._count_silence):
             threading.Thread(target=work, name=work.__name__, daemon=True).start()
 
     # -- talking -------------------------------------------------------------------------------------------------------------------
 
     def send(self, frame: Dict[str, Any]) -> None:
-        """Writes one frame; blocks while the link takes no more (the leash ends the process if that lasts)."""
+        """Write one frame; block while the link takes no more (the leash ends the process if that lasts)."""
         data = memoryview(encode(frame))
         with self._writing:
             try:
@@ -68,11 +68,11 @@ class Link:
                 self.end(0)
 
     def error(self, what: str, why: str) -> None:
-        """Says that something could not be done; the role goes on."""
+        """Say that something could not be done; the role goes on."""
         self.send({"f": "error", "what": what, "why": why})
 
     def request(self, timeout: Optional[float] = None) -> Optional[Dict[str, Any]]:
-        """The next request of the client; None when none came within `timeout` seconds (None waits for ever, 0 not at all)."""
+        """Return the next request of the client; None if none came within `timeout` seconds (None waits for ever, 0 not at all)."""
         with self._arrived:
             if not self._requests:
                 self._arrived.wait_for(lambda: bool(self._requests), timeout)
@@ -88,13 +88,13 @@ class Link:
             return request
 
     def outlet_blocked(self) -> bool:
-        """Whether the client takes nothing at the moment: a role that can skip should."""
+        """Return whether the client takes nothing at the moment: a role that can skip lines should."""
         return not select.select([], [self.output], [], 0)[1]
 
     # -- children ------------------------------------------------------------------------------------------------------------------
 
     def spawn(self, argv: Sequence[str], **options: Any) -> "subprocess.Popen[bytes]":
-        """Starts a child on the leash, in a session of its own; options as subprocess.Popen's. Call it from the main thread: the
+        """Start a child on the leash, in a session of its own; options as subprocess.Popen's. Call it from the main thread: the
         kernel kills the child when the thread that started it ends. Raises OSError where the program can't be started."""
         self._guard.start(self._children)
         numbers, number = os.pipe()  # which number a child had whose program can't be started, Popen doesn't tell
@@ -119,18 +119,18 @@ class Link:
         return child
 
     def kill(self, child: "subprocess.Popen[bytes]") -> None:
-        """Ends a child and all of its group, and collects it."""
+        """End a child and all of its group, and collect it."""
         _kill_group(child.pid)
         child.wait()
         self._let_go(child.pid)
 
     def reaped(self, child: "subprocess.Popen[bytes]") -> None:
-        """To be called when a child ended by itself: what it left in its group ends too."""
+        """End what a child that ended by itself has left in its group."""
         _kill_group(child.pid)
         self._let_go(child.pid)
 
     def abandon(self, child: "subprocess.Popen[bytes]") -> None:
-        """Ends a child that may belong to another user by now: what can't be killed is not waited for."""
+        """End a child that may belong to another user by now: what can't be killed is not waited for."""
         _kill_group(child.pid)
         self._let_go(child.pid)
         for pipe in (child.stdin, child.stdout, child.stderr):
@@ -145,7 +145,7 @@ class Link:
     # -- the end -------------------------------------------------------------------------------------------------------------------
 
     def end(self, status: int) -> None:
-        """Kills the children and ends the process, from any thread."""
+        """Kill the children and end the process, from any thread."""
         for pid in list(self._children):
             _kill_group(pid)
         os._exit(status)
@@ -205,7 +205,7 @@ class _Guard:
         self._process: Optional["subprocess.Popen[bytes]"] = None
 
     def start(self, children: Iterable[int]) -> None:
-        """Begins unless it runs. Where no shell can be started there is none: the leash itself still ends what it started."""
+        """Begin unless it runs. If no shell can be started there is none: the leash itself still ends what it started."""
         if self._process is not None and self._process.poll() is None:
             return
         self._pipe = None
@@ -220,11 +220,11 @@ class _Guard:
             self.watch(pid)
 
     def watch(self, pid: int) -> None:
-        """For a child, before its program starts: there is no moment in which it runs unknown."""
+        """Watch a child before its program starts: there is no moment in which it runs unknown."""
         self._tell(b"+ %d\n" % pid)
 
     def forget(self, pid: int) -> None:
-        """Its number may be another process's from now on."""
+        """Forget a child: its number may be another process's from now on."""
         self._tell(b"- %d\n" % pid)
 
     def _tell(self, line: bytes) -> None:
@@ -239,7 +239,7 @@ def _kill_group(pid: int) -> None:
 
 
 def _parent_death_signal() -> Optional[Callable[[], None]]:
-    """What a child calls before its program starts, so that the kernel kills it if this process is itself killed with -9; None
+    """Make what a child calls before its program starts, so that the kernel kills it if this process is itself killed with -9; None
     where there is no such call (it is Linux's)."""
     try:
         import ctypes
@@ -284,7 +284,7 @@ there only the end of stdin is noticed. Exit status: the command's, 137 when the
 
 
 def shell_opening(argv: Sequence[str]) -> bytes:
-    """What is written first to SHELL_LEASH's stdin. Raises ValueError for words that can't be told by lines."""
+    """Return what is written first to SHELL_LEASH's stdin. Raise ValueError for words that can't be told by lines."""
     words = [os.fsencode(word) for word in argv]
     if not words or any(b"\n" in word or b"\0" in word for word in words):
         raise ValueError("a command on the shell's leash needs words without newlines")

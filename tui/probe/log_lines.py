@@ -43,7 +43,7 @@ class LineCutter:
         return self.done + len(self._rest)
 
     def feed(self, data: bytes) -> List[str]:
-        """The lines that are complete with these bytes. An empty line counts as one, except where a bar's CR made it."""
+        """Return the lines that are complete with these bytes. An empty line counts, unless a bar's CR made it."""
         data = self._rest + data
         # CRs at the very end may be the beginning of a CR LF: they wait for the next byte.
         body = data.rstrip(b"\r") if data.endswith(b"\r") else data
@@ -91,7 +91,7 @@ def _text(part: bytes, longest: int) -> str:
 
 
 def cut_block(block: bytes) -> bytes:
-    """A block with LF as its only line end, for searches that work on many lines at once."""
+    """Return a block with LF as its only line end, for searches that work on many lines at once."""
     if b"\r" in block:
         return re.sub(rb"\r+\n?", b"\n", block)
     return block
@@ -104,12 +104,12 @@ Place = Dict[str, Any]
 
 
 def place_at(fd: int, offset: int, number: Optional[int]) -> Place:
-    """The place at an offset of an open file."""
+    """Return the place at an offset of an open file."""
     return {"inode": os.fstat(fd).st_ino, "offset": offset, "check": zlib.crc32(_before(fd, offset)), "number": number}
 
 
 def holds(fd: int, place: Place) -> bool:
-    """Whether the file still has, before the place, what it had."""
+    """Return whether the file still has, before the place, what it had."""
     offset = int(place["offset"])
     if os.fstat(fd).st_size < offset:
         return False
@@ -117,7 +117,7 @@ def holds(fd: int, place: Place) -> bool:
 
 
 def renamed(path: str, place: Place) -> Optional[int]:
-    """Opens the file of the place where it lies beside `path` under another name, as a rotated log does; None where it doesn't."""
+    """Open the file of the place if it lies beside `path` under another name, as a rotated log does; else return None."""
     folder, name = os.path.split(os.path.realpath(path))
     try:
         with os.scandir(folder or ".") as entries:
@@ -194,7 +194,7 @@ class Outlet:
             at = end
 
     def start(self, offset: Optional[int], quiet: bool = False) -> None:
-        """What follows begins at the last start of the server: the client's reader begins anew."""
+        """Say that what follows begins at the last start of the server: the client's reader begins anew."""
         self._link.send({"f": "start", "offset": offset, "quiet": quiet})
 
     def skipped(self, count: int) -> None:
@@ -202,7 +202,7 @@ class Outlet:
             self._link.send({"f": "skipped", "count": count})
 
     def source(self, path: str, why: Optional[str] = None, **facts: Any) -> None:
-        """What is followed, or why it can't be at the moment."""
+        """Say what is followed, or why it can't be at the moment."""
         frame = {"f": "source", "path": path, "why": why, "wall": time.time(), "utc_offset": time.localtime().tm_gmtoff}
         frame.update(facts)
         self._link.send(frame)
@@ -240,7 +240,7 @@ class Digest:
         self.started = False
 
     def add(self, line: str, extra: Any = None) -> None:
-        """One line, and what goes with it (its time stamp)."""
+        """Add one line, and what goes with it (its time stamp)."""
         number = self.count
         self.count += 1
         item = (number, line, extra)

@@ -20,7 +20,7 @@ _DIGITS = bytes(48 if 48 <= number <= 57 else number for number in range(256))
 
 
 def pattern_of(sources: Sequence[str]) -> Optional["re.Pattern[bytes]"]:
-    """One pattern for bytes out of many for text; None where there is none. A source that is no pattern is taken literally."""
+    """Compile one pattern for bytes out of many for text; None if there is none. A source that is no pattern is taken literally."""
     parts = []
     for source in sources:
         raw = source.encode("utf-8")
@@ -33,7 +33,7 @@ def pattern_of(sources: Sequence[str]) -> Optional["re.Pattern[bytes]"]:
 
 
 def literals_of(sources: Sequence[str]) -> Optional[List[bytes]]:
-    """Byte strings of which at least one stands in everything that one of the patterns matches; None where that can't be told.
+    """Return byte strings of which each match of one of the patterns holds at least one; None if that can't be told.
 
     Looking for a byte string is tens of times as fast as matching, which is what makes a gigabyte searchable in a second or two.
     """
@@ -61,7 +61,7 @@ def _parser() -> Any:
 
 
 def _needed(parsed: Any) -> Optional[List[bytes]]:
-    """The literals of one parsed pattern: the best of its sequence's parts, of which each match must have one."""
+    """Return the literals of one parsed pattern: the best of its sequence's parts, of which each match must have one."""
     best: Optional[List[bytes]] = None
     run = ""
 
@@ -106,7 +106,7 @@ class StartSearch:
         self.over = self._pattern is None or end <= 0
 
     def step(self) -> None:
-        """Searches one block more."""
+        """Search one block more."""
         begin = max(0, self._end - BLOCK)
         at = self.last_in(self._block(begin, self._end - begin + OVERLAP))
         if at is not None:
@@ -122,7 +122,7 @@ class StartSearch:
         return os.pread(self._fd, size, begin)
 
     def last_in(self, block: Union[bytes, bytearray]) -> Optional[int]:
-        """The offset in a block of the line of its last marker."""
+        """Return the offset in a block of the line of its last marker."""
         if self._pattern is None:
             return None
         if self._literals is None:
@@ -142,7 +142,7 @@ class StartSearch:
         return None
 
     def _first_of_start(self, offset: int) -> int:
-        """The first of the markers that belong together with the one at `offset`."""
+        """Return the first of the markers that belong together with the one at `offset`."""
         least = max(0, offset - 4 * SAME_START)  # a crash loop's starts follow each other closely, too
         while offset > least:
             begin = max(0, offset - SAME_START)
@@ -182,7 +182,7 @@ class LineFilter:
         return self._pattern is not None and self._pattern.search(line.encode("utf-8", "replace")) is not None
 
     def lines(self, block: bytes) -> List[bytes]:
-        """In order."""
+        """Return the lines in order."""
         if self._pattern is None:
             return []
         if self._shapes:
@@ -227,7 +227,7 @@ class LineFilter:
 
 
 def whole_blocks(fd: int, begin: int, end: int, size: int = 1 << 20) -> Iterator[Tuple[bytes, int]]:
-    """The region in blocks that end at line ends, cut to LF, each with the offset after it."""
+    """Yield the region in blocks that end at line ends, cut to LF, each with the offset after it."""
     carry = b""
     at = begin
     while at < end:
@@ -247,7 +247,7 @@ def whole_blocks(fd: int, begin: int, end: int, size: int = 1 << 20) -> Iterator
 
 
 def tail_start(fd: int, begin: int, end: int, lines: int) -> int:
-    """The offset at which the last `lines` lines of a region begin; the region is looked at from its end, 1 MiB at most."""
+    """Return the offset at which the last `lines` lines of a region begin, looking at 1 MiB from its end at most."""
     first = max(begin, end - (1 << 20))
     block = os.pread(fd, end - first, first)
     at = len(block)
@@ -263,8 +263,8 @@ FIRST_IMPORTANT = 1000
 LAST_IMPORTANT = 2000
 
 
-class Chosen:
-    """The important ones of many lines: the first ones and the last ones, where even they are too many."""
+class ImportantLines:
+    """The important ones of many lines: the first and the last of them, if even they are too many."""
 
     def __init__(self) -> None:
         self._first: List[str] = []

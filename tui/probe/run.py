@@ -50,7 +50,7 @@ def play(arguments: Dict[str, Any], link: Link) -> None:
 
 
 def _pump(child: "subprocess.Popen[bytes]", link: Link) -> None:
-    """Passes output on until both pipes are at their end, or the command ended and the rest is read."""
+    """Pass output on until both pipes are at their end, or the command ended and the rest is read."""
     watcher = selectors.DefaultSelector()
     watcher.register(link.wake_fd, selectors.EVENT_READ, 0)
     pipes = 0

@@ -46,7 +46,7 @@ async def converse(
     first_token_s: float = FIRST_TOKEN_S,
     stall_s: float = STALL_S,
 ) -> AsyncGenerator[Turn, None]:
-    """Asks the next question of a conversation and yields the growing turn; the last value is final.
+    """Ask the next question of a conversation and yield the growing turn; the last value is final.
 
     Closing the iterator (`async with aclosing(converse(…))`) closes the connection, which ends the generation on the server; so
     does cancelling a task that waits in it. What fails is in the turn's `error`, in the server's own words, beside what came
@@ -94,7 +94,7 @@ async def converse(
 async def _read(
     api: "ApiClient", path: str, body: Mapping[str, Any], reader: ReplyReader, first_token_s: float, stall_s: float
 ) -> int | None:
-    """Feeds the stream into the reader until it ends, one way or another; returns the HTTP status of a refusal."""
+    """Feed the stream into the reader until it ends, one way or another; return the HTTP status of a refusal."""
     from tui.host.api import ApiError
 
     size = 0
@@ -143,7 +143,7 @@ _NOT_SERVED = re.compile(r"model\b.*(?:does not exist|not found|is not served)|n
 
 
 async def one_token(api: "ApiClient", model: str) -> bool:
-    """Generates one token. False where the server says that the model does not generate at all (an embedding model).
+    """Generate one token. Return False if the server says that the model does not generate at all (an embedding model).
 
     Raises ApiError when the server fails to; its kind is "not_served" where it serves no model of that name.
     """
@@ -174,7 +174,7 @@ async def one_token(api: "ApiClient", model: str) -> bool:
 
 
 async def _pools(api: "ApiClient", model: str) -> bool:
-    """Whether the model does the work of a pooling model; a server of one may have no endpoint that generates."""
+    """Return whether the model answers as a pooling model: its server may have no endpoint that generates."""
     for path in _POOLING:
         try:
             await api.post(path, {"model": model, "input": "Hello"}, timeout=TOKEN_S)

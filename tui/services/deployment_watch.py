@@ -12,15 +12,7 @@ import msgspec
 
 from tui.aio import ended
 from tui.core.connection import ConnectionState, LinkState
-from tui.core.deployment import (
-    ConnectionChanged,
-    DeploymentState,
-    ForecastMade,
-    HistoryRead,
-    HostSeen,
-    ProcessesSeen,
-    ServerSeen,
-)
+from tui.core.deployment import ConnectionChanged, DeploymentState, ForecastMade, HistoryRead, HostSeen, ProcessesSeen, ServerSeen
 from tui.core.expectations import Expected
 from tui.core.gpu_findings import together as gpus_together
 from tui.core.logs.forecast import make_forecast
@@ -33,7 +25,7 @@ from tui.services.host_link import HostLink
 from tui.services.log_following import LogFollower
 from tui.services.other_hosts import OtherHost
 from tui.services.server_choice import ServerChoice, ServerRecord, Undecided, Wanted, at_port, choice_text, meant, undecided
-from tui.services.server_search import Server, find_servers
+from tui.services.server_search import FoundServer, find_servers
 from tui.services.watchers import ApiWatcher, LoadKeeper, LoadRecord, MachineWatcher, ServerFinder
 from tui.settings import Deployment, Settings
 
@@ -215,7 +207,7 @@ class Session:
         return self.choice.wanted.port
 
     @property
-    def servers(self) -> tuple[Server, ...]:
+    def servers(self) -> tuple[FoundServer, ...]:
         """The servers that run on the host, youngest last."""
         return self.choice.running
 
@@ -231,11 +223,11 @@ class Session:
         """Watch this one of `servers`: its log, its API, its process."""
         self.choice.choose(pid)
 
-    def ask(self, server: Server) -> None:
+    def ask(self, server: FoundServer) -> None:
         """Have the API client ask this server, unless the configuration says at which address the API is."""
         self._api.ask(server)
 
-    async def attach(self) -> Server | None:
+    async def attach(self) -> FoundServer | None:
         """Look once which server is meant, on a host that is connected, and have the API client ask that one.
 
         Return None if none is found or nothing needs to be found. Raise Undecided or HostError; TimeoutError if it takes too long.

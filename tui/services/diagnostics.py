@@ -1,4 +1,4 @@
-"""Examines a deployment from here to its first token, and yields what it finds one check at a time."""
+"""Checks of a deployment, from the connection to its first token."""
 
 import asyncio
 import time
@@ -21,20 +21,20 @@ from tui.services.deployment_watch import Session
 from tui.services.log_following import LogDecoder, follow_arguments
 from tui.services.posix_tail import tail_frames
 from tui.services.server_choice import alive, meant, undecided
-from tui.services.server_search import Server, find_servers, servers_from_frame
+from tui.services.server_search import FoundServer, find_servers, servers_from_frame
 from tui.wire.frames import FIND, FOLLOW, WATCH
 from tui.wire.log_prefixes import FILE, split_source
 
 FRAME_S = 15.0
 FIRST_WORD_S = 10.0
 QUIET_S = 1.0
-"""Silence behind what a log held, after which it is taken for one that works."""
+"""Seconds of silence behind what a log held, after which it is taken for one that works."""
 LOG_FIX = "check the source and its permissions, or set become"
 THROUGHPUT_BYTES = 4_000_000
 
 
 async def examine(session: Session, *, token: bool = True) -> AsyncGenerator[Check]:
-    """All checks in order. `session` must not be entered: this connects its host once and leaves it connected."""
+    """Yield all checks in order. `session` must not be entered: this connects its host once and leaves it connected."""
     host = session.host
     began = time.monotonic()
     try:
@@ -46,7 +46,7 @@ async def examine(session: Session, *, token: bool = True) -> AsyncGenerator[Che
         return
     yield Check("connection", Grade.OK, _connected(session, (time.monotonic() - began) * 1000))
     yield await _link(host)
-    servers: tuple[Server, ...] | None = None
+    servers: tuple[FoundServer, ...] | None = None
     async with aclosing(_probe(session)) as told:
         async for found in told:
             if isinstance(found, Check):
@@ -81,7 +81,7 @@ async def examine(session: Session, *, token: bool = True) -> AsyncGenerator[Che
 
 
 def _connected(session: Session, took_ms: float) -> str:
-    """What a connection of that kind means."""
+    """Say what a connection of that kind means."""
     name = session.host.name
     if session.target == "local":
         return f"{name}: this machine"
@@ -108,8 +108,8 @@ async def _link(host: Host) -> Check:
     return Check("link", Grade.OK, says)
 
 
-async def _probe(session: Session) -> AsyncGenerator[Check | tuple[Server, ...]]:
-    """The probe: Python, and the servers that run, where they can be looked for."""
+async def _probe(session: Session) -> AsyncGenerator[Check | tuple[FoundServer, ...]]:
+    """Check the probe's Python, and yield the servers that run if they can be looked for."""
     host, become = session.host, session.become
     try:
         hello, frame = await _frames(host, FIND, {"become": become, "engines": commands()}, ("hello", "servers"))
@@ -127,15 +127,17 @@ async def _probe(session: Session) -> AsyncGenerator[Check | tuple[Server, ...]]
         yield servers_from_frame(frame)
 
 
-def _server(session: Session, servers: tuple[Server, ...], choice: tuple[Server, ...], server: Server | None) -> Check:
-    """Which server is examined from here on: the one that the session would watch."""
+def _server(
+    session: Session, servers: tuple[FoundServer, ...], choice: tuple[FoundServer, ...], server: FoundServer | None
+) -> Check:
+    """Say which server is examined from here on: the one that the session would watch."""
     running = alive(servers)
     if choice:
-        listed = "; ".join(one.words for one in choice)
+        listed = "; ".join(found.words for found in choice)
         fix = f"name one with --port, or keep one in the configuration with readyroom init {session.target}"
         return Check("server", Grade.FAIL, f"{len(choice)} run, and none was named: {listed}", fix)
     if server is None and running:
-        listed = "; ".join(one.words for one in running)
+        listed = "; ".join(found.words for found in running)
         return Check(
             "server", Grade.WARN, f"the one that is meant does not run; others do: {listed}", "start it, or correct the port"
         )
@@ -145,8 +147,8 @@ def _server(session: Session, servers: tuple[Server, ...], choice: tuple[Server,
     return Check("server", Grade.OK, f"{server.words}{more}")
 
 
-async def _machine(host: Host, server: Server | None) -> AsyncGenerator[Check]:
-    """The GPUs, and what of the machine decides whether a server can work."""
+async def _machine(host: Host, server: FoundServer | None) -> AsyncGenerator[Check]:
+    """Check the GPUs, and what of the machine decides whether a server can work."""
     gpus: dict[str, Any] = {}
     machine: dict[str, Any] = {}
     trouble = ""
@@ -194,7 +196,7 @@ async def _gpus(host: Host, frame: dict[str, Any], trouble: str) -> Check:
     )
 
 
-async def _log(session: Session, server: Server | None) -> Check:
+async def _log(session: Session, server: FoundServer | None) -> Check:
     source = session.deployment.engines[0].log
     if source == "none":
         return Check("log", Grade.SKIPPED, 'log = "none" in the configuration')
@@ -209,7 +211,7 @@ async def _log(session: Session, server: Server | None) -> Check:
 
 
 async def _last_log(session: Session) -> Check:
-    """The log of the server that was last seen there, which tells how that one ended."""
+    """Check the log of the server that was last seen there, which tells how that one ended."""
     last = session.choice.last.server
     none = "log = auto, and no server was found to ask"
     if last is None or last.source is None:
@@ -225,7 +227,7 @@ async def _last_log(session: Session) -> Check:
 
 
 async def _read(session: Session, decoder: LogDecoder) -> Check:
-    """Whether the log can be read; `decoder` gets what it holds."""
+    """Check whether the log can be read; `decoder` gets what it holds."""
     try:
         return await _followed(session, decoder)
     except ProbeFailed as error:
@@ -235,7 +237,7 @@ async def _read(session: Session, decoder: LogDecoder) -> Check:
 
 
 async def _followed(session: Session, decoder: LogDecoder) -> Check:
-    """Follows the log as the session would, until it is plain whether that works.
+    """Follow the log as the session would, until it is plain whether that works.
 
     What a source says of itself comes first; a command that fails says so behind all that it had to tell.
     """
@@ -279,7 +281,7 @@ async def _taken(decoder: LogDecoder, frame: dict[str, Any]) -> None:
 
 
 async def _log_without_probe(host: Host, decoder: LogDecoder, why: str) -> Check:
-    """Of a file a shell of the host tells the same."""
+    """Check the log with a shell of the host, which can read files only."""
     source = decoder.source
     prefix, path = split_source(source)
     if prefix != FILE:
@@ -300,7 +302,7 @@ async def _log_without_probe(host: Host, decoder: LogDecoder, why: str) -> Check
     return Check("log", Grade.FAIL, f"{clean(source)}: {why}", LOG_FIX)
 
 
-async def _api(session: Session, server: Server | None, token: bool) -> AsyncGenerator[Check]:
+async def _api(session: Session, server: FoundServer | None, token: bool) -> AsyncGenerator[Check]:
     api = session.api
     url = api.shown
     status = await api.poll()
@@ -317,7 +319,7 @@ async def _api(session: Session, server: Server | None, token: bool) -> AsyncGen
         return
     wanted = status.asked(session.deployment.model) or ""
     if not status.lists(wanted):
-        listed = some_of(one.id for one in status.models)
+        listed = some_of(model.id for model in status.models)
         yield Check("model", Grade.FAIL, f"{wanted!r} is not served; listed: {listed}", f"set model = {status.models[0].id!r}")
         return
     yield Check("model", Grade.OK, clean(wanted))
@@ -325,8 +327,8 @@ async def _api(session: Session, server: Server | None, token: bool) -> AsyncGen
         yield await _token(api, wanted)
 
 
-def _closed(session: Session, url: str, server: Server | None) -> Check:
-    """A port that nothing listens on: before a start has ended that is as it should be."""
+def _closed(session: Session, url: str, server: FoundServer | None) -> Check:
+    """Say why nothing listens on the port: before a start has ended that is as it should be."""
     where = "the API was sought there" if session.deployment.direct else f"no server runs on {session.host.name}"
     if server is None:
         fix = "start the server, or set api = in the configuration to where it listens"
@@ -350,7 +352,7 @@ async def _token(api: ApiClient, model: str) -> Check:
 
 
 async def _frames(host: Host, role: str, arguments: dict[str, Any], wanted: tuple[str, ...]) -> list[dict[str, Any]]:
-    """The first frame of each name, in that order. Raises ProbeFailed, Unreachable or TimeoutError."""
+    """Return the first frame of each name, in that order. Raise ProbeFailed, Unreachable or TimeoutError."""
     found: dict[str, dict[str, Any]] = {}
     stream = await host.start_probe(role, arguments)
     try:
@@ -360,7 +362,7 @@ async def _frames(host: Host, role: str, arguments: dict[str, Any], wanted: tupl
                 if name in wanted:
                     found.setdefault(name, frame)
                 if len(found) == len(wanted):
-                    return [found[one] for one in wanted]
+                    return [found[name] for name in wanted]
                 if name == "end":
                     break
     finally:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 TRUSTED_S = 60.0
-"""So long the most advanced estimate counts: a frame that a slow link held back must not set the clock back."""
+"""Seconds for which the most advanced estimate counts: a frame that a slow link held back must not set the clock back."""
 
 
 class HostClock:
@@ -15,14 +15,14 @@ class HostClock:
         self._seen: tuple[float, float] | None = None
 
     def now(self) -> float:
-        """The host's wall clock: its newest stamp plus the time since it arrived here. This machine's before the first one."""
+        """Return the host's wall clock: its newest stamp plus the time since then; this machine's before the first one."""
         if self._seen is None:
             return time.time()
         wall, arrived = self._seen
         return wall + (time.monotonic() - arrived)
 
     def see(self, frame: Mapping[str, Any]) -> None:
-        """Takes the stamp of a frame; those of lines are the lines' own, and a late one has that of the values it repeats."""
+        """Take the stamp of a frame, but not of lines (it is their own) or of a late one (it is that of old values)."""
         wall = frame.get("wall")
         if isinstance(wall, int | float) and frame.get("f") != "lines" and frame.get("late") is not True:
             arrived = time.monotonic()

@@ -89,10 +89,11 @@ _SCRIPT = " ".join(
 
 
 async def tail_frames(host: Host, path: str, place: dict[str, Any] | None, *, seconds: float) -> AsyncGenerator[dict[str, Any]]:
-    """Frames as the probe's role "follow" sends them, and "idle" while there is nothing to tell, for about `seconds`, so that the
-    caller can try the probe again.
+    """Yield frames as the probe's role "follow" sends them, and "idle" while there is nothing to tell.
 
-    `place` is what an earlier run gave as `resume`. Raises NotPermitted, Unreachable; HostError where the shell there ends.
+    It ends after about `seconds`, so that the caller can try the probe again.
+
+    `place` is what an earlier run gave as `resume`. Raise NotPermitted, Unreachable; HostError if the shell there ends.
     """
     ends = time.monotonic() + seconds
     mark = f"readyroom:{secrets.token_hex(8)}"
@@ -129,7 +130,7 @@ class Marks:
         return not self._rest
 
     def feed(self, data: bytes) -> Iterator[bytes | list[str]]:
-        """Bytes of the log, and the words of the shell's lines, in order."""
+        """Yield bytes of the log, and the words of the shell's lines, in order."""
         data = self._rest + data
         while (at := data.find(self._mark)) >= 0:
             end = data.find(b"\n", at + len(self._mark))
@@ -190,12 +191,12 @@ class _Tail:
             self._number = 1 if at == 0 else None
         self._inode, self._cutter = inode, LineCutter(at)
         self._cut = what == "first" and at > 0 and at == size - WHOLE
-        wall, written = (float(one) if one.isdigit() else None for one in [*times[1:], "", ""][:2])
+        wall, written = (float(word) if word.isdigit() else None for word in [*times[1:], "", ""][:2])
         self._written = written or wall
         yield {"f": "source", "path": self._path, "why": None, "inode": inode, "size": size, "wall": wall, **_zone(times[:1])}
 
     def quiet(self) -> Iterator[dict[str, Any]]:
-        """Nothing has come for a while: a progress bar that stands there now is a line."""
+        """Take the progress bar that stands there as a line: nothing has come for a while."""
         yield from self._lines(self._cutter.flush(bars_only=True))
 
     def _lines(self, lines: list[str]) -> Iterator[dict[str, Any]]:
@@ -217,7 +218,7 @@ class _Tail:
 
 
 def _zone(words: list[str]) -> dict[str, int]:
-    """The host's offset from UTC in seconds, of `+0200`."""
+    """Return the host's offset from UTC in seconds, of `+0200`."""
     if not words or len(words[0]) != 5 or not words[0][1:].isdigit():
         return {}
     seconds = int(words[0][1:3]) * 3600 + int(words[0][3:]) * 60

@@ -1,4 +1,4 @@
-"""Keeps a server that was found in the configuration, as a deployment that opens by its name."""
+"""Save a server that was found as a deployment in the configuration."""
 
 import json
 import os
@@ -6,14 +6,14 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from tui.services.server_search import Server
+from tui.services.server_search import FoundServer
 from tui.settings import SettingsError, parse_settings, settings_path
 from tui.wire.urls import of_socket
 
 
 @dataclass(frozen=True, slots=True)
 class FoundDeployment:
-    """What was found on a host, as far as the configuration holds it."""
+    """A server that was found on a host, as the configuration describes it."""
 
     name: str
     host: str
@@ -25,7 +25,7 @@ class FoundDeployment:
 
 
 def deployment_toml(found: FoundDeployment) -> str:
-    """The table to append to the configuration."""
+    """Return the TOML table to append to the configuration."""
     key = found.name if _bare(found.name) else _quoted(found.name)
     lines = [f"[deployments.{key}]"]
     if found.remark:
@@ -57,17 +57,17 @@ def _one_line(text: str) -> str:
 
 
 class KeepFailed(Exception):
-    """It could not be kept; nothing was changed. The message says why."""
+    """The deployment could not be saved, and nothing was changed. The message says why."""
 
 
-def name_for(server: Server, host: str) -> str:
-    """`/models/Kimi-K2.5` -> `kimi-k2-5`; of the host where the model is not known."""
+def name_for(server: FoundServer, host: str) -> str:
+    """Return a name for the deployment: `/models/Kimi-K2.5` -> `kimi-k2-5`; the host's if the model is not known."""
     model = server.served_name or server.model or host
     return re.sub(r"[^a-z0-9]+", "-", model.rstrip("/").rsplit("/", 1)[-1].lower()).strip("-") or "server"
 
 
-def found_deployment(server: Server, target: str, name: str) -> FoundDeployment:
-    """What the configuration says of it."""
+def found_deployment(server: FoundServer, target: str, name: str) -> FoundDeployment:
+    """Return what the configuration is to say of a server."""
     address = "127.0.0.1" if server.host in (None, "0.0.0.0", "::", "localhost", "") else server.host
     address = f"[{address}]" if address and ":" in address else address
     return FoundDeployment(
@@ -83,7 +83,7 @@ def found_deployment(server: Server, target: str, name: str) -> FoundDeployment:
 
 
 def keep(found: FoundDeployment, path: Path | None = None) -> Path:
-    """Appends it to the configuration and returns its path. Reads and writes a file. Raises KeepFailed.
+    """Append it to the configuration file and return the file's path. Raise KeepFailed.
 
     The file is read anew: it may have been edited since this program read it.
     """
@@ -106,7 +106,7 @@ def keep(found: FoundDeployment, path: Path | None = None) -> Path:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Writes the file in one step, 0600, so that a full disk leaves the old one whole; a link stays one."""
+    """Write the file in one step, mode 0600, so that a full disk leaves the old one whole; a link stays one."""
     try:
         path = path.resolve()
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

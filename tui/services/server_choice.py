@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tui.core.server_end import LastServer
 from tui.record.store import RecordError
-from tui.services.server_search import Server, best_server
+from tui.services.server_search import FoundServer, best_server
 from tui.settings import Deployment
 from tui.wire.log_prefixes import AUTO
 from tui.wire.urls import socket_of
@@ -60,14 +60,14 @@ def at_port(api: str, port: int) -> str:
     return parts._replace(netloc=f"{host}:{port}").geturl()
 
 
-def alive(servers: Sequence[Server]) -> tuple[Server, ...]:
+def alive(servers: Sequence[FoundServer]) -> tuple[FoundServer, ...]:
     """Return the servers that serve, youngest last; what is left of dead ones is left out."""
     return tuple(
         sorted((server for server in servers if not server.orphan), key=lambda server: (server.started_at or 0.0, server.pid))
     )
 
 
-def meant(servers: Sequence[Server], wanted: Wanted, current: Server | None = None) -> Server | None:
+def meant(servers: Sequence[FoundServer], wanted: Wanted, current: FoundServer | None = None) -> FoundServer | None:
     """Return the server that is meant, if it runs.
 
     `current` is the one meant so far: a server that starts beside it does not take its place.
@@ -89,13 +89,13 @@ def meant(servers: Sequence[Server], wanted: Wanted, current: Server | None = No
     return best_server(running, socket_of(wanted.api) or urlsplit(wanted.api).port, wanted.log)
 
 
-def undecided(servers: Sequence[Server], wanted: Wanted) -> tuple[Server, ...]:
+def undecided(servers: Sequence[FoundServer], wanted: Wanted) -> tuple[FoundServer, ...]:
     """Return the servers among which somebody must choose; none if it is clear."""
     running = alive(servers)
     return running if wanted.free and len(running) > 1 else ()
 
 
-def choice_text(target: str, servers: Sequence[Server]) -> str:
+def choice_text(target: str, servers: Sequence[FoundServer]) -> str:
     """Say that several servers run, and how to name one of them."""
     lines = [f"{len(servers)} servers run on {target}; name one, or keep one in the configuration with readyroom init {target}:"]
     lines += [f"  --port {found.port}  {found.words}" if found.port is not None else f"  {found.words}" for found in servers]
@@ -135,7 +135,7 @@ class LastSeen:
         if self._record is not None and self._applies:
             self.server = self._kept = await asyncio.to_thread(self._record.last_server, *self._key)
 
-    def see(self, server: Server) -> None:
+    def see(self, server: FoundServer) -> None:
         """Take note of a server that runs now."""
         if self._applies:
             before, source = self.server, server.source
@@ -164,9 +164,9 @@ class LastSeen:
         return kept is None or replace(kept, seen_at=last.seen_at) != last or abs(last.seen_at - kept.seen_at) > KEEP_EVERY_S
 
 
-def as_server(last: LastServer) -> Server:
+def as_server(last: LastServer) -> FoundServer:
     """Return it as a server that the API client can be sent to."""
-    return Server(last.pid, "", host=last.host, port=last.port, uds=last.uds, tls=last.tls)
+    return FoundServer(last.pid, "", host=last.host, port=last.port, uds=last.uds, tls=last.tls)
 
 
 class ServerChoice:
@@ -175,9 +175,9 @@ class ServerChoice:
     def __init__(self, name: str, target: str, wanted: Wanted, record: ServerRecord | None = None) -> None:
         self.wanted = wanted
         self.last = LastSeen(name, target, wanted, record)
-        self.server: Server | None = None
+        self.server: FoundServer | None = None
         """The one that is meant, while it runs."""
-        self.running: tuple[Server, ...] = ()
+        self.running: tuple[FoundServer, ...] = ()
         """The servers that run on the host, youngest last."""
         self.orphans: tuple[int, ...] = ()
         """Processes that are left of dead servers."""
@@ -199,7 +199,7 @@ class ServerChoice:
         self.wanted = with_changes(self.wanted, pid=pid)
         self._decide()
 
-    def see(self, servers: Sequence[Server], boot: str | None = None) -> None:
+    def see(self, servers: Sequence[FoundServer], boot: str | None = None) -> None:
         """Take what was found on the host, whose boot has the id `boot`."""
         self.last.boot = boot if boot is not None else self.last.boot
         self.running = alive(servers)
@@ -218,7 +218,7 @@ class ServerChoice:
         self._up_to_date = False
 
     @property
-    def target(self) -> Server | None:
+    def target(self) -> FoundServer | None:
         """The server that the API client should ask: the one that is meant, or while none was seen the one last seen."""
         if self.server is not None or self._seen or self.last.server is None:
             return self.server

@@ -22,7 +22,7 @@ _TOKENS = re.compile(r"([0-9]{1,9})([kK]?)")
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class FoundServer:
     """One server process. `source` is its log in the words of `log = …`; None with `why` where its output can't be read."""
 
     pid: int
@@ -56,7 +56,7 @@ class Server:
 
     @property
     def batched_tokens(self) -> int | None:
-        """The most tokens of prompts that the engine takes into one step, where its arguments say it (`16k` as vLLM reads it)."""
+        """The most tokens of prompts that the engine takes into one step, if its arguments say it (`16k` as vLLM reads it)."""
         engine = engine_named(self.engine)
         if engine is None:
             return None
@@ -66,7 +66,7 @@ class Server:
 
     @property
     def words(self) -> str:
-        """It in a line, cleaned."""
+        """The server in a line, cleaned."""
         model = self.served_name or self.model or "model unknown"
         at = f", unix:{clean(self.uds)}" if self.uds else f", port {self.port}" if self.port is not None else ""
         return f"{self.engine} {model}{at}, pid {self.pid}, user {self.user or '—'}"
@@ -82,8 +82,8 @@ class Server:
         return f"http{'s' if self.tls else ''}://{host}:{self.port}"
 
 
-def servers_from_frame(frame: Mapping[str, Any]) -> tuple[Server, ...]:
-    """The servers of a "servers" frame; an entry that makes no sense is left out."""
+def servers_from_frame(frame: Mapping[str, Any]) -> tuple[FoundServer, ...]:
+    """Return the servers of a "servers" frame; an entry that makes no sense is left out."""
     found = []
     entries = frame.get("servers")
     for entry in entries[:SERVERS_LIMIT] if isinstance(entries, list) else ():
@@ -91,7 +91,7 @@ def servers_from_frame(frame: Mapping[str, Any]) -> tuple[Server, ...]:
             continue
         argv = entry.get("argv")
         found.append(
-            Server(
+            FoundServer(
                 pid=entry["pid"],
                 engine=clean(str(entry.get("engine") or "")),
                 argv=tuple(clean(str(word)) for word in argv) if isinstance(argv, list) else (),
@@ -115,8 +115,8 @@ def servers_from_frame(frame: Mapping[str, Any]) -> tuple[Server, ...]:
     return tuple(found)
 
 
-def best_server(servers: Sequence[Server], where: str | int | None, log: str = "auto") -> Server | None:
-    """The one that is meant: on the API's port or socket, else the one that writes the configured log, else (`auto`) youngest."""
+def best_server(servers: Sequence[FoundServer], where: str | int | None, log: str = "auto") -> FoundServer | None:
+    """Return the one on the API's port or socket, else the one that writes the configured log, else (`auto`) the youngest."""
     alive = [server for server in servers if not server.orphan]
     chosen = [server for server in alive if server.where == where]
     if not chosen:
@@ -142,7 +142,7 @@ def _seconds(value: Any) -> float | None:
 
 EVERY_S = 10
 ROUNDS = 4
-"""Every so many looks the same processes are looked at closely again: titles and outputs change."""
+"""Looks after which the same processes are looked at closely again: titles and outputs change."""
 TICKS = 100
 """Clock ticks a second in /proc/PID/stat: the same on every Linux that runs GPUs."""
 _END = "-- all told --"
@@ -178,17 +178,17 @@ _SCRIPT = " ".join(
 ).replace("@END", _END).replace("@MENTIONS", _MENTIONS).replace("@EVERY", str(EVERY_S)).replace("@ROUNDS", str(ROUNDS))  # fmt: skip
 
 
-async def servers_without_probe(host: Host, *, seconds: float) -> AsyncGenerator[tuple[Server, ...]]:
-    """The servers there, again whenever they change, for about `seconds`; once at least.
+async def servers_without_probe(host: Host, *, seconds: float) -> AsyncGenerator[tuple[FoundServer, ...]]:
+    """Yield the servers there, again whenever they change, for about `seconds`; once at least.
 
-    Raises NotPermitted or Unreachable; HostError where the shell there ends.
+    Raise NotPermitted or Unreachable; HostError if the shell there ends.
     """
     ends = time.monotonic() + seconds
     stream = await host.stream(["sh", "-c", _SCRIPT])
     try:
         splitter = LineSplitter()
         said: list[str] = []
-        last: tuple[Server, ...] | None = None
+        last: tuple[FoundServer, ...] | None = None
         async for data in stream:
             for line in splitter.feed(data):
                 if line != _END:
@@ -205,8 +205,8 @@ async def servers_without_probe(host: Host, *, seconds: float) -> AsyncGenerator
         await stream.close()
 
 
-def servers_of(said: Sequence[str]) -> tuple[Server, ...]:
-    """The servers in what the shell printed; of several processes with one ancestor among them, the ancestor."""
+def servers_of(said: Sequence[str]) -> tuple[FoundServer, ...]:
+    """Return the servers in what the shell printed; of several processes with one ancestor among them, the ancestor."""
     found: dict[int, dict[str, Any]] = {}
     facts: dict[str, Any] = {"argv": []}
     for line in said:
@@ -225,7 +225,7 @@ def servers_of(said: Sequence[str]) -> tuple[Server, ...]:
 
 
 def _stat(facts: dict[str, Any]) -> tuple[float | None, int | None]:
-    """(start in the host's wall clock, parent) of the fields after the name."""
+    """Return (start in the host's wall clock, parent) of the fields after the name."""
     fields = str(facts.get("stat", "")).split()
     if len(fields) < 20 or not fields[19].isdigit() or not fields[1].isdigit():
         return None, None
@@ -234,7 +234,7 @@ def _stat(facts: dict[str, Any]) -> tuple[float | None, int | None]:
 
 
 def _entry(pid: int, facts: dict[str, Any]) -> dict[str, Any]:
-    """One server as the probe's role "find" tells it."""
+    """Return one server as the probe's role "find" tells it."""
     argv = facts["argv"]
     engine = engine_of(argv, commands())
     assert engine is not None
@@ -263,7 +263,7 @@ def _entry(pid: int, facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _output(facts: dict[str, Any]) -> tuple[str | None, str | None]:
-    """The log as a source, or why there is none. Progress bars go to stderr, so that it counts first."""
+    """Return the log as a source, or why there is none. Progress bars go to stderr, so it counts first."""
     for name in ("file2", "file1"):
         if facts.get(name):
             return f"file:{facts[name]}", None
@@ -276,8 +276,8 @@ def _output(facts: dict[str, Any]) -> tuple[str | None, str | None]:
 SEARCH_S = 20.0
 
 
-async def find_servers(host: Host, become: Sequence[str] = ()) -> tuple[Server, ...]:
-    """The servers that run on a connected host; `become` are words before a command that may see more (with the probe only).
+async def find_servers(host: Host, become: Sequence[str] = ()) -> tuple[FoundServer, ...]:
+    """Return the servers that run on a connected host; `become` are words before a command that sees more (probe only).
 
     Raises ProbeFailed, Unreachable or TimeoutError.
     """
@@ -295,7 +295,7 @@ async def find_servers(host: Host, become: Sequence[str] = ()) -> tuple[Server, 
     raise ProbeFailed("the search for servers ended without an answer", "try again; readyroom doctor says what is missing")
 
 
-async def _without_probe(host: Host, error: ProbeFailed) -> tuple[Server, ...]:
+async def _without_probe(host: Host, error: ProbeFailed) -> tuple[FoundServer, ...]:
     try:
         async with asyncio.timeout(SEARCH_S), aclosing(servers_without_probe(host, seconds=0.0)) as found:
             return await anext(found)

@@ -26,11 +26,11 @@ SHORTEST_CONTEXT = 256
 
 
 async def run_smoke(api: "ApiClient", *, model: str, settings: SmokeSettings | None = None) -> AsyncGenerator[SmokeRun, None]:
-    """Asks every smoke prompt and yields the growing run; the last one is finished. Closing the iterator ends the request in hand.
+    """Ask every smoke prompt and yield the growing run; the last one is finished. Closing the iterator ends the request in hand.
 
     A prompt whose answer takes longer than the configured time is inconclusive when it was still being written, failed when nothing
     came. After an error that is the server's and not the prompt's (nothing listens, no access), the rest is not asked.
-    Raises ApiError when the server can't be reached, or demands a key, at the first prompt.
+    Raise ApiError if the server can't be reached, or demands a key, at the first prompt.
     """
     settings = settings or SmokeSettings()
     room = await _context(api, model)
@@ -61,7 +61,7 @@ async def run_smoke(api: "ApiClient", *, model: str, settings: SmokeSettings | N
 async def _ask(
     api: "ApiClient", conversation: Conversation, prompt: SmokePrompt, model: str, room: int | None, settings: SmokeSettings
 ) -> tuple[Turn, bool]:
-    """The finished turn, and whether it was cut because the time was up. What can be no language is not waited for to its end."""
+    """Return the finished turn, and whether its time was up. An answer that is plainly no language is cut short."""
     completion = conversation.endpoint == "completions"
     text = prompt.completion if completion else prompt.asked
     turn = Turn(asked=prompt.asked, endpoint=conversation.endpoint)
@@ -70,7 +70,7 @@ async def _ask(
     limit = COMPLETION_TOKENS if completion else settings.max_tokens
     if room is not None:
         limit = max(16, min(limit, room - _tokens(text) - MARGIN_TOKENS))
-    fresh = replace(conversation, system="", turns=tuple(replace(one, reply="") for one in conversation.turns))
+    fresh = replace(conversation, system="", turns=tuple(replace(past, reply="") for past in conversation.turns))
     try:
         async with (
             asyncio.timeout(settings.timeout_s),
@@ -107,7 +107,7 @@ def _result(prompt: SmokePrompt, turn: Turn, late: bool) -> SmokeResult:
 
 
 async def _context(api: "ApiClient", model: str) -> int | None:
-    """The longest prompt and reply together, as /v1/models says; None where it doesn't. Raises ApiError when nothing answers."""
+    """Return the most tokens of prompt and reply that /v1/models tells; None if it doesn't. Raise ApiError if nothing answers."""
     from tui.host.api import ApiError
 
     try:
@@ -123,7 +123,7 @@ async def _context(api: "ApiClient", model: str) -> int | None:
 
 
 async def _gone(api: "ApiClient") -> "ApiError | None":
-    """Why the server answers nobody, or not us; None when it does, so that only this prompt failed."""
+    """Return why the server answers nobody, or not us; None if it does, so that only this prompt failed."""
     from tui.host.api import ApiError
 
     try:
@@ -134,5 +134,5 @@ async def _gone(api: "ApiClient") -> "ApiError | None":
 
 
 def _tokens(text: str) -> int:
-    """No fewer tokens than any usual tokenizer makes of an English text."""
+    """Return no fewer tokens than any usual tokenizer makes of an English text."""
     return len(text) // 3 + 8

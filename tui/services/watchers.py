@@ -23,7 +23,7 @@ from tui.record.store import RecordError
 from tui.services.deployment_store import DeploymentStore
 from tui.services.host_link import WITHOUT_PROBE_S, keep_running
 from tui.services.server_choice import ServerChoice
-from tui.services.server_search import Server, servers_from_frame, servers_without_probe
+from tui.services.server_search import FoundServer, servers_from_frame, servers_without_probe
 from tui.services.smi_stream import SmiFallback, sample_smi
 from tui.settings import Deployment
 from tui.wire.frames import FIND, WATCH
@@ -180,7 +180,7 @@ class ApiWatcher:
         self._deployment = deployment
         self._api_key = api_key
         self._client: ApiClient | None = None
-        self._asked: Server | None = None
+        self._asked: FoundServer | None = None
         self._soon = asyncio.Event()
         self.address = deployment.api
         """Where the API is asked, as seen from the host."""
@@ -201,14 +201,14 @@ class ApiWatcher:
         return self._client
 
     @property
-    def asked(self) -> Server | None:
+    def asked(self) -> FoundServer | None:
         """The server that the client was sent to."""
         return self._asked
 
     def _verify(self) -> Any:
         return self._deployment.ca_file or True
 
-    def ask(self, server: Server) -> None:
+    def ask(self, server: FoundServer) -> None:
         """Ask this server from now on, unless the configuration says at which address the API is."""
         address, before = server.api, self._asked
         if address is None or not self._choice.wanted.moves or self._deployment.direct or before == server:

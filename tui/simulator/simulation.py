@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from tui.core.text import clean
-from tui.settings import Deployment, Engine
+from tui.settings import Deployment, EngineSettings
 from tui.simulator.scenarios import SCENARIOS, Scenario
 
 _READY_S = 30.0
@@ -99,7 +99,7 @@ class Simulation:
     @property
     def deployment(self) -> Deployment:
         """As a configuration would describe it."""
-        return Deployment(api=self.api_url, engines=(Engine(host=self.target, log=f"file:{self.log_path}"),))
+        return Deployment(api=self.api_url, engines=(EngineSettings(host=self.target, log=f"file:{self.log_path}"),))
 
     def user(self, folder: Path) -> dict[str, str]:
         """An environment for commands of a user who has this host in the SSH configuration, and its deployment in a configuration

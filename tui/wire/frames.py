@@ -35,15 +35,12 @@ NOTHING_LISTENS = 2
 
 
 def encode(message: Dict[str, Any]) -> bytes:
-    """One message as a line of JSON (ASCII, so no byte of it can be cut inside a character)."""
+    """Return one message as a line of JSON (ASCII, so no byte of it can be cut inside a character)."""
     return json.dumps(message, separators=(",", ":")).encode("ascii") + b"\n"
 
 
 def decode(line: bytes) -> Dict[str, Any]:
-    """The message in a line.
-
-    Raises ValueError when the line is no JSON object.
-    """
+    """Return the message in a line. Raise ValueError if it is no JSON object."""
     message = json.loads(line)
     if not isinstance(message, dict):
         raise ValueError("a frame must be a JSON object")

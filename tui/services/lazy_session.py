@@ -1,4 +1,4 @@
-"""Sessions of several deployments in one process: each is opened when it is first asked for, and stays until all are closed."""
+"""Sessions of several deployments: each is opened when it is first asked for, and stays open until all are closed."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 
 class OpeningFailed(Exception):
-    """A session can't even be made: its configuration does not hold. `cause` says what is wrong with it."""
+    """A session can't be made: its configuration is wrong. `cause` says how."""
 
     def __init__(self, cause: str) -> None:
         super().__init__(cause)
         self.cause = cause
 
 
-class OpeningSession:
-    """Stands in for a Session until its first state is asked for, then opens it and is it.
+class LazySession:
+    """A session that opens itself when its first state is asked for.
 
     `open_session` is called in a thread (it imports) and must return a session that is not entered. `async with` closes what was
-    opened. Where it raises OpeningFailed, the state says so until `retry`. Every other attribute is the session's and
+    opened. If it raises OpeningFailed, the state says so until `retry`. Every other attribute is the session's and
     raises AttributeError before it is there.
     """
 
@@ -53,7 +53,7 @@ class OpeningSession:
         return DeploymentState(name=self.name, target=self.target, connection=connection, misconfigured=self._failed)
 
     async def states(self) -> AsyncGenerator[DeploymentState, None]:
-        """The session's states, after one that says that nothing is known yet."""
+        """Yield the session's states, after one that says that nothing is known yet."""
         yield self.state
         while self._session is None:
             try:
@@ -84,7 +84,7 @@ class OpeningSession:
 class Fleet:
     """`async with` closes every session that was opened, all at the same time."""
 
-    def __init__(self, sessions: Iterable[OpeningSession]) -> None:
+    def __init__(self, sessions: Iterable[LazySession]) -> None:
         self._sessions = {session.name: session for session in sessions}
 
     async def __aenter__(self) -> Self:
@@ -92,26 +92,27 @@ class Fleet:
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         closing = (session.__aexit__(kind, error, trace) for session in self._sessions.values())
-        problems = [one for one in await asyncio.gather(*closing, return_exceptions=True) if isinstance(one, BaseException)]
+        ends = await asyncio.gather(*closing, return_exceptions=True)
+        problems = [end for end in ends if isinstance(end, BaseException)]
         if problems:
             raise problems[0]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """In the order of the configuration."""
+        """The names in the order of the configuration."""
         return tuple(self._sessions)
 
-    def session(self, name: str) -> OpeningSession:
-        """Raises KeyError for a name that is not among them."""
+    def session(self, name: str) -> LazySession:
+        """Return the session of that name. Raise KeyError if there is none."""
         return self._sessions[name]
 
     @property
     def states(self) -> tuple[DeploymentState, ...]:
-        """The newest state of each; of one that was never asked for, that nothing is known."""
+        """The newest state of each; of one never asked for, a state that says that nothing is known."""
         return tuple(session.state for session in self._sessions.values())
 
     def retry(self) -> None:
-        """Every deployment without a link tries again now."""
+        """Try again now to connect every deployment without a link."""
         for session in self._sessions.values():
             if not session.state.connection.online:
                 session.retry()
