@@ -21,7 +21,8 @@ ENOUGH: Final = 2000
 
 
 class ComposeServices:
-    """Which lines are the server's. The first service that writes as a server does is the one that is read, unless `wanted` names
+    """Choose the lines that are the server's. The first service that writes as a server does is the one that is read, unless
+    `wanted` names
     another; while none has, all lines count."""
 
     def __init__(self, wanted: str | None = None) -> None:
@@ -37,11 +38,11 @@ class ComposeServices:
 
     @property
     def parted(self) -> bool:
-        """Whether there is more than one service, and a server among them."""
+        """Tell whether there is more than one service, and a server among them."""
         return self.chosen is not None and len(self.seen) > 1
 
     def take(self, text: str) -> bool:
-        """Whether a cleaned line is the server's. A line without a name goes on from the one before."""
+        """Tell whether a cleaned line is the server's. A line without a name goes on from the one before."""
         named = _NAMED.match(text) if " |" in text[:90] else None
         if named is None:
             self._alone += 1
@@ -68,18 +69,18 @@ class ComposeServices:
 
     @property
     def read(self) -> str | None:
-        """The service whose lines count as the server's, None where there are none or it is not known yet."""
+        """Return the service whose lines count as the server's, None if there is none or it is not known yet."""
         return self.chosen or (self.seen[0] if len(self.seen) == 1 else None)
 
     def _is_chosen(self, ended: str) -> bool:
-        """Whether the container that exited is that of the service that is read."""
+        """Tell whether the container that exited is that of the service that is read."""
         if self.chosen is None or ended in self.seen:
             return self.chosen in (None, ended)
         return is_container_of(ended, self.chosen)
 
     @property
     def note(self) -> str | None:
-        """Which service the report is about, where there are several; how another one is chosen where that is another server."""
+        """Say which service the report is about, if there are several, and how another is chosen that is a server too server."""
         if not self.parted:
             return None
         others = [name for name in self.servers if name != self.chosen]

@@ -65,7 +65,7 @@ class _Reading:
 
 
 class Tracebacks:
-    """Collects what was raised. Feed it the lines that may belong to a traceback."""
+    """Collect what was raised. Feed it the lines that may belong to a traceback."""
 
     def __init__(self) -> None:
         self._readings: dict[str, _Reading] = {}
@@ -74,11 +74,11 @@ class Tracebacks:
         self._idle = 0
 
     def introduce(self, key: str, text: str) -> None:
-        """Remembers the line that stands before a traceback: `Process EngineCore:`, `WorkerProc failed to start.`"""
+        """Remember the line that stands before a traceback: `Process EngineCore:`, `WorkerProc failed to start.`"""
         self._readings.setdefault(key, _Reading()).introduction = text
 
     def feed(self, key: str, speaker: Speaker, text: str, line: int, at: float | None, head: str) -> tuple[bool, Raised | None]:
-        """Returns whether the line belongs to a traceback, and the exception where it brings one."""
+        """Return whether the line belongs to a traceback, and the exception if it brings one."""
         mine, raised = self._feed(key, speaker, text, line, at, head)
         self._idle = 0 if mine else self._idle + 1
         if self._idle > IDLE_LINES:

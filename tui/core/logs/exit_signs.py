@@ -92,12 +92,13 @@ _POSSIBLE_CAUSES = " There are some potential root causes."
 
 
 def is_bare(line: Line) -> bool:
-    """Is the line printed past the server's logging? A log store's own record without a file name is no more than a wrapper."""
+    """Tell whether the line is printed past the server's logging. A log store's own record without a file name is no more than a
+    wrapper."""
     return not line.uvicorn and line.head in ("", ":")
 
 
 def shell_signal(message: str) -> str | None:
-    """How a shell says that the server was ended: `killed`, `aborted`, `sigsegv`; None where it says nothing of the kind."""
+    """Return how a shell says that the server was ended: `killed`, `aborted`, `sigsegv`; None if it says nothing of the kind."""
     match = _SHELL.match(message)
     if match is None or not _SERVER.search(match["job"] or match["what"] or ""):
         return None
@@ -105,7 +106,7 @@ def shell_signal(message: str) -> str | None:
 
 
 def container_exit(message: str, service: str | None) -> int | None:
-    """The status with which compose says that the server's container exited. `service` is the one that is read, if known."""
+    """Return the status with which compose says that the server's container exited. `service` is the one that is read, if known."""
     match = _CONTAINER.fullmatch(message)
     if match is None:
         return None
@@ -115,18 +116,19 @@ def container_exit(message: str, service: str | None) -> int | None:
 
 
 def container_of(message: str) -> str | None:
-    """The container of which compose says that it exited."""
+    """Return the container of which compose says that it exited."""
     match = _CONTAINER.fullmatch(message) if "exited with code " in message else None
     return match[1] if match else None
 
 
 def is_container_of(name: str, service: str) -> bool:
-    """Older releases of compose put the project's name before the one that they write at each line."""
+    """Compare a container's name with a service's: older releases of compose put the project's name before the one that they
+    write at each line."""
     return name == service or name.endswith((f"_{service}", f"-{service}"))
 
 
 def is_fatal(message: str, *, bare: bool, service: str | None = None) -> bool:
-    """Does nothing come up or go on after this line?"""
+    """Tell whether nothing comes up or goes on after this line."""
     if FATAL.search(message):
         return True
     if not bare:
@@ -137,12 +139,12 @@ def is_fatal(message: str, *, bare: bool, service: str | None = None) -> bool:
 
 
 def is_plain_trouble(message: str, *, bare: bool) -> bool:
-    """May this line, which is no exception, be a cause?"""
+    """Tell whether this line, which is no exception, may be a cause."""
     return PLAIN.search(message) is not None or (bare and (_PLAIN_OUTSIDE.search(message) or shell_signal(message)) is not None)
 
 
 def in_short(message: str) -> str:
-    """A line on one line and without what it only supposes; `Killed` however a shell says it."""
+    """Return a message on one line, without what it only supposes; `Killed` however a shell says it."""
     text = " ".join(message.split()).partition(_POSSIBLE_CAUSES)[0]
     return "Killed" if shell_signal(text) in ("killed", "sigkill") else text
 
@@ -165,7 +167,7 @@ _SHELL_EXIT = {
     "trace/breakpoint trap": signal.SIGTRAP,
     "killed": signal.SIGKILL,
 }
-_SIGNALS = {int(one): one.name for one in signal.Signals}
+_SIGNALS = {int(number): number.name for number in signal.Signals}
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,22 +179,22 @@ class Exit:
 
     @property
     def signal(self) -> str | None:
-        """`SIGSEGV`, None where it ended by itself."""
+        """Return the signal's name, such as `SIGSEGV`; None if it ended by itself."""
         return None if self.code is None or self.code >= 0 else _SIGNALS.get(-self.code, f"signal {-self.code}")
 
     @property
     def killed(self) -> bool:
-        """Was it killed from outside, as far as can be told?"""
+        """Tell whether it was killed from outside, as far as can be told."""
         return self.code is None or self.code == -signal.SIGKILL
 
     @property
     def ordered(self) -> bool:
-        """Was it asked to end?"""
+        """Tell whether it was asked to end."""
         return self.code in (-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
 
     @property
     def followed(self) -> bool:
-        """Did it leave by itself or on demand, as what has lost its workers does?"""
+        """Tell whether it left by itself or on demand, as what has lost its workers does?"""
         return self.ordered or (self.code is not None and self.code >= 0)
 
     @property
@@ -202,7 +204,7 @@ class Exit:
 
 
 def told(texts: list[str]) -> list[Exit]:
-    """All ends that these texts tell of."""
+    """Return all ends that these texts tell of."""
     found = []
     for text in texts:
         for cores in _CORES.finditer(text):
@@ -223,7 +225,8 @@ def told(texts: list[str]) -> list[Exit]:
 
 
 def first_cause(ends: list[Exit]) -> Exit | None:
-    """The end that the others followed from: a process that was killed took the others with it, one that crashed did so before one
+    """Return the end that the others followed from: a process that was killed took the others with it, one that crashed did so
+    before one
     that left by itself, and one that left with 0 or was asked to go only followed."""
 
     def rank(end: Exit) -> int:

@@ -23,7 +23,7 @@ _QUOTING = joined(*(words.quoting for words in WORDS))
 
 
 class FailureDetector:
-    """Reads what may be a failure, and ends the start when one is certain."""
+    """Read what may be a failure, and end the start when one is certain."""
 
     def __init__(self, start: StartParser, services: ComposeServices) -> None:
         self._start = start
@@ -36,21 +36,21 @@ class FailureDetector:
 
     @property
     def busy(self) -> bool:
-        """Is a traceback open, so that any line may belong to it?"""
+        """Tell whether a traceback is open, so that any line may belong to it."""
         return self._tracebacks.busy
 
     def became_ready(self) -> None:
-        """What was said before did not keep it from getting ready, and explains nothing later."""
+        """Forget what was said before: it did not keep the server from getting ready, and explains nothing later."""
         self._evidence = Evidence(hints=self._evidence.hints)
 
     def finish(self) -> None:
-        """No more lines come: what was announced and not followed by a traceback is a failure."""
+        """Take the log as ended: what was announced and not followed by a traceback is a failure."""
         for place, message in list(self._announced.values()):
             self._fatal(place, message)
         self._announced.clear()
 
     def read(self, line: Line, message: str, place: int, now: float | None) -> None:
-        """A line that may tell of trouble: an error, a warning, a bare line, or any while a traceback is open."""
+        """Read a line that may tell of trouble: an error, a warning, a bare line, or any while a traceback is open."""
         self._now = now
         self._failure = None
         if line.head in _REQUESTS and message.startswith(_REQUESTS[line.head]):
@@ -146,7 +146,7 @@ class FailureDetector:
 
     @property
     def _phase(self) -> Phase:
-        """Where a trouble that is told now belongs."""
+        """Return the phase to which a trouble that is told now belongs."""
         start = self._start
         if start.phase is Phase.FAILED:
             return self._evidence.fatal_phase
@@ -194,7 +194,7 @@ class FailureDetector:
         start.end(Phase.FAILED, self._now)
 
     def failure(self) -> Failure | None:
-        """Why it ended, or hangs; None where it does neither."""
+        """Return why it ended, or hangs; None if it does neither."""
         start = self._start
         if start.phase is Phase.FAILED:
             if self._failure is None:
@@ -221,6 +221,6 @@ class FailureDetector:
 
 
 def _tells_more(raised: Raised) -> bool:
-    """A wrapper that holds the cause's own words, of a kind that can be told."""
+    """Tell whether a wrapper holds the cause's own words, of a kind that is known."""
     text = f"{raised.type}: {raised.text}"
     return _QUOTING.search(text) is not None and kind_of(text) not in ("other", "worker_died", "engine_died")

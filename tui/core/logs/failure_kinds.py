@@ -292,7 +292,7 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
 
 
 def kind_of(text: str) -> str:
-    """The kind of failure that a text tells of, `other` where no rule fits."""
+    """Return the kind of failure that a text tells of, `other` if no rule fits."""
     for kind, pattern in RULES:
         if pattern.search(text):
             return kind
@@ -300,5 +300,5 @@ def kind_of(text: str) -> str:
 
 
 def is_wrapper(text: str) -> bool:
-    """Does this only say that something else went wrong?"""
+    """Tell whether this only says that something else went wrong."""
     return WRAPPER.search(text) is not None or _BARE_WRAPPER.match(text) is not None

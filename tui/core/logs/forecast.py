@@ -1,4 +1,4 @@
-"""How long a start will still take, and whether it is on time, slow, stalled or hung.
+"""Estimate how long a start will still take, and judge whether it is on time, slow, stalled or hung.
 
 The estimate for the shards is the median of the last steps blended with the mean of all, the first step left out, since it pays for
 cold caches and CUDA's start. For what comes after the shards, and for the whole, there is only this deployment's own history.
@@ -29,32 +29,36 @@ ORDER = (
 
 
 def usual_step(past: Sequence[PastLoad]) -> float | None:
-    steps = [median(one.step_seconds[1:]) for one in past if len(one.step_seconds) > 1]
+    steps = [median(past_load.step_seconds[1:]) for past_load in past if len(past_load.step_seconds) > 1]
     return median(steps) if steps else None
 
 
 def seconds_of(past: Sequence[PastLoad], phase: Phase) -> float | None:
-    """What a phase usually takes, over all its spans; None where no start had it."""
-    sums = [total for one in past if (total := sum(seconds for name, seconds in one.phases if name is phase)) or _has(one, phase)]
+    """Return what a phase usually takes, over all its spans, in seconds; None if no start had it."""
+    sums = [
+        total
+        for past_load in past
+        if (total := sum(seconds for name, seconds in past_load.phases if name is phase)) or _has(past_load, phase)
+    ]
     return median(sums) if sums else None
 
 
-def _has(one: PastLoad, phase: Phase) -> bool:
-    return any(name is phase for name, _ in one.phases)
+def _has(past_load: PastLoad, phase: Phase) -> bool:
+    return any(name is phase for name, _ in past_load.phases)
 
 
 def tail_after_loading(past: Sequence[PastLoad]) -> float | None:
     tails = []
-    for one in past:
-        names = [name for name, _ in one.phases]
+    for past_load in past:
+        names = [name for name, _ in past_load.phases]
         if Phase.LOADING in names:
             last = max(at for at, name in enumerate(names) if name is Phase.LOADING)
-            tails.append(sum(seconds for name, seconds in one.phases[last + 1 :] if name not in (Phase.READY, Phase.STOPPED)))
+            tails.append(sum(seconds for name, seconds in past_load.phases[last + 1 :] if name not in (Phase.READY, Phase.STOPPED)))
     return median(tails) if tails else None
 
 
 def after_phase(load: LoadState, now: float, past: Sequence[PastLoad]) -> float | None:
-    """What is left of this phase and of those that usually follow."""
+    """Return the seconds left of this phase and of those that usually follow."""
     known = [(phase, seconds) for phase in ORDER if (seconds := seconds_of(past, phase)) is not None]
     if not known:
         return None
@@ -72,7 +76,7 @@ def after_phase(load: LoadState, now: float, past: Sequence[PastLoad]) -> float 
 
 
 def spent_in_phase(load: LoadState, now: float) -> float:
-    """Seconds of the phase that runs now, over all its spans."""
+    """Return the seconds of the phase that runs now, over all its spans."""
     mine = [span for span in load.phases if span.name is load.phase]
     return sum(span.seconds if span.seconds is not None else max(0.0, now - (span.started_at or now)) for span in mine)
 
@@ -107,7 +111,7 @@ SILENCE_S: dict[Phase, float] = {
 
 
 def typical_step(loader: Loader) -> float | None:
-    """Seconds a step of a bar; None until a step after the first is known."""
+    """Return the seconds a step of a bar takes; None until a step after the first is known."""
     steps = loader.step_seconds[1:]
     if not steps:
         return None
@@ -128,7 +132,7 @@ def make_forecast(
     ends_at: float | None = None,
     ends_by: str = "",
 ) -> Forecast:
-    """ETA and verdict at `now`, in seconds of the same clock as the load's own times.
+    """Return ETA and verdict at `now`, in seconds of the same clock as the load's own times.
 
     `history` are earlier starts of this deployment, oldest first; the expectations are the user's, and go before history.
     `ready_timeout_s` is the one that the server's environment sets, if it does; `ends_at` is when something else will
@@ -141,7 +145,9 @@ def make_forecast(
         elapsed_s=_elapsed(load, now),
         ready_s=load.ready_at - load.started_at if load.ready_at is not None and load.started_at is not None else None,
         silent_s=max(0.0, now - load.last_line_at) if load.last_line_at is not None else None,
-        usual_s=expect_total_s if expect_total_s is not None else (median(one.total_s for one in past) if past else None),
+        usual_s=expect_total_s
+        if expect_total_s is not None
+        else (median(past_load.total_s for past_load in past) if past else None),
     )
     if load.phase is Phase.FAILED:
         return replace(forecast, verdict=Verdict.FAILED, reason=load.failure.cause if load.failure else "failed")
@@ -222,7 +228,7 @@ def _estimated(
 def _shards_left(
     load: LoadState, now: float, step: float | None, past: Sequence[PastLoad], expect: float | None
 ) -> tuple[float | None, float | None]:
-    """Seconds until the last shard, and half the width of the range."""
+    """Return the seconds until the last shard, and half the width of the range."""
     bar = load.shards
     if bar is None or not bar.total:
         return None, None
@@ -242,12 +248,12 @@ def _shards_left(
     # The running step has used up part of its time; how much is left of a late one nobody knows: it is taken as about to end.
     eta = max(left * step - min(since, step), 0.0)
     steps = bar.step_seconds[1:][-2 * RECENT_STEPS :]
-    spread = median(abs(one - step) for one in steps) if steps else step
+    spread = median(abs(past_load - step) for past_load in steps) if steps else step
     return eta, spread * left**0.5 + 0.05 * eta
 
 
 def _with_bytes(eta: float | None, load: LoadState, signs: SignsOfLife) -> float | None:
-    """Blends in what the bytes say: shards differ in size, and the last is often small.
+    """Blend in what the bytes say: shards differ in size, and the last is often small.
 
     Several ranks may read the same files, and a page cache spares reads: where bytes and steps disagree by more than twice, the
     bytes are of something else.
@@ -262,7 +268,7 @@ def _with_bytes(eta: float | None, load: LoadState, signs: SignsOfLife) -> float
 def _ending(
     forecast: Forecast, load: LoadState, now: float, ready_timeout_s: float | None, ends_at: float | None, ends_by: str
 ) -> str:
-    """What ends the start before it is ready."""
+    """Say what ends the start before it is ready; "" if nothing does."""
     left = forecast.ready_eta_s if forecast.ready_eta_s is not None else forecast.shards_eta_s
     if left is None:
         return ""
@@ -338,7 +344,7 @@ def _tolerance(usual: float) -> float:
 
 
 def _long_phase(load: LoadState, now: float, forecast: Forecast, past: Sequence[PastLoad]) -> str:
-    """Why the phase is slow that runs now, where earlier starts had it: a rank that hangs shows here long before in the whole."""
+    """Say why the phase is slow that runs now, if earlier starts had it: a rank that hangs shows here long before in the whole."""
     usual = seconds_of(past, load.phase)
     if usual is None or load.phase not in ORDER[ORDER.index(Phase.LOADING) + 1 :]:
         return ""
@@ -359,7 +365,7 @@ def _stalled(
     signs: SignsOfLife,
     expect_s_per_shard: float | None,
 ) -> str | None:
-    """Why it counts as stalled; None while anything shows life or silence is normal."""
+    """Say why it counts as stalled; None while anything shows life or silence is normal."""
     silent = forecast.silent_s
     if signs.process_alive is False:
         return "no process of the server is left, and the log does not say why"
@@ -382,7 +388,8 @@ def _stalled(
 
 
 def _stall_limit(bar: Loader, step: float | None, expect: float | None, past: Sequence[PastLoad]) -> float:
-    """A stall shows within three typical steps, yet a storage whose steps vary gets the slack that they show."""
+    """Return after how many seconds a pause is a stall: it shows within three typical steps, yet a storage whose steps vary gets
+    the slack that they show."""
     typical = step if step is not None else expect if expect is not None else usual_step(past)
     if typical is None:
         # Only the cold first step is known: the second may be as cold.
@@ -394,14 +401,14 @@ def _stall_limit(bar: Loader, step: float | None, expect: float | None, past: Se
 
 
 def _lives(signs: SignsOfLife, limit: float) -> bool:
-    """Anything that moved within the limit vetoes a stall."""
+    """Tell whether anything moved within the limit, which vetoes a stall."""
     window = max(10.0, min(limit, 120.0))
     clues = (signs.gpu_memory_s, signs.engine_read_s, signs.disk_read_s, signs.network_s)
     return any(since is not None and since < window for since in clues)
 
 
 def _looked_at(signs: SignsOfLife) -> str:
-    """What else stood still, so that the reader knows how sure this is."""
+    """Say what else stood still, so that the reader knows how sure this is."""
     seen = [
         name
         for name, since in (

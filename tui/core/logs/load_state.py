@@ -1,4 +1,4 @@
-"""What a server's log says so far: a frozen value that `advance` moves forward a line at a time.
+"""What a server's log says so far: a frozen value that `LogReader.state` returns.
 
 Times are seconds of one clock: live, the host's wall clock as stamped by the follower; offline, the log's own. None is "not settled
 by this log", never 0.
@@ -91,7 +91,8 @@ class Silence(Struct, frozen=True):
 
 
 class LoadState(Struct, frozen=True):
-    """The public facts. The reader's private working state lives beside it (see `reader.py`), so that this stays a plain value."""
+    """The public facts. The reader's private working state lives beside it (see `start_parser.py`), so that this stays a plain
+    value."""
 
     engine: str | None = None
     version: str | None = None
@@ -144,7 +145,7 @@ class LoadState(Struct, frozen=True):
 
     @property
     def foreign(self) -> bool:
-        """Whether nothing in what was read is of a server: it is another file's text, or there is none."""
+        """Tell whether nothing in what was read is of a server: it is another file's text, or there is none."""
         return self.engine is None and self.failure is None and not self.phases
 
 

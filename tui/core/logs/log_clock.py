@@ -1,6 +1,7 @@
 """Seconds out of the times that logs print.
 
-All times of a log are kept in its own clock: seconds since 1970 as if its wall clock read UTC. vLLM prints no year and no zone;
+All times of a log are kept in its own clock: seconds since 1970 as if its wall clock read UTC. Most engines print no year and no
+zone;
 the year is given (the file's date) and goes up when December turns into January. Processes write side by side, so that lines of
 before midnight may follow those of after it.
 """
@@ -13,7 +14,7 @@ STEP = 900.0
 
 
 class LogClock:
-    """Turns `MM-DD HH:MM:SS` into seconds. `rollovers` counts the turns of the year that were seen."""
+    """Turn `MM-DD HH:MM:SS` into seconds. `rollovers` counts the turns of the year that were seen."""
 
     __slots__ = ("_date", "_day", "_day_seconds", "_last", "_last_seconds", "rollovers", "year")
 
@@ -28,7 +29,7 @@ class LogClock:
         self._last_seconds = 0.0
 
     def seconds(self, stamp: str) -> float | None:
-        """The seconds of `MM-DD HH:MM:SS`; None where it is no time."""
+        """Return the seconds of `MM-DD HH:MM:SS`; None if it is no time."""
         if stamp == self._last:
             return self._last_seconds
         try:
@@ -52,18 +53,18 @@ class LogClock:
         return self._last_seconds
 
     def reset_day(self) -> None:
-        """The year was set: what was computed with another one is void."""
+        """Forget what was computed with another year."""
         self._day = self._last = ""
 
     def dated(self, year: int, stamp: str) -> float | None:
-        """The same where the year is written beside it, so that no turn of the year has to be guessed."""
+        """Return the same of a time beside which the year is written, so that no turn of the year has to be guessed."""
         if year != self.year or stamp[:5] != self._day:
             self.set_year(year)
             self._date = ""
         return self.seconds(stamp)
 
     def set_year(self, year: int) -> None:
-        """Takes a year that is known better."""
+        """Take a year that is known better."""
         if year != self.year:
             self.year = year
             self.reset_day()
@@ -79,7 +80,7 @@ class Alignment:
     __slots__ = ("_last_arrival", "_last_lag", "_zones", "lag", "live")
 
     def __init__(self, zone_s: float | None = None) -> None:
-        """`zone_s` is how far the host's local time is ahead of UTC, where that is known: the server writes local time, or UTC in
+        """`zone_s` is how far the host's local time is ahead of UTC, if that is known: the server writes local time, or UTC in
         a container."""
         self._zones = () if zone_s is None else (-zone_s, 0.0)
         self.lag: float | None = None
@@ -89,7 +90,7 @@ class Alignment:
         self._last_lag = 0.0
 
     def sample(self, arrival: float, own: float) -> None:
-        """A line with both times."""
+        """Take a line with both times."""
         lag = arrival - own
         if self.lag is None:
             self.lag = lag
@@ -105,18 +106,18 @@ class Alignment:
 
     @property
     def offset(self) -> float | None:
-        """Seconds to add to a time of the log's clock for one of the clock of arrival; None where nothing is known."""
+        """Return the seconds to add to a time of the log's clock for one of the clock of arrival; None if nothing is known."""
         if self.lag is None:
             return None
         return self.lag if self.live else self._zone(self.lag)
 
     def _zone(self, lag: float) -> float:
-        """The largest difference of zones that leaves the newest line no younger than now."""
+        """Return the largest difference of zones that leaves the newest line no younger than now."""
         likely = [zone for zone in self._zones if zone <= lag + 5]
         return max(likely) if likely else math.floor((lag + 5) / STEP) * STEP
 
     def own(self, arrival: float) -> float | None:
-        """The time in the log's own clock of a line without one; None while arrivals say nothing about it."""
+        """Return the time in the log's own clock of a line without one; None while arrivals say nothing about it."""
         if self.lag is None:
             return None
         if self.live:

@@ -1,4 +1,4 @@
-"""Reads a server's log a line at a time: `LogReader` holds the working state, `LoadState` is what it shows.
+"""Read a server's log a line at a time: `LogReader` holds the working state, `LoadState` is what it shows.
 
 A new start resets everything but the count of restarts. Nothing leads back from ready, stopped or failed except a new start.
 """
@@ -38,7 +38,7 @@ _SUCCESS = re.compile(r'"(?:POST|GET) /(?:v1|health|generate|invocations|score|r
 
 
 class LogReader:
-    """Turns lines into `state`. `year` is the log's (a file's date); live, the lines' times of arrival tell it. `zone_s` is how far
+    """Turn lines into `state`. `year` is the log's (a file's date); live, the lines' times of arrival tell it. `zone_s` is how far
     the host's local time is ahead of UTC, where that is known. `service` is the one to read where a compose log holds several.
 
     Feed lines as they are split; pass the time of arrival (seconds since 1970) where it is known.
@@ -51,7 +51,7 @@ class LogReader:
         self.reset()
 
     def reset(self) -> None:
-        """Forgets everything: the source is another one now."""
+        """Forget everything: the source is another one now."""
         self._services = ComposeServices(self._service)
         self._begin()
 
@@ -65,36 +65,37 @@ class LogReader:
         self._state: LoadState | None = None
 
     def set_zone(self, zone_s: float) -> None:
-        """Tells how far the host's local time is ahead of UTC; from the next `reset` on, or at once where nothing was read yet."""
+        """Set how far the host's local time is ahead of UTC; from the next `reset` on, or at once if nothing was read yet."""
         self._zone_s = zone_s
         if not self._counts.lines:
             self.reset()
 
     @property
     def rollovers(self) -> int:
-        """Turns of the year within the log. A file's date tells the year of its end, so a first reading may begin too late."""
+        """Return the turns of the year within the log. A file's date tells the year of its end, so a first reading may begin too
+        late."""
         return self._time.clock.rollovers
 
     @property
     def services(self) -> tuple[str, ...]:
-        """The services that write in this log, where it is a compose log."""
+        """Return the services that write in this log, if it is a compose log."""
         return tuple(self._services.seen)
 
     @property
     def live(self) -> bool:
-        """Are lines read as they are written?"""
+        """Tell whether lines are read as they are written."""
         return self._time.live
 
     @property
     def state(self) -> LoadState:
-        """What the log says so far. The same object until something changes."""
+        """Return what the log says so far. The same object until something changes."""
         if self._state is None:
             self._time.settle()
             self._state = self._snapshot()
         return self._state
 
     def feed(self, line: str, at: float | None = None, number: int | None = None) -> LogLine:
-        """Reads one line and returns it cleaned. `number` is its place in the file where that is not the count of lines fed."""
+        """Read one line and return it cleaned. `number` is its place in the file if that is not the count of lines fed."""
         self._counts.lines += 1
         self._state = None
         place = number if number is not None else self._counts.lines
@@ -115,7 +116,7 @@ class LogReader:
         return read
 
     def _is_servers(self, text: str) -> bool:
-        """Whether the line is the server's; another service's in the same log is none of its."""
+        """Tell whether the line is the server's, and not another service's in the same log."""
         before = self._services.chosen
         mine = self._services.take(text)
         if self._services.chosen != before and len(self._services.seen) > 1:
@@ -125,7 +126,8 @@ class LogReader:
         return mine
 
     def _uneventful(self, text: str, at: float | None) -> bool:
-        """The short way for what a busy server writes most: answered requests, and records of no account. False for all else."""
+        """Take the short way for what a busy server writes most: answered requests, and records of no account. False for all
+        else."""
         if text[-6:] == "200 OK":
             if text.find("INFO:     ", 0, 160) < 0:
                 return False
@@ -147,7 +149,7 @@ class LogReader:
         return True
 
     def finish(self) -> None:
-        """The source has ended for good: an announced failure whose traceback never came is one."""
+        """Take the source as ended for good: an announced failure whose traceback never came is one."""
         self._time.settle()
         self._detector.finish()
         self._state = None
@@ -201,7 +203,7 @@ class LogReader:
             self._detector.read(line, message, place, self._time.now)
 
     def _main_speaks(self, line: Line) -> None:
-        """Another main process than the one that stopped or failed has begun a start whose banner the log level may hide."""
+        """Notice that another main process has begun a start whose banner the log level may hide."""
         start = self._start
         pid = line.speaker.pid if line.speaker.name in _MAIN else None
         if start.phase in (Phase.STOPPED, Phase.FAILED):
@@ -259,7 +261,7 @@ class LogReader:
             self._detector.became_ready()
 
     def _served(self) -> None:
-        """A request was answered, so the server is up although the log hides its readiness."""
+        """Note that a request was answered, so the server is up although the log hides its readiness."""
         start = self._start
         if not start.startup_is_ready and start.phase is not Phase.READY and not start.serving_soon:
             return
@@ -268,7 +270,7 @@ class LogReader:
         self._after(was_ready)
 
     def _start_seen(self, line: Line) -> None:
-        """The first line of a server's start."""
+        """Take the first line of a server's start."""
         start = self._start
         key = line.speaker.key
         if not start.banner and start.phase not in (Phase.FAILED, Phase.STOPPED, Phase.READY) and not start.loaders.bars:
@@ -308,7 +310,7 @@ class LogReader:
     # -- bare lines
 
     def _bare(self, line: Line, message: str) -> bool:
-        """A line without a head: the table knows some where logging is switched off. True where it hides what it held."""
+        """Read a line without a head, of which grammars know some if logging is switched off. True if it hides what it held."""
         if hides_data(message):
             self._start.notes["blobs"] = (
                 "journalctl hides the progress bars as blob data: read the journal with -o json (or -a) to see them"
@@ -329,7 +331,8 @@ class LogReader:
 
 
 def _untagged(line: Line, message: str) -> str:
-    """A message without the part of the model that 0.32 and later write before it: `[backbone] Starting torch.compile`."""
+    """Return a message without the part of the model that stands before it in vLLM 0.32 and later: `[backbone] Starting
+    torch.compile`."""
     if message[:1] == "[":
         tag = _TAG.match(message)
         if tag:

@@ -81,7 +81,7 @@ class Line:
 
 
 class LineParser:
-    """Takes lines apart. Remembers names, the last bare prefix and the difference between the wrapper's clock and the server's."""
+    """Take lines apart. Remembers names, the last bare prefix and the difference between the wrapper's clock and the server's."""
 
     def __init__(self, clock: LogClock) -> None:
         self._clock = clock
@@ -97,7 +97,7 @@ class LineParser:
         self.line = Line()
 
     def lines(self, text: str) -> list[str] | None:
-        """The parts of a text that unwraps into several lines (JSON messages), else None."""
+        """Return the parts of a text that unwraps into several lines (JSON messages), else None."""
         if text[:1] == "{" or self._wrapped or text[-1:] == "}":
             inner = self._unwrapped(text)[0]
             if "\n" in inner or "\r" in inner:
@@ -105,7 +105,7 @@ class LineParser:
         return None
 
     def parse(self, text: str) -> Line:
-        """Takes a cleaned line apart; the result is valid until the next call."""
+        """Take a cleaned line apart; the result is valid until the next call."""
         line = self.line
         line.level = None
         line.head = ""
@@ -163,7 +163,7 @@ class LineParser:
         return text, outer
 
     def _learn(self, prefix: str) -> None:
-        """What stands before two records alike, every line wears, whatever it is."""
+        """Learn a prefix: what stands before two records alike stands before every line."""
         if prefix and prefix == self._candidate:
             self._custom = prefix
         self._candidate = prefix
@@ -197,7 +197,7 @@ class LineParser:
         return speaker
 
     def _head(self, text: str, line: Line) -> bool:
-        """Peels prefixes and record head off into `line`; False where the text shows neither."""
+        """Peel prefixes and record head off into `line`; False if the text shows neither."""
         found = False
         while text[:1] == "(":
             end = text.find(")", 1, 200)
@@ -267,7 +267,7 @@ class LineParser:
         return found
 
     def _stamped(self, inner: str, match: "re.Match[str]", line: Line) -> bool:
-        """A line of vLLM's behind a date in brackets, as `ts` or a script writes it; False where the date is SGLang's own."""
+        """Read a record behind a date in brackets that `ts` or a script wrote; False if the date is the record's own."""
         if not self._dated:
             doubled = inner[:1] == "[" and _DATED.match(inner) is not None
             if not doubled and (".py:" not in inner or _ANY_HEAD.search(inner, 0, 200) is None):
@@ -287,7 +287,7 @@ class LineParser:
         return speaker
 
     def _find_head(self, text: str, line: Line) -> None:
-        """A record behind a prefix of the user's own, or behind a wrapper that nobody knows."""
+        """Find a record behind a prefix of the user's own, or behind an unknown wrapper."""
         match = _ANY_HEAD.search(text, 0, 400)
         if match is None:
             uvicorn = _ANY_UVICORN.search(text, 0, 200)

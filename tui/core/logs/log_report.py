@@ -40,7 +40,7 @@ def lines(
     zone: tzinfo = UTC,
     advice: Sequence[str] | None = None,
 ) -> tuple[Row, ...]:
-    """The report. `context` are numbered, cleaned lines around the cause; `source` is named in the first row.
+    """Return the report. `context` are numbered, cleaned lines around the cause; `source` is named in the first row.
 
     `zone` writes the times: UTC leaves the clock of a saved log as it is. `advice` is what to do about the failure, where more is
     known than the log tells.
@@ -54,7 +54,7 @@ def lines(
 
 
 def plain(rows: Sequence[Row]) -> str:
-    """The report without colours."""
+    """Return the report without colours."""
     return "\n".join("".join(span.text for span in row).rstrip() for row in rows)
 
 
@@ -142,13 +142,15 @@ def _timeline(load: LoadState, forecast: Forecast, ascii_bars: bool, zone: tzinf
             )
         )
     if load.silences:
-        words = ", ".join(f"{duration(one.seconds)} in {name_of(one.phase)} (to line {one.line:,})" for one in load.silences[:3])
+        words = ", ".join(
+            f"{duration(item.seconds)} in {name_of(item.phase)} (to line {item.line:,})" for item in load.silences[:3]
+        )
         rows.append((Span("  longest silences: ", "label"), Span(words, "dim")))
     return rows
 
 
 def _merged(spans: Sequence[PhaseSpan]) -> list[PhaseSpan]:
-    """Leaves out stretches without length between others, which only say that two lines came together."""
+    """Leave out stretches without length between others, which only say that two lines came together."""
     return [span for span in spans if span.seconds is None or span.seconds >= 0.05 or len(spans) <= 2]
 
 
@@ -238,7 +240,7 @@ def _facts(load: LoadState, forecast: Forecast) -> list[Row]:
         cache.append(f"{load.max_concurrency:g}× the longest request")
     if cache:
         facts.append(("KV cache", " · ".join(cache)))
-    others = [f"{one.what} {_count(one)}" for one in load.loaders if one.what != "model"]
+    others = [f"{item.what} {_count(item)}" for item in load.loaders if item.what != "model"]
     if others:
         facts.append(("also loaded", " · ".join(others)))
     if load.init_engine_s is not None:
@@ -258,7 +260,7 @@ def _remarks(load: LoadState) -> list[Row]:
 
 
 def when(at: float, zone: tzinfo = UTC) -> str:
-    """The log's own clock, or a live one in a zone."""
+    """Return a time of the log's own clock, or of a live one in a zone."""
     return datetime.fromtimestamp(at, zone).strftime("%Y-%m-%d %H:%M:%S")
 
 
@@ -268,7 +270,7 @@ UNDATED_S = 365 * 86400.0
 
 
 def document(load: LoadState, forecast: Forecast) -> dict[str, Any]:
-    """The JSON of `readyroom log --json`, and of the `load` object inside `status --json`."""
+    """Return the JSON of `readyroom log --json`, and of the `load` object inside `status --json`."""
     shards = load.shards
     failure = load.failure
     return {
@@ -292,7 +294,7 @@ def document(load: LoadState, forecast: Forecast) -> dict[str, Any]:
             "s_per_shard": _rounded(forecast.s_per_shard, 3),
             "eta_s": _rounded(forecast.shards_eta_s),
         },
-        "loaders": [{"what": one.what, "done": one.done, "total": one.total, "unit": one.unit} for one in load.loaders],
+        "loaders": [{"what": item.what, "done": item.done, "total": item.total, "unit": item.unit} for item in load.loaders],
         "weights": {
             "load_s": load.load_s,
             "model_load_s": load.model_load_s,
@@ -339,8 +341,8 @@ def document(load: LoadState, forecast: Forecast) -> dict[str, Any]:
             "advice": failure.advice,
         },
         "silences": [
-            {"seconds": _rounded(one.seconds), "phase": one.phase.value, "line": one.line, "at": iso(one.at)}
-            for one in load.silences
+            {"seconds": _rounded(item.seconds), "phase": item.phase.value, "line": item.line, "at": iso(item.at)}
+            for item in load.silences
         ],
         "restarts": load.restarts,
         "lines": load.lines,
@@ -351,14 +353,14 @@ def document(load: LoadState, forecast: Forecast) -> dict[str, Any]:
 
 
 def exit_code(load: LoadState) -> int:
-    """0 ready, 3 on the way, 4 failed, 7 stopped."""
+    """Return 0 if ready, 3 on the way, 4 failed, 7 stopped."""
     if load.phase is Phase.READY:
         return 0
     return {Phase.FAILED: 4, Phase.STOPPED: 7}.get(load.phase, 3)
 
 
 def iso(at: float | None) -> str | None:
-    """A time of the log's own clock, without a zone, since it prints none."""
+    """Return a time of the log's own clock, without a zone, since it prints none; None if it has no date."""
     if at is None or at < UNDATED_S:
         return None
     return datetime.fromtimestamp(at, UTC).replace(tzinfo=None).isoformat(timespec="seconds")

@@ -37,7 +37,7 @@ def looks_like_bar(text: str) -> bool:
 
 
 def parse_bar(text: str) -> Bar | None:
-    """The last bar of a line, None where there is none, or none that tqdm would draw."""
+    """Return the last bar of a line, None if there is none that tqdm would draw."""
     match = None
     for match in _BAR.finditer(text):  # noqa: B007
         pass
@@ -99,7 +99,7 @@ class OpenBar:
         )
 
     def refresh(self, done: float, elapsed: float | None, at: float | None) -> None:
-        """A later refresh of the same bar. Times of arrival are finer than the bar's own, which only count whole seconds."""
+        """Take a later refresh of the same bar. Times of arrival are finer than the bar's own, which only count whole seconds."""
         steps = done - self.done
         if steps > 0:
             spent = _spent(self.last_at, at, self.elapsed, elapsed)
@@ -115,7 +115,7 @@ class OpenBar:
 
 
 def _unit(bar: Bar, release: tuple[int, int]) -> str:
-    """What a loader counts. The streamers took to other units, and their bars do not say which."""
+    """Return what a loader counts. The streamers took to other units, and their bars do not say which."""
     if "InstantTensor" in bar.name:
         return "bytes" if bar.total >= 1e6 else "tensors"
     if "Runai" in bar.name and (release >= (0, 10) or bar.total >= 1000):
@@ -153,13 +153,13 @@ class Loaders:
 
     @property
     def incomplete(self) -> bool:
-        """Does the bar of any engine's main model still have shards before it?"""
+        """Tell whether the bar of any engine's main model still has shards before it."""
         engines = self.engines
         owed = 0 < len(engines) < self.engines_expected and self.weights_took < self.engines_expected
         return owed or any(not bar.complete for bar in engines)
 
     def update(self, bar: Bar, owner: str, at: float | None, release: tuple[int, int]) -> OpenBar:
-        """A refresh of a bar that vLLM of this release draws."""
+        """Take a refresh of a bar that the engine's release draws."""
         unit = _unit(bar, release)
         known = self._find(bar, owner)
         if known is not None:
@@ -176,14 +176,16 @@ class Loaders:
         return new
 
     def _find(self, bar: Bar, owner: str) -> OpenBar | None:
-        alike = [one for one in self.bars if one.name == bar.name and one.total == bar.total and one.done <= bar.done]
+        alike = [other for other in self.bars if other.name == bar.name and other.total == bar.total and other.done <= bar.done]
         # A name may be missing on some lines of one bar: a terminal's or a log store's work.
-        candidates = [one for one in alike if one.owner == owner] or [one for one in alike if not owner or not one.owner]
+        candidates = [other for other in alike if other.owner == owner] or [
+            other for other in alike if not owner or not other.owner
+        ]
         if not candidates:
             return None
         if bar.done == 0:
             # A first refresh printed twice belongs to the bar that has not moved yet, unless another engine owes a bar of its own.
-            still = [one for one in candidates if one.done == 0]
+            still = [other for other in candidates if other.done == 0]
             return still[-1] if still and (owner or len(self.engines) >= self.engines_expected) else None
         if bar.done >= bar.total:
             # The last line usually comes twice.
@@ -192,63 +194,63 @@ class Loaders:
                 last.repeats = 1
                 return last
         # Unnamed bars of several engines look alike: the nearest count whose bar is not ahead in time is the likeliest.
-        moving = [one for one in candidates if not one.complete] or candidates
-        in_time = [one for one in moving if one.elapsed is None or bar.elapsed is None or one.elapsed <= bar.elapsed + 1]
-        return max(in_time or moving, key=lambda one: one.done)
+        moving = [other for other in candidates if not other.complete] or candidates
+        in_time = [other for other in moving if other.elapsed is None or bar.elapsed is None or other.elapsed <= bar.elapsed + 1]
+        return max(in_time or moving, key=lambda other: other.done)
 
     def settle(self) -> None:
-        """All engines have said that their weights are loaded, so their bars are complete, however they were told apart."""
+        """Complete the bars once all engines have said that their weights are loaded, however they were told apart."""
         engines = self.engines
         if len(engines) > 1 and self.weights_took >= len(engines):
-            for one in engines:
-                one.done = one.total
+            for other in engines:
+                other.done = other.total
 
     @property
     def engines(self) -> list[OpenBar]:
-        """The bar of each engine's main model."""
-        return [one for one in self.bars if one.what == "model" or one.what.startswith("engine")]
+        """Return the bar of each engine's main model."""
+        return [other for other in self.bars if other.what == "model" or other.what.startswith("engine")]
 
     def _what(self, bar: Bar, owner: str) -> str:
         if self.drafter_announced:
             return "drafter"
         if self.main is None:
             return "model"
-        shown = [one for one in self.bars if one.what not in ("prefetch", "download")]
-        mine = [one for one in shown if one.owner == owner]
+        shown = [other for other in self.bars if other.what not in ("prefetch", "download")]
+        mine = [other for other in shown if other.owner == owner]
         engines = self.engines
         if len(engines) < self.engines_expected and (not mine or not owner):
             return f"engine {len(engines)}"
         if mine and owner:
             pass
-        elif not mine and owner and engines and all(one.total == bar.total for one in engines) and self.engines_expected > 1:
+        elif not mine and owner and engines and all(other.total == bar.total for other in engines) and self.engines_expected > 1:
             return f"engine {len(engines)}"
         last = (mine or shown)[-1]
         if self.model_loading_took and self.weights_took > last.took_after:
             return "reload"
         if self.weights_took > last.took_after:
             return "drafter"
-        passes = sum(1 for one in self.bars if one.what == "model" or one.what.startswith("pass"))
+        passes = sum(1 for other in self.bars if other.what == "model" or other.what.startswith("pass"))
         return f"pass {passes + 1}"
 
     def prefetch(self, done: float, total: float, owner: str, at: float | None) -> None:
         self._keyed("prefetch", "shards", owner, done, total, at)
 
     def download(self, name: str, bar: Bar, at: float | None) -> None:
-        """The hub's own bars: one a file in bytes, or one over all files."""
+        """Take the hub's own bars: one a file in bytes, or one over all files."""
         if name.startswith("Fetching"):
             self._keyed("download", "files", name, bar.done, bar.total, at)
             return
         self.files[name] = (bar.done, bar.total)
-        if any(one.what == "download" and one.unit == "files" for one in self.bars):
+        if any(other.what == "download" and other.unit == "files" for other in self.bars):
             return
         done = sum(part[0] for part in self.files.values())
         total = sum(part[1] for part in self.files.values())
         self._keyed("download", "bytes", "", done, total, at)
 
     def _keyed(self, what: str, unit: str, owner: str, done: float, total: float, at: float | None) -> None:
-        for one in self.bars:
-            if one.what == what and one.owner == owner:
-                one.total = total
-                one.refresh(done, None, at)
+        for other in self.bars:
+            if other.what == what and other.owner == owner:
+                other.total = total
+                other.refresh(done, None, at)
                 return
         self.bars.append(OpenBar(what, unit, what, owner, done, total, at, at))

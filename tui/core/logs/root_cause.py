@@ -1,6 +1,6 @@
 """Why a start or a server ended: the evidence as it comes in, and the choice of the one line that says why.
 
-vLLM repeats a failure up to six times: the worker's traceback, the engine's wrapper or copy, the same again as a bare
+A failure may be repeated up to six times: the worker's traceback, the engine's wrapper or copy, the same again as a bare
 traceback, the API server's "see root cause above". The cause is the earliest exception that is neither a wrapper nor a copy nor
 what survivors say; a wrapper that points at nothing means that the process was killed from outside.
 """
@@ -62,11 +62,11 @@ class Trouble:
 
     @property
     def full(self) -> str:
-        """All that was said of it."""
+        """Return all that was said of it."""
         return f"{self.text}\n{self.raised.full}" if self.raised is not None else self.text
 
     def settle(self) -> None:
-        """Reads an exception's whole text, whose last lines come after its first."""
+        """Read an exception's whole text, whose last lines come after its first."""
         raised = self.raised
         if raised is None:
             return
@@ -120,9 +120,11 @@ class Evidence:
     def choose(self) -> Finding:
         for trouble in self.troubles:
             trouble.settle()
-        relevant = [one for one in self.troubles if self._recent(one) and not one.request and not _wordless(one)]
-        first_hand = [one for one in relevant if not one.consequence and not _copy_of_wrapper(one)]
-        strong = [one for one in first_hand if not one.weak]
+        relevant = [
+            trouble for trouble in self.troubles if self._recent(trouble) and not trouble.request and not _wordless(trouble)
+        ]
+        first_hand = [trouble for trouble in relevant if not trouble.consequence and not _copy_of_wrapper(trouble)]
+        strong = [trouble for trouble in first_hand if not trouble.weak]
         chosen = self._earliest(strong) or self._earliest(first_hand) or self._earliest(relevant)
         if chosen is None:
             return self._without_cause()
@@ -130,7 +132,7 @@ class Evidence:
         phase = chosen.phase
         if chosen.kind == "kv_cache_too_small" and phase in _BEFORE_THE_CACHE:
             phase = Phase.KV_CACHE  # some runners say nothing between the weights and the sizing of the cache
-        context = tuple(one.text for one in relevant[:8])
+        context = tuple(trouble.text for trouble in relevant[:8])
         return Finding(chosen.kind, self._in_words(chosen), chosen.process or None, chosen.line, phase, chosen.full, context)
 
     def _recent(self, trouble: Trouble) -> bool:
@@ -144,17 +146,19 @@ class Evidence:
         if not troubles:
             return None
         # Among lines of the same moment a worker's word goes before the engine's, and a known kind before an unknown one.
-        known = [one for one in troubles if one.kind != "other"] or troubles
-        first = min(known, key=lambda one: one.line)
+        known = [trouble for trouble in troubles if trouble.kind != "other"] or troubles
+        first = min(known, key=lambda trouble: trouble.line)
         if first.kind == "other" or known is troubles:
             return first
         if first.text == "Killed":
             # The API server ends its whole process group after a failure, and the shell says so.
-            raised = [one for one in troubles if one.line < first.line and one.raised is not None]
+            raised = [trouble for trouble in troubles if trouble.line < first.line and trouble.raised is not None]
             if raised:
-                return min(raised, key=lambda one: one.line)
+                return min(raised, key=lambda trouble: trouble.line)
         # An unknown exception that came well before, in a worker or the engine, is likelier than a known one in its wake.
-        earlier = [one for one in troubles if one.kind == "other" and one.line < first.line and one.raised is not None]
+        earlier = [
+            trouble for trouble in troubles if trouble.kind == "other" and trouble.line < first.line and trouble.raised is not None
+        ]
         if earlier and first.kind in (
             "hang",
             "distributed_timeout",
@@ -164,53 +168,56 @@ class Evidence:
             "missing_file",
             "nccl",
         ):
-            return min(earlier, key=lambda one: one.line)
+            return min(earlier, key=lambda trouble: trouble.line)
         return first
 
     def _refined(self, chosen: Trouble) -> Trouble:
         text = chosen.text
         if _EXTENSION.search(text):
-            hint = next((one for one in self.hints if _EXTENSION_HINTS.search(one.text)), None)
+            hint = next((trouble for trouble in self.hints if _EXTENSION_HINTS.search(trouble.text)), None)
             if hint is not None:
                 return hint
         if chosen.kind in ("nccl", "distributed_timeout", "cuda_error", "other"):
             hints = self._near(chosen)
-            shm = next((one for one in hints if one.kind == "shm_too_small" and one.line <= chosen.line + 200), None)
+            shm = next(
+                (trouble for trouble in hints if trouble.kind == "shm_too_small" and trouble.line <= chosen.line + 200), None
+            )
             if shm is not None:
                 return shm
-            warned = [one for one in hints if "NCCL WARN" in one.text and one.kind not in ("nccl", "other")]
+            warned = [trouble for trouble in hints if "NCCL WARN" in trouble.text and trouble.kind not in ("nccl", "other")]
             if warned and chosen.kind == "nccl":
                 return _last_before(warned, chosen)
         if chosen.kind == "other" and ("architecture" in text or "config" in text.lower()):
-            hint = next((one for one in self._near(chosen) if one.kind in ("unsupported_model", "missing_file")), None)
+            hint = next((trouble for trouble in self._near(chosen) if trouble.kind in ("unsupported_model", "missing_file")), None)
             if hint is not None:
                 return hint
         return chosen
 
     def _near(self, chosen: Trouble) -> list[Trouble]:
-        """The hints that may explain it: all of a start's, and of what was said before it was ready nothing for its end."""
+        """Return the hints that may explain it: all of a start's, and of what was said before it was ready nothing for its end."""
         if chosen.phase is not Phase.READY:
             return self.hints
-        return [one for one in self.hints if one.phase is Phase.READY and self._recent(one)]
+        return [trouble for trouble in self.hints if trouble.phase is Phase.READY and self._recent(trouble)]
 
     def _in_words(self, chosen: Trouble) -> str:
-        """The cause, and what NCCL warned of last where its error only names a class of errors."""
+        """Return the cause, and what NCCL warned of last if its error only names a class of errors."""
         cause = _cause(chosen)
         if chosen.kind == "nccl" and "NCCL WARN" not in cause:
-            warned = [one for one in self._near(chosen) if "NCCL WARN" in one.text and one.line <= chosen.line]
+            warned = [trouble for trouble in self._near(chosen) if "NCCL WARN" in trouble.text and trouble.line <= chosen.line]
             if warned:
                 return _cut(f"{_NCCL_HELP.sub('', cause)}: {_NCCL_HEAD.sub('', warned[-1].text)}")
         return cause
 
     def _without_cause(self) -> Finding:
-        """Only wrappers: something was killed from outside, or the log lacks the stream that said why."""
+        """Word the case of wrappers alone: something was killed from outside, or the log lacks the stream that said why."""
         named = next(
-            (one for one in self.wrappers if re.search(r"died unexpectedly|exited unexpectedly|exit code", one.text)), None
+            (trouble for trouble in self.wrappers if re.search(r"died unexpectedly|exited unexpectedly|exit code", trouble.text)),
+            None,
         )
         first = named or (self.wrappers[0] if self.wrappers else None)
         phase = self.fatal_phase
         line = first.line if first else self.fatal_line
-        texts = [self.fatal_text, *(one.text for one in self.wrappers)]
+        texts = [self.fatal_text, *(trouble.text for trouble in self.wrappers)]
         said = " ".join(texts)
         end = first_cause(told(texts))
         engine = next((name for name, pattern in _ENGINES_ENDED if pattern.search(said)), None)
@@ -230,8 +237,8 @@ class Evidence:
 
 
 def _last_before(hints: list[Trouble], chosen: Trouble) -> Trouble:
-    """The last of some hints before a trouble, or the first one after it."""
-    before = [one for one in hints if one.line <= chosen.line]
+    """Return the last of some hints before a trouble, or the first one after it."""
+    before = [trouble for trouble in hints if trouble.line <= chosen.line]
     return before[-1] if before else hints[0]
 
 
@@ -241,7 +248,7 @@ def _copy_of_wrapper(trouble: Trouble) -> bool:
 
 
 def _wordless(trouble: Trouble) -> bool:
-    """An exception without a word whose successor in the chain has some, such as a bare `TimeoutError`."""
+    """Tell whether an exception has no words while its successor in the chain has some, such as a bare `TimeoutError`."""
     raised = trouble.raised
     return raised is not None and raised.covered and not raised.text and not raised.more
 
@@ -279,7 +286,7 @@ _HTTP = re.compile(r"\b(?:401|403|404|429|5\d\d) (?:Client|Server) Error|gated r
 
 
 def best_text(raised: Raised) -> str:
-    """The one line of an exception that says the most: usually its first, but not for pydantic, compilers and the hub."""
+    """Return the one line of an exception that says the most: usually its first, but not for pydantic, compilers and the hub."""
     first = f"{raised.type.rpartition('.')[2]}: {raised.text}" if raised.text else raised.type.rpartition(".")[2]
     if _PYDANTIC.search(first):
         for at, line in enumerate(raised.more):
@@ -315,7 +322,7 @@ def is_ordered(raised: Raised) -> bool:
 
 
 def is_severed(raised: Raised) -> bool:
-    """A connection that broke to some other service than the server's own processes, whose end would be the cause then."""
+    """Tell whether a connection broke to some other service than the server's own processes, whose end would be the cause then."""
     frames = "\n".join(raised.frames)
     return _SEVERED.search(raised.type) is not None and bool(frames) and not _PIPES.search(frames)
 

@@ -26,7 +26,7 @@ class Statistics:
         self._together = False
 
     def take(self, said: Serving, engine: int | None) -> None:
-        """A line of one engine, or of the whole server."""
+        """Take a line of one engine, or of the whole server."""
         if engine is None:
             self.server, self._together = said, True
             return
@@ -35,30 +35,30 @@ class Statistics:
             return
         now = said.at
         if now is not None:
-            self._engines = {key: one for key, one in self._engines.items() if one.at is None or one.at >= now - QUIET_S}
+            self._engines = {key: known for key, known in self._engines.items() if known.at is None or known.at >= now - QUIET_S}
         engines = self._engines.values()
         self.server = Serving(
-            _sum([one.prompt_tokens_s for one in engines]),
-            _sum([one.generation_tokens_s for one in engines]),
-            _sum([one.running for one in engines]),
-            _sum([one.waiting for one in engines]),
-            _mean([one.kv_cache_share for one in engines]),
-            _mean([one.prefix_hit_share for one in engines]),
+            _sum([known.prompt_tokens_s for known in engines]),
+            _sum([known.generation_tokens_s for known in engines]),
+            _sum([known.running for known in engines]),
+            _sum([known.waiting for known in engines]),
+            _mean([known.kv_cache_share for known in engines]),
+            _mean([known.prefix_hit_share for known in engines]),
             now,
         )
 
     def last(self, engine: int | None) -> Serving | None:
-        """What one engine, or the whole server, said last."""
+        """Return what one engine, or the whole server, said last."""
         return self.server if engine is None else self._engines.get(engine)
 
 
 def _sum(figures: list[Figure | None]) -> Figure | None:
-    known = [one for one in figures if one is not None]
+    known = [known for known in figures if known is not None]
     return sum(known[1:], known[0]) if known else None
 
 
 def _mean(shares: list[float | None]) -> float | None:
-    known = [one for one in shares if one is not None]
+    known = [known for known in shares if known is not None]
     return sum(known) / len(known) if known else None
 
 
@@ -125,7 +125,7 @@ class StartParser:
     # -- phases
 
     def enter(self, phase: Phase, at: float | None) -> None:
-        """Goes to a phase; back from ready, stopped and failed leads only a new start."""
+        """Go to a phase; back from ready, stopped and failed leads only a new start."""
         if phase is self.phase or self.phase in (Phase.READY, Phase.STOPPED, Phase.FAILED):
             if not self.spans:
                 self.spans.append((phase, at))
@@ -145,7 +145,7 @@ class StartParser:
         self.spans.append((phase, at))
 
     def shift(self, seconds: float) -> None:
-        """Moves all times: they were told by arrivals before the log's own clock was known."""
+        """Move all times: they were told by arrivals before the log's own clock was known."""
         if self.started_at is not None:
             self.started_at += seconds
         if self.ready_at is not None:
@@ -156,23 +156,23 @@ class StartParser:
             bar.last_at = None if bar.last_at is None else bar.last_at + seconds
 
     def silent(self, seconds: float, line: int, at: float) -> None:
-        """Notes that nothing was said for so long; only the longest are kept."""
+        """Note that nothing was said for so long; only the longest are kept."""
         self.silences.append(Silence(seconds, self.phase, line, at))
         if len(self.silences) > 2 * SILENCES:
             self.silences = self.longest_silences()
 
     def longest_silences(self) -> list[Silence]:
-        return sorted(self.silences, key=lambda one: -one.seconds)[:SILENCES]
+        return sorted(self.silences, key=lambda known: -known.seconds)[:SILENCES]
 
     @property
     def release(self) -> tuple[int, int]:
-        """Major and minor of vLLM's version; the newest is assumed where the log does not tell."""
+        """Return major and minor of the engine's version; the newest is assumed if the log does not tell."""
         match = re.match(r"v?(\d+)\.(\d+)", self.version or "")
         return (int(match[1]), int(match[2])) if match else (99, 0)
 
     @property
     def before_the_end(self) -> Phase:
-        """The last phase before it stopped or failed."""
+        """Return the last phase before it stopped or failed."""
         return next((phase for phase, _ in reversed(self.spans) if phase not in (Phase.STOPPED, Phase.FAILED)), self.phase)
 
     def become_ready(self, at: float | None) -> None:
@@ -194,7 +194,7 @@ class StartParser:
     # -- figures that ranks print, each its own
 
     def ranked(self, name: str, value: float, speaker: Speaker) -> None:
-        """Keeps rank 0's figure, or the first where no rank is named."""
+        """Keep rank 0's figure, or the first if no rank is named."""
         rank = speaker.rank if speaker.rank is not None else (0 if not speaker.worker else 500)
         known = self._ranked.get(name)
         if known is None or rank < known[0]:
@@ -232,7 +232,7 @@ class Counts:
 
 
 def snapshot(start: StartParser, counts: Counts, failure: Failure | None, last_line_at: float | None) -> LoadState:
-    """What the start shows now, in the log's own clock."""
+    """Return what the start shows now, in the log's own clock."""
     bars = start.loaders.bars
     main = start.loaders.main
     return LoadState(
@@ -284,7 +284,7 @@ def _whole(number: float | None) -> int | None:
 
 
 def shifted(load: LoadState, seconds: float) -> LoadState:
-    """The same facts in another clock."""
+    """Return the same facts in another clock."""
 
     def later(at: float | None) -> float | None:
         return None if at is None else at + seconds
@@ -299,10 +299,10 @@ def shifted(load: LoadState, seconds: float) -> LoadState:
         engine_started_at=later(load.engine_started_at),
         last_line_at=later(load.last_line_at),
         shards=bar(load.shards),
-        loaders=tuple(moved_bar for one in load.loaders if (moved_bar := bar(one)) is not None),
+        loaders=tuple(moved_bar for known in load.loaders if (moved_bar := bar(known)) is not None),
         capture=bar(load.capture),
         phases=tuple(replace(span, started_at=later(span.started_at)) for span in load.phases),
-        silences=tuple(replace(one, at=later(one.at)) for one in load.silences),
+        silences=tuple(replace(known, at=later(known.at)) for known in load.silences),
         serving=None if load.serving is None else replace(load.serving, at=later(load.serving.at)),
     )
 
@@ -316,7 +316,7 @@ _NAME = re.compile(r"(?:Loading|Multi-thread|Capturing|Fetching|Downloading|\[Ai
 
 
 def read_bar(start: StartParser, bar: Bar, speaker: Speaker, now: float | None) -> None:
-    """Reads one refresh of a bar."""
+    """Read one refresh of a bar."""
     named = _NAME.search(bar.name)
     if named and named[0] != bar.name:
         bar = replace(bar, name=named[0])

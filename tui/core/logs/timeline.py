@@ -16,7 +16,7 @@ class Timeline:
     arrival are seconds since 1970."""
 
     def __init__(self, year: int | None, zone_s: float | None) -> None:
-        """`year` is the log's; `zone_s` is how far the host's local time is ahead of UTC, where that is known."""
+        """`year` is the log's; `zone_s` is how far the host's local time is ahead of UTC, if that is known."""
         self._year = year
         self.clock = LogClock(year)
         self.now: float | None = None
@@ -32,11 +32,11 @@ class Timeline:
 
     @property
     def live(self) -> bool:
-        """Are lines read as they are written?"""
+        """Tell whether lines are read as they are written."""
         return self._alignment.live
 
     def glance(self, stamp: str, at: float | None) -> bool:
-        """Takes over the time of a record that is of no account else; False where it is no time."""
+        """Take over the time of a record that is of no account else; False if it is no time."""
         seconds = self.clock.seconds(stamp)
         if seconds is None:
             return False
@@ -47,14 +47,14 @@ class Timeline:
         return True
 
     def settle(self) -> None:
-        """Takes over the arrival of the lines that were only glanced at."""
+        """Take over the arrival of the lines that were only glanced at."""
         at, self.unsettled_at = self.unsettled_at, None
         if at is not None:
             self._last_arrival = at
             self._forward(at)
 
     def take(self, line: Line, at: float | None, place: int, start: StartParser) -> None:
-        """Moves on to a line, and tells the start when and where it stands. `place` is the line's number."""
+        """Move on to a line, and tell the start when and where it stands. `place` is the line's number."""
         before = self.now
         if line.uptime and line.at is not None:
             if at is None:
@@ -76,10 +76,10 @@ class Timeline:
             start.silent(self.now - before, place, before)
 
     def take_bar(self, bar: Bar, at: float | None, start: StartParser) -> None:
-        """A bar without a time of its own tells the time by its elapsed seconds, if its start is dated."""
-        for one in reversed(start.loaders.bars):
-            if one.total == bar.total and one.started_at is not None and one.done <= bar.done and not one.complete:
-                there = one.started_at + (bar.elapsed or 0.0)
+        """Tell the time by a bar's elapsed seconds, if the bar has no time of its own and its start is dated."""
+        for known in reversed(start.loaders.bars):
+            if known.total == bar.total and known.started_at is not None and known.done <= bar.done and not known.complete:
+                there = known.started_at + (bar.elapsed or 0.0)
                 if at is not None and not self._undated:
                     self._alignment.sample(at, there)
                     if self._alignment.live:
@@ -91,7 +91,7 @@ class Timeline:
                 return
 
     def placed(self, load: LoadState) -> LoadState:
-        """What the log shows, in the clock of arrival as far as that is known."""
+        """Return what the log shows, in the clock of arrival as far as that is known."""
         offset = self._alignment.offset
         if offset:
             load = shifted(load, offset)
@@ -103,7 +103,7 @@ class Timeline:
     # -- arrivals
 
     def _arrived(self, line: Line, at: float, start: StartParser) -> None:
-        """Learns how far the log's clock is from the clock of arrival, and dates lines that carry no time themselves."""
+        """Learn how far the log's clock is from the clock of arrival, and dates lines that carry no time themselves."""
         alignment = self._alignment
         self._last_arrival = at
         if line.at is not None:
@@ -120,13 +120,13 @@ class Timeline:
             self._forward(at)
 
     def _forward(self, at: float) -> None:
-        """Dates a line by its arrival, where that tells a time in the log's clock; never backwards."""
+        """Date a line by its arrival, if that tells a time in the log's clock; never backwards."""
         own = self._alignment.own(at)
         if own is not None and (self.now is None or own > self.now):
             self.now = own
 
     def _first_stamp(self, line: Line, at: float, start: StartParser) -> None:
-        """Takes the year from the first arrival, and moves what was dated by arrivals alone into the log's clock."""
+        """Take the year from the first arrival, and moves what was dated by arrivals alone into the log's clock."""
         assert line.at is not None
         arrived, stamped = datetime.fromtimestamp(at, UTC), datetime.fromtimestamp(line.at, UTC)
         if self._year is None and stamped.year != arrived.year:

@@ -1,6 +1,6 @@
 """What container runtimes, journals and schedulers put around each line of a server's output, and how to take it off.
 
-A wrapper may carry a time of its own. Its clock need not be the server's (container stores stamp UTC, vLLM writes local time),
+A wrapper may carry a time of its own. Its clock need not be the server's (container stores stamp UTC, servers write local time),
 so it is handed on apart from the record's.
 """
 
@@ -53,17 +53,17 @@ _WRAPPED_START = frozenset("0123456789{[ ") | frozenset(name[0] for name in _MON
 
 
 def strip_colour_remnants(text: str) -> str:
-    """Colour codes whose ESC byte a log store dropped: `[1;36m(Worker pid=1)[0;0m`."""
+    """Remove colour codes whose ESC byte a log store dropped: `[1;36m(Worker pid=1)[0;0m`."""
     return _SGR_WITHOUT_ESC.sub("", text)
 
 
 def hides_data(text: str) -> bool:
-    """journalctl's stand-in for a message that held control characters, such as every progress bar."""
+    """Recognise journalctl's stand-in for a message that held control characters, such as every progress bar."""
     return _BLOB.match(text) is not None
 
 
 def unwrap(line: str) -> Unwrapped | None:
-    """Takes one wrapper off, or returns None where the line wears none."""
+    """Take one wrapper off; None if the line wears none."""
     first = line[:1]
     if first == "{":
         return _from_json(line)
