@@ -5,6 +5,7 @@ import os
 import shlex
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import httpx
@@ -170,3 +171,47 @@ async def test_leaving_while_the_standing_shell_ends_stays_a_cancellation() -> N
     with pytest.raises(asyncio.CancelledError):
         await asyncio.create_task(leave())
     await host.close()
+
+
+# -- interpreters that hang --------------------------------------------------------------------------------------------------------
+
+
+def hanging(folder: Path, name: str) -> Path:
+    """A python that waits for ever, in a child of its own: as a wrapper on a file system that hangs."""
+    folder.mkdir(exist_ok=True)
+    program = folder / name
+    program.write_text("#!/bin/sh\nsleep 600.25\n")
+    program.chmod(0o755)
+    return program
+
+
+def sleepers() -> list[str]:
+    return [path.parent.name for path in Path("/proc").glob("[0-9]*/cmdline") if b"600.25" in _read(path)]
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+async def test_the_next_interpreter_is_tried_after_one_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tui.host.shell.PYTHONS", (str(hanging(tmp_path, "python3")), sys.executable))
+    async with LocalHost() as host:
+        await host.connect()
+        async with asyncio.timeout(9):
+            probe = await host.start_probe("watch", {})
+        assert probe.hello
+        assert not sleepers()
+
+
+async def test_interpreters_that_hang_are_named_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pythons = [str(hanging(tmp_path / str(number), "python3")) for number in range(3)]
+    monkeypatch.setattr("tui.host.shell.PYTHONS", (*pythons, sys.executable))
+    async with LocalHost() as host:
+        await host.connect()
+        async with asyncio.timeout(10):
+            with pytest.raises(ProbeFailed, match=f"{pythons[0]} {pythons[1]} doesn't within 4 s"):
+                await host.start_probe("watch", {})
+    assert not sleepers()

@@ -5,6 +5,7 @@ import os
 import pwd
 import signal
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from needs import allowed
 from sshd import Sshd, eventually, free_port, until
 
 from tui.core.connection import LinkState
-from tui.host.base import HostError, NotPermitted, ProbeFailed, Refused, Unreachable
+from tui.host.base import HostError, ProbeFailed, Refused, Unreachable
 from tui.host.ssh import STANDING_LIMIT, SshHost
 
 pytestmark = pytest.mark.sshd
@@ -90,40 +91,50 @@ async def test_noise_of_start_up_files_reaches_no_parser(sshd: Sshd) -> None:
     assert ran.exists()
 
 
-async def test_an_account_without_a_shell_is_named(sshd: Sshd) -> None:
+NO_SHELL = [
+    (
+        "ForceCommand echo 'This account is currently not available.'; exit 1",
+        "",
+        "status 1: This account is currently not available",
+    ),
+    ("ForceCommand /usr/sbin/nologin", "", "This account is currently not available"),
+    ("ForceCommand echo hello", "", "gave no shell: it ended with status 0: hello"),
+    ("ForceCommand internal-sftp", "", "gave no shell"),
+    ("ForceCommand yes", "", "print without end"),
+    ("ForceCommand cat", "", "repeats what it reads"),
+    ("MaxSessions 0", "", "session"),
+    ("MaxSessions 1", "", "session"),
+    ("", "exit 3", "ended with status 3"),
+    ("", "exec cat", "repeats what it reads"),
+    ("", "echo no entry >&2; exit 4", "ended with status 4: no entry"),
+]
+
+
+@pytest.mark.parametrize(("option", "start_up", "words"), NO_SHELL)
+async def test_a_login_that_gives_no_shell_is_refused(sshd: Sshd, option: str, start_up: str, words: str) -> None:
     sshd.stop()
-    sshd.options.append("ForceCommand echo 'This account is currently not available.'; exit 1")
+    sshd.options += [option] if option else []
     sshd.start()
+    (sshd.home / ".bashrc").write_text(f"{start_up}\n")
     async with host_of(sshd) as host:
-        await host.connect()
-        with pytest.raises(NotPermitted, match="not available"):
-            await host.run(["true"])
-        with pytest.raises(ProbeFailed, match="not available"):
-            await host.start_probe("watch", {})
+        async with asyncio.timeout(9):
+            with pytest.raises(Refused) as caught:
+                await host.connect()
+        assert words in caught.value.cause
+        assert caught.value.advice
+        assert ("MaxSessions" in caught.value.advice) == option.startswith("MaxSessions")
+        assert host.connection.link is LinkState.REFUSED
+    await eventually(lambda: not sshd.sessions(), what="the end of all processes")
 
 
-async def test_start_up_files_that_print_for_ever_cost_bounded_memory(sshd: Sshd) -> None:
-    sshd.stop()
-    sshd.options.append("ForceCommand yes")
-    sshd.start()
+async def test_a_start_up_file_that_goes_on_is_told_in_time(sshd: Sshd) -> None:
+    (sshd.home / ".bashrc").write_text("echo waiting for the token; exec sleep 60\n")
     async with host_of(sshd) as host:
-        await host.connect()
-        with pytest.raises(NotPermitted, match="without end"):
-            await host.run(["true"])
-
-
-async def test_max_sessions_is_named(sshd: Sshd) -> None:
-    sshd.stop()
-    sshd.options.append("MaxSessions 1")
-    sshd.start()
-    async with host_of(sshd) as host:
-        await host.connect()
-        probe = await host.start_probe("watch", {})
-        with pytest.raises(NotPermitted) as caught:
-            await host.run(["true"])
-        assert "MaxSessions" in caught.value.advice
-        assert host.connection.online
-        await probe.close()
+        started = time.monotonic()
+        with pytest.raises(Unreachable, match="gave no shell within 10 s: waiting for the token"):
+            await host.connect()
+        assert time.monotonic() - started < 11
+        assert ".bashrc" in (host.connection.advice or "")
 
 
 async def test_few_standing_channels(sshd: Sshd) -> None:

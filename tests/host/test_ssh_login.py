@@ -156,6 +156,14 @@ async def test_a_certificate_in_a_file_for_a_key_of_the_agent(sshd: Sshd, agent:
 # -- passwords and codes -----------------------------------------------------------------------------------------------------------
 
 
+async def run_shell(process: "asyncssh.SSHServerProcess[bytes]") -> None:
+    """Stand in for the shell that a login is checked for: print what `printf` is told to."""
+    async for line in process.stdin:
+        if line.startswith(b'printf "'):
+            process.stdout.write(line.split(b'"')[1].replace(b"\\n", b"\n"))
+    process.exit(0)
+
+
 class AskingServer:
     """An SSH server that asks; `methods` of password, code, both (a key, then a code)."""
 
@@ -204,7 +212,9 @@ class AskingServer:
             def validate_kbdint_response(self, username: str, responses: Sequence[str]) -> bool:
                 return list(responses) == ["123456", "0000"]
 
-        server = await asyncssh.create_server(Server, "127.0.0.1", self.port, server_host_keys=[self.key])
+        server = await asyncssh.create_server(
+            Server, "127.0.0.1", self.port, server_host_keys=[self.key], process_factory=run_shell, encoding=None
+        )
         self.port = server.sockets[0].getsockname()[1]
         words = self.key.export_public_key().decode().split()[:2]
         (self.folder / "known").write_text(f"[127.0.0.1]:{self.port} {' '.join(words)}\n")

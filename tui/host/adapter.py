@@ -84,18 +84,21 @@ class HostAdapter(ABC):
     async def connect(self) -> None:
         await self._drop()
         self._set(LinkState.CONNECTING, attempt=self._state.attempt + 1)
+        lost = self._lost = asyncio.get_running_loop().create_future()
         try:
             advice = await self._open()
         except HostError as error:
             await self._drop()
             link = LinkState.REFUSED if isinstance(error, Refused) else LinkState.UNREACHABLE
             self._set(link, cause=error.cause, advice=error.advice)
+            if not lost.done():
+                lost.set_result(error)
             raise
         except BaseException:
             await self._drop()
             self._set(LinkState.IDLE)
+            self._lost = None
             raise
-        self._lost = asyncio.get_running_loop().create_future()
         self._set(LinkState.ONLINE, attempt=0, advice=advice)
 
     def _lose(self, error: HostError) -> None:

@@ -160,7 +160,7 @@ class ExecHost(HostAdapter):
             async with asyncio.timeout(CONNECT_S):
                 mark = new_mark()
                 await line.write(watch_script(mark))
-                await after_mark(line, mark, self.name)
+                await after_mark(line, mark, self.name, 2 * CONNECT_S)
         except TimeoutError:
             said = await errors.last_line()
             raise Unreachable(

@@ -16,12 +16,18 @@ from typing import Protocol
 
 from tui.aio import together
 from tui.core.text import clean
-from tui.host.base import Completed, HostError, NotPermitted, ProbeFailed
+from tui.host.base import Completed, HostError, NotPermitted, ProbeFailed, Unreachable
 from tui.probe.boot import BOOT
 from tui.probe.leash import SHELL_LEASH
 
 SHELL = "exec /bin/sh"
 NO_PYTHON = ":no-python"
+SHELL_S = 9.5
+"""Seconds until a fresh shell answers, tests of interpreters included; more is a host, or a start-up file, that doesn't."""
+PYTHON_TEST_S = 4
+"""Seconds for one interpreter to start: one on a file system that hangs never does."""
+HUNG_LIMIT = 2
+"""Interpreters that hang before no further one is tried, so that the reason is known within SHELL_S."""
 BANNER_LIMIT = 1 << 20
 """Bytes that start-up files may print; more is taken for a host that never ends."""
 OUTPUT_LIMIT = 16 << 20
@@ -97,15 +103,33 @@ def command_script(mark: str, argv: Sequence[str], seconds: float) -> bytes:
     ).encode("utf-8", "surrogateescape")
 
 
+def check_script(mark: str) -> bytes:
+    """What the shell reads to show that it is one; it goes on reading commands."""
+    return f"{_announce(mark)}\n".encode()
+
+
 def probe_script(mark: str) -> bytes:
-    """What the shell reads to become a Python that waits for the probe. Python 3.8 is the oldest that the probe runs on."""
+    """What the shell reads to become a Python that waits for the probe. Python 3.8 is the oldest that the probe runs on.
+
+    Each interpreter is started once to see that it works, in a session of its own that is killed with all it started if it hangs.
+    """
     test = shlex.quote("import sys; sys.exit(sys.version_info < (3, 8))")
     return (
-        _preamble() + f"for python in {' '.join(PYTHONS)}; do\n"
-        f'if "$python" -I -S -c {test} </dev/null >/dev/null 2>&1; then '
-        f'{_announce(mark)}; exec "$python" -I -c {shlex.quote(BOOT)}; fi\n'
+        _preamble() + "own=; command -v setsid >/dev/null 2>&1 && own=setsid\n"
+        f'limit=; timeout 9 true 2>/dev/null && limit="timeout -s KILL {PYTHON_TEST_S}"\n'
+        "tried= hung= count=0\n"
+        f"for python in {' '.join(PYTHONS)}; do\n"
+        'path=$(command -v "$python" 2>/dev/null) || continue\n'
+        'case "$tried:" in *":$path:"*) continue;; esac; tried="$tried:$path"\n'
+        f'$own $limit "$path" -I -c {test} </dev/null >/dev/null 2>&1 & child=$!\n'
+        f'guard=; [ -n "$limit" ] || {{ ( sleep {PYTHON_TEST_S}; kill -9 $child ) >/dev/null 2>&1 </dev/null & guard=$!; }}\n'
+        "wait $child 2>/dev/null; status=$?\n"
+        '[ -z "$guard" ] || kill $guard 2>/dev/null; [ -z "$own" ] || kill -9 -$child 2>/dev/null\n'
+        f'if [ $status = 0 ]; then {_announce(mark)}; exec "$path" -I -c {shlex.quote(BOOT)}; fi\n'
+        '[ $status != 137 ] || { hung="$hung $path"; count=$((count+1)); }\n'
+        f"[ $count -lt {HUNG_LIMIT} ] || break\n"
         "done\n"
-        f"{_announce(mark + NO_PYTHON)}; exit 127\n"
+        f'printf "\\n{mark}{NO_PYTHON}%s\\n" "$hung"; exit 127\n'
     ).encode()
 
 
@@ -128,7 +152,7 @@ class ErrorTail:
 
     def __init__(self, process: HostProcess) -> None:
         self._data = b""
-        self._task = asyncio.create_task(self._read(process))
+        self.task = asyncio.create_task(self._read(process))
 
     async def _read(self, process: HostProcess) -> None:
         try:
@@ -139,11 +163,11 @@ class ErrorTail:
 
     async def last_line(self) -> str:
         """The last line that says something, cleaned; empty when there is none."""
-        await asyncio.wait([self._task], timeout=0.5)
+        await asyncio.wait([self.task], timeout=0.5)
         return last_line(self._data)
 
     def stop(self) -> None:
-        self._task.cancel()
+        self.task.cancel()
 
 
 def last_line(data: bytes) -> str:
@@ -154,23 +178,41 @@ def last_line(data: bytes) -> str:
     return last if last.endswith("..") else last.removesuffix(".")
 
 
-async def after_mark(process: HostProcess, mark: str, where: str) -> bytes:
-    """Reads stdout up to the mark; returns the bytes that came after it.
+async def after_mark(process: HostProcess, mark: str, where: str, seconds: float = SHELL_S) -> bytes:
+    """Read stdout up to the mark; return the bytes that came after it.
 
-    Raises ProbeFailed when there is no Python, NotPermitted when no shell was given, Unreachable when the connection is lost.
+    Raises ProbeFailed if there is no Python, NotPermitted if no shell was given, Unreachable if the connection is lost or nothing
+    answers within `seconds`.
     """
-    begin, no_python = f"\n{mark}\n".encode(), f"\n{mark}{NO_PYTHON}\n".encode()
-    seen = b"\n"
+    seen = bytearray(b"\n")
+    try:
+        async with asyncio.timeout(seconds):
+            return await _until_mark(process, mark, where, seen)
+    except TimeoutError:
+        said = last_line(bytes(seen))
+        raise Unreachable(
+            f"{where} gave no shell within {seconds:.0f} s" + (f": {said}" if said else ""),
+            "is it overloaded, or does a start-up file of the account (~/.bashrc, ~/.profile) start a program that goes on?",
+        ) from None
+
+
+async def _until_mark(process: HostProcess, mark: str, where: str, seen: bytearray) -> bytes:
+    begin, no_python, echoed = f"\n{mark}\n".encode(), f"\n{mark}{NO_PYTHON}".encode(), f'printf "\\n{mark}'.encode()
     while True:
         data = await process.read()
         if not data:
-            raise _no_shell(await process.wait(), seen, where)
-        start = max(0, len(seen) - len(no_python))
+            raise _no_shell(await process.wait(), bytes(seen), where)
+        start = max(0, len(seen) - len(no_python) - len(echoed))
         seen += data
         if (found := seen.find(begin, start)) >= 0:
-            return seen[found + len(begin) :]
-        if seen.find(no_python, start) >= 0:
-            raise ProbeFailed(f"{where} has no Python 3.8 or newer", f"install python3 on {where}; looked at {', '.join(PYTHONS)}")
+            return bytes(seen[found + len(begin) :])
+        if (found := seen.find(no_python, start)) >= 0 and (end := seen.find(b"\n", found + 1)) >= 0:
+            raise _no_python(where, clean(seen[found + len(no_python) : end].decode("utf-8", "replace")).strip())
+        if seen.find(echoed, start) >= 0:
+            raise NotPermitted(
+                f"{where} gave no shell: a program that repeats what it reads stands in its place",
+                "take the exec out of the start-up files of the account (~/.bashrc, ~/.profile), or out of ForceCommand",
+            )
         if len(seen) > BANNER_LIMIT:
             raise NotPermitted(
                 f"the start-up files of {where} print without end",
@@ -178,12 +220,22 @@ async def after_mark(process: HostProcess, mark: str, where: str) -> bytes:
             )
 
 
+def _no_python(where: str, hung: str) -> ProbeFailed:
+    if hung:
+        return ProbeFailed(
+            f"{where} has no Python that starts: {hung} doesn't within {PYTHON_TEST_S} s",
+            "does it lie on a file system that hangs, or is it a wrapper that waits? Try it by hand",
+        )
+    return ProbeFailed(f"{where} has no Python 3.8 or newer", f"install python3 on {where}; looked at {', '.join(PYTHONS)}")
+
+
 def _no_shell(status: int | None, seen: bytes, where: str) -> HostError:
     said = last_line(seen)
     ended = "was ended by a signal" if status is None else f"ended with status {status}"
     return NotPermitted(
         f"{where} gave no shell: it {ended}" + (f": {said}" if said else ""),
-        f"the account on {where} must be allowed to run /bin/sh (login shell, ForceCommand, command= in authorized_keys)",
+        f"the account on {where} must be allowed to run /bin/sh (login shell, ForceCommand, ChrootDirectory, "
+        "command= in authorized_keys, an exit or exec in ~/.bashrc)",
     )
 
 

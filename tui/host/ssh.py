@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import asyncssh
 from anyio.abc import ByteStream
 
-from tui.aio import opened
+from tui.aio import ended, opened, together
 from tui.host import ssh_errors
 from tui.host.adapter import HostAdapter
 from tui.host.base import Asker, HostError, NotPermitted, PortClosed, ProbeFailed, Refused, Unreachable
-from tui.host.shell import SHELL
+from tui.host.shell import SHELL, ErrorTail, after_mark, check_script, new_mark
 from tui.host.ssh_channels import ChannelStream, SshProcess
 from tui.host.ssh_config import Login
 from tui.host.ssh_dial import Dialer, Route
@@ -32,6 +32,8 @@ FIRST_TRIPS_S = 0.2
 ROUND_TRIPS = 5
 STANDING_LIMIT = 6
 """Probes at once: sshd allows 10 sessions a connection by default, and short commands need room beside them."""
+SPARE_S = 3.0
+"""Seconds for which the shells of the first check are kept for whoever needs one."""
 
 BROKEN = (asyncssh.Error, OSError, AssertionError)
 """What asyncssh raises on a connection that is lost. It asserts that a channel has one, and meets a loss between two steps so."""
@@ -65,6 +67,7 @@ class SshHost(HostAdapter):
         self._dialer.on_change = self._set
         self._route: Route | None = None
         self._pulse: asyncio.Task[None] | None = None
+        self._spare: list[SshProcess] = []
         self._executed = False
         self._first_exec = asyncio.Lock()
         self._forbidden: dict[tuple[str, int, str | None], NotPermitted] = {}
@@ -87,11 +90,13 @@ class SshHost(HostAdapter):
         self._executed = False
         self._forbidden = {}
         route.client.lost.add_done_callback(lambda ended: self._on_lost(route, ended))
+        await self._check_shells(route)
         self._pulse = asyncio.create_task(self._measure(route.connections[-1]))
         return self._dialer.note
 
     def _detach(self, closing: AsyncExitStack) -> None:
         route, self._route = self._route, None
+        self._let_go(tuple(self._spare))
         if self._pulse is not None:
             self._pulse.cancel()
             self._pulse = None
@@ -129,8 +134,54 @@ class SshHost(HostAdapter):
             raise self._loss or Unreachable(f"{self.name} isn't connected")
         return self._route.connections[-1], self._route.login
 
+    async def _check_shells(self, route: Route) -> None:
+        """See that the account is given shells, and sessions for a probe and the log. Raises Refused, saying what it is given.
+
+        The shells are kept for whoever needs the first ones.
+        """
+        login = route.login
+        shells = await asyncio.gather(*(self._start_shell(route.connections[-1], login) for _ in range(2)), return_exceptions=True)
+        started = [shell for shell in shells if isinstance(shell, SshProcess)]
+        try:
+            for failure in shells:
+                if isinstance(failure, NotPermitted):
+                    raise Refused(failure.cause, failure.advice) from failure
+                if isinstance(failure, BaseException):
+                    raise failure
+            await together(*(self._check_shell(shell) for shell in started))
+        except BaseException:
+            for shell in started:
+                shell.abandon()
+            raise
+        self._spare = started
+        asyncio.get_running_loop().call_later(SPARE_S, self._let_go, started)
+
+    async def _check_shell(self, shell: SshProcess) -> None:
+        errors = ErrorTail(shell)
+        try:
+            mark = new_mark()
+            await shell.write(check_script(mark))
+            await after_mark(shell, mark, self.name)
+        except NotPermitted as error:
+            said = await errors.last_line()
+            raise Refused(error.cause + (f": {said}" if said else ""), error.advice) from None
+        finally:
+            await ended(errors.task)
+
+    def _let_go(self, shells: Sequence[SshProcess]) -> None:
+        """End those of the shells that nobody has needed: on a link that freezes nothing else would."""
+        for shell in shells:
+            if shell in self._spare:
+                self._spare.remove(shell)
+                shell.abandon()
+
     async def _shell(self) -> SshProcess:
         connection, login = self._live()
+        if self._spare:
+            return self._spare.pop(0)
+        return await self._start_shell(connection, login)
+
+    async def _start_shell(self, connection: asyncssh.SSHClientConnection, login: Login) -> SshProcess:
         try:
             opening = connection.create_process(SHELL, encoding=None, stderr=asyncssh.PIPE)
             process = await opened(opening, lambda made: made.close())

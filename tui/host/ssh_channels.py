@@ -60,6 +60,10 @@ class SshProcess:
         return self._process.exit_status
 
     async def close(self, grace: float = 1.0) -> None:
+        self.abandon()
+
+    def abandon(self) -> None:
+        """End it without waiting for anything."""
         if not self._closed:
             self._closed = True
             self._process.close()

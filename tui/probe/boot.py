@@ -23,10 +23,11 @@ from typing import Any, Dict, List, Tuple
 
 from tui.wire.frames import WATCH
 
-BOOT = "import sys;b=sys.stdin.buffer;exec(b.read(int(b.readline())))"
+BOOT = "import signal,sys;signal.alarm(20);b=sys.stdin.buffer;exec(b.read(int(b.readline())))"
+"""The alarm ends a Python whose client went away before the leash was on: a frozen link closes nothing."""
 
 LOADER = b"""\
-import json, os, sys
+import json, os, signal, sys
 stdin = sys.stdin.buffer
 sizes = [int(word) for word in stdin.readline().split()]
 arguments = json.loads(stdin.read(sizes[0]))
@@ -45,6 +46,7 @@ where = "/proc/self/fd/%d" if os.path.isdir("/proc/self/fd") else "/dev/fd/%d"
 sys.path.insert(0, where % number)
 del code, file
 from tui.probe.entry import main
+signal.alarm(0)
 main(arguments)
 """
 
