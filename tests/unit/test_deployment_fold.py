@@ -6,7 +6,6 @@ from msgspec.structs import replace
 from tui.core.api_status import ApiStatus, Reach, ServedModel, ServerMetrics
 from tui.core.connection import ConnectionState, LinkState
 from tui.core.deployment import (
-    NO_LOG,
     ApiPolled,
     ConnectionChanged,
     DeploymentState,
@@ -25,6 +24,7 @@ from tui.core.logs.load_state import Failure, LoadState, Phase, SignsOfLife
 from tui.core.server_end import Supervisor
 from tui.core.trends import TREND
 from tui.core.wait_rules import Waiting, WaitOutcome, WaitRules
+from tui.wire.log_prefixes import NO_LOG
 
 ONLINE = DeploymentState("kimi", "gpu-box", connection=ConnectionState(LinkState.ONLINE))
 UP = ApiStatus(Reach.UP, 200, (ServedModel("kimi"),))

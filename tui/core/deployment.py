@@ -14,10 +14,9 @@ from tui.core.logs.load_state import Forecast, LoadState, PastLoad, SignsOfLife
 from tui.core.memory_trend import MemoryCourse, followed
 from tui.core.server_end import Supervisor
 from tui.core.trends import Trends, appended, with_api, with_gpus
+from tui.wire.log_prefixes import NO_LOG
 
 LOG_LINES = 5000
-NO_LOG = "none"
-"""The source in the configuration where no log is to be followed; a file of that name is `file:none`."""
 
 
 class LogLine(Struct, frozen=True):

@@ -10,7 +10,7 @@ from typing import Tuple
 AUTO = "auto"
 """The log of whichever server is found on the host."""
 NO_LOG = "none"
-"""No log is read."""
+"""No log is read; a file of that name is `file:none`."""
 
 FILE = "file"
 LOG_PREFIXES = {
