@@ -176,9 +176,9 @@ def test_a_packed_log_is_read_as_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"hello\n", "no line of it looks like a vLLM or SGLang server's log"),
-        (bytes(range(256)) * 20, "no line of it looks like a vLLM or SGLang server's log"),
-        (b"#!/bin/sh\nset -e\nexec python -m http.server\n", "no line of it looks like a vLLM or SGLang server's log"),
+        (b"hello\n", "no line of it looks like a vLLM, SGLang or llama.cpp server's log"),
+        (bytes(range(256)) * 20, "no line of it looks like a vLLM, SGLang or llama.cpp server's log"),
+        (b"#!/bin/sh\nset -e\nexec python -m http.server\n", "no line of it looks like a vLLM, SGLang or llama.cpp server's log"),
         (b"", "it is empty"),
     ],
 )
