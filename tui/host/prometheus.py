@@ -65,7 +65,7 @@ class MetricsReader:
         return self.take(samples_of(page), at)
 
     def take(self, samples: Samples, at: float) -> ServerMetrics | None:
-        """As `read`, of a page that `samples_of` has read."""
+        """Read a page as `read` does, one that `samples_of` has read."""
         if not samples:
             return None
         counters = {
@@ -102,7 +102,7 @@ class MetricsReader:
         )
 
     def _see_ttft(self, samples: Samples) -> None:
-        """The median of the requests that got their first token since the page before; kept while there are none."""
+        """Update the median of the requests that got their first token since the page before; kept while there are none."""
         buckets: dict[float, float] = {}
         for name in TTFT:
             for le, value in samples.get(name + "_bucket", ()):
@@ -121,7 +121,8 @@ class MetricsReader:
 
 
 def samples_of(page: bytes) -> Samples:
-    """The samples that are known here, by name; none when the page is no Prometheus text, or has more of them than any server.
+    """Return the samples that are known here, by name; none when the page is no Prometheus text, or has more of them than any
+    server.
 
     Needs nothing of the reader: a large page can be read in a thread.
     """
@@ -168,7 +169,7 @@ def _hit_share(counters: Mapping[str, Any], gained: Mapping[str, float], samples
 
 
 def _median(cumulative: Mapping[float, float]) -> float | None:
-    """By linear interpolation inside the bucket, as Prometheus' histogram_quantile does it."""
+    """Return the median by linear interpolation inside the bucket, as Prometheus' histogram_quantile does it."""
     bounds = sorted(cumulative)
     total = cumulative[bounds[-1]] if bounds else 0.0
     if total <= 0:

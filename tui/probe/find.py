@@ -75,7 +75,7 @@ def _endpoint(text: str) -> Listener:
 
 
 def reached_by(address: str, pid: int) -> str:
-    """The address to connect to from this host for a process that listens on `address`."""
+    """Return the address to connect to from this host for a process that listens on `address`."""
     if _elsewhere(pid):
         return _own_address(pid) or address
     if address == "0.0.0.0":
@@ -86,7 +86,7 @@ def reached_by(address: str, pid: int) -> str:
 
 
 def _elsewhere(pid: int) -> bool:
-    """Whether the process has a network of its own (a container with a bridge)."""
+    """Tell whether the process has a network of its own (a container with a bridge)."""
     try:
         return os.readlink("/proc/%d/ns/net" % pid) != os.readlink("/proc/self/ns/net")
     except OSError:
@@ -99,7 +99,7 @@ def _names(pid: int) -> List[bytes]:
 
 
 def _own_address(pid: int) -> Optional[str]:
-    """The first address of a process's network that is not its loopback."""
+    """Return the first address of a process's network that is not its loopback."""
     last = ""
     for line in (read("/proc/%d/net/fib_trie" % pid, 1 << 20) or b"").decode("ascii", "replace").splitlines():
         match = re.search(r"-- (\d+\.\d+\.\d+\.\d+)", line)
@@ -115,7 +115,7 @@ ANEW_S = 60.0
 
 
 def play(arguments: Dict[str, Any], link: Link) -> None:
-    """Looks once, or until the client ends it."""
+    """Look once, or until the client ends it."""
     every = arguments.get("every")
     become = Become(arguments, link)
     become.take_over()
@@ -144,7 +144,7 @@ def play(arguments: Dict[str, Any], link: Link) -> None:
 
 
 def describe(pid: int, table: Table, logs: LogFinder) -> Dict[str, Any]:
-    """One server."""
+    """Return the facts of one server."""
     facts = facts_of(pid, table)
     port = facts.pop("asked_port")
     engine = facts["engine"]

@@ -17,7 +17,7 @@ _INTERPRETER = re.compile(r"(?:python|pypy|ruby|perl|node|bash|sh)[0-9.]*$")
 
 
 def read(path: str, limit: int = 65536) -> Optional[bytes]:
-    """A small file's bytes; None when it can't be read."""
+    """Return a small file's bytes; None if it can't be read."""
     try:
         number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -31,7 +31,8 @@ def read(path: str, limit: int = 65536) -> Optional[bytes]:
 
 
 def name_of(command_line: bytes) -> str:
-    """A process's name from /proc/PID/cmdline: its title where it set one (`VLLM::Worker_TP0`), else the program, and what an
+    """Return a process's name from /proc/PID/cmdline: its title where it set one (`VLLM::Worker_TP0`), else the program, and
+    what an
     interpreter runs; never further arguments."""
     words = [word.decode("utf-8", "replace") for word in command_line.split(b"\0")]
     words = [word for word in words if word.strip()]
@@ -55,7 +56,7 @@ def name_of(command_line: bytes) -> str:
 
 
 def container_of(cgroup: str) -> Optional[str]:
-    """The first 12 digits of the container's id in /proc/PID/cgroup; None where it is in none that can be told."""
+    """Return the first 12 digits of the container's id in /proc/PID/cgroup; None if it is in none that is known."""
     match = _CONTAINER.search(cgroup)
     return (match.group(1) or match.group(2)) if match else None
 
@@ -105,11 +106,11 @@ class Processes:
 
     @property
     def known(self) -> FrozenSet[int]:
-        """The processes whose parents the last look for a family could tell."""
+        """Return the processes whose parents the last look for a family could tell."""
         return frozenset(self._parents)
 
     def family(self, roots: Iterable[int]) -> Set[int]:
-        """The given processes and all that descend from them. Reads the parent only of processes it hasn't seen before."""
+        """Return the given processes and all that descend from them. Read the parent only of processes it hasn't seen before."""
         roots = set(roots)
         try:
             alive = {int(name) for name in os.listdir("/proc") if name.isdigit()}
@@ -135,7 +136,7 @@ class Processes:
 
 
 def parent_of(pid: int) -> Optional[int]:
-    """The parent's pid; None when the process is gone."""
+    """Return the parent's pid; None if the process is gone."""
     stat = read("/proc/%d/stat" % pid, 1024)
     if stat is None:
         return None
@@ -146,7 +147,7 @@ def parent_of(pid: int) -> Optional[int]:
 
 
 def bytes_read(pids: Iterable[int]) -> Optional[int]:
-    """What these processes fetched from storage or page cache so far (rchar of /proc/PID/io counts both, memory maps not;
+    """Return what these processes fetched from storage or page cache so far (rchar of /proc/PID/io counts both, memory maps not;
     read_bytes counts storage, maps too: the larger one is taken). None where none may be read."""
     total: Optional[int] = None
     for pid in pids:
@@ -163,7 +164,7 @@ def bytes_read(pids: Iterable[int]) -> Optional[int]:
 
 
 def wall_and_mono() -> Dict[str, float]:
-    """The two clocks that every frame carries."""
+    """Return the two clocks that every frame carries."""
     return {"wall": round(time.time(), 3), "mono": round(time.monotonic(), 4)}
 
 
@@ -182,7 +183,7 @@ class Kin(NamedTuple):
     """Those of which the look could tell whether they are."""
 
     def has(self, pid: int) -> Optional[bool]:
-        """Whether a process is the engine's; None for one that came after the look, or that can't be told."""
+        """Tell whether a process is the engine's; None for one that came after the look, or that can't be told."""
         if pid in self.family:
             return True
         return False if pid in self.judged else None
@@ -192,7 +193,7 @@ NOBODY: Kin = Kin(frozenset(), frozenset())
 
 
 class Family:
-    """Looks for the engine's processes. `kin` may be read, and `used` set, by another thread: read it once for one sample."""
+    """Look for the engine's processes. `kin` may be read, and `used` set, by another thread: read it once for one sample."""
 
     def __init__(self, processes: Processes, in_container: bool, titles: Sequence[str] = ()) -> None:
         self.kin: Optional[Kin] = None
@@ -211,7 +212,7 @@ class Family:
         self._due = 0.0
 
     def tell(self, roots: Optional[List[int]], now: float) -> None:
-        """Takes the processes that descend from `roots` for the engine's; None: nobody is known."""
+        """Take the processes that descend from `roots` for the engine's; None: nobody is known."""
         self._roots = roots
         if roots is None:
             self.kin = None
@@ -219,7 +220,7 @@ class Family:
             self._look(roots, now)
 
     def look_if_due(self, now: float) -> None:
-        """Looks from time to time, and once more for each process that is new on a GPU."""
+        """Look from time to time, and once more for each process that is new on a GPU."""
         if self._roots is None:
             return
         new = self.used - self._asked - self._judged
@@ -242,7 +243,7 @@ class Family:
 
 
 def in_container() -> bool:
-    """Whether this process sees a list of processes of its own, not the host's."""
+    """Tell whether this process sees a list of processes of its own, not the host's."""
     try:
         return os.readlink("/proc/self/ns/pid") != HOST
     except OSError:

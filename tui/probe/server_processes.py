@@ -97,7 +97,7 @@ NO_ENGINE: Engine = {
 
 
 def without_secrets(argv: Sequence[str]) -> List[str]:
-    """A command line that may leave the host: the values of keys and tokens are gone."""
+    """Return a command line that may leave the host: the values of keys and tokens are gone."""
     words: List[str] = []
     hide = False
     for word in argv:
@@ -124,7 +124,7 @@ class Table:
         self._tick = os.sysconf("SC_CLK_TCK")
 
     def servers(self) -> List[int]:
-        """The pids of servers: of several processes with one ancestor among them, the ancestor."""
+        """Return the pids of servers: of several processes with one ancestor among them, the ancestor."""
         now = time.monotonic()
         found: Set[int] = set()
         seen: Set[int] = set()
@@ -151,7 +151,7 @@ class Table:
         return known[1] if known is not None else command_line(pid)
 
     def forget(self) -> None:
-        """Looks at everything anew next time: a pid may have been given to another process."""
+        """Look at everything anew next time: a pid may have been given to another process."""
         self._lines.clear()
 
     def _descends(self, pid: int, found: Set[int]) -> bool:
@@ -165,7 +165,7 @@ class Table:
         return False
 
     def started_at(self, pid: int) -> Optional[float]:
-        """Wall clock of this host."""
+        """Return when a process started, by this host's wall clock."""
         fields = _stat(pid)
         if fields is None or self._boot is None:
             return None
@@ -173,7 +173,7 @@ class Table:
 
 
 def command_line(pid: int) -> List[str]:
-    """The words of a process's command line; empty for a kernel thread and for one that is gone."""
+    """Return the words of a process's command line; empty for a kernel thread and for one that is gone."""
     raw = read("/proc/%d/cmdline" % pid, 1 << 17) or b""
     words = raw.rstrip(b"\0").split(b"\0") if raw.rstrip(b"\0") else []
     return [word.decode("utf-8", "replace") for word in words]
@@ -185,7 +185,8 @@ def parent_of(pid: int) -> Optional[int]:
 
 
 def adopted(pid: int) -> bool:
-    """Whether who started a process is gone: its parent is one that takes over what others left, of this host or of a container.
+    """Tell whether who started a process is gone: its parent is one that takes over what others left, of this host or of a
+    container.
 
     An engine that a script of somebody's started (`LLM(…)`) has that script as its parent, and is nobody's leftover.
     """
@@ -202,7 +203,7 @@ def adopted(pid: int) -> bool:
 
 
 def owner_of(pid: int) -> Optional[str]:
-    """The user's name, or number where it has none here (a container's)."""
+    """Return the user's name, or number if it has none here (a container's)."""
     try:
         uid = os.stat("/proc/%d" % pid).st_uid
     except OSError:
@@ -214,7 +215,7 @@ def owner_of(pid: int) -> Optional[str]:
 
 
 def variable(pid: int, name: str) -> Optional[str]:
-    """A variable of a process's environment, "" where it is not set; None where that may not be looked at."""
+    """Return a variable of a process's environment, "" if it is not set; None if that may not be looked at."""
     raw = read("/proc/%d/environ" % pid, 1 << 20)
     if raw is None:
         return None
@@ -224,13 +225,13 @@ def variable(pid: int, name: str) -> Optional[str]:
 
 
 def has_variable(pid: int, name: str) -> Optional[bool]:
-    """Whether a variable is set in a process's environment; None where that may not be looked at. Its value is not kept."""
+    """Tell whether a variable is set in a process's environment; None if that may not be looked at. Its value is not kept."""
     value = variable(pid, name)
     return None if value is None else bool(value)
 
 
 def _stat(pid: int) -> Optional[List[bytes]]:
-    """The fields of /proc/PID/stat after the name: state first."""
+    """Return the fields of /proc/PID/stat after the name: state first."""
     raw = read("/proc/%d/stat" % pid, 4096)
     if not raw or b")" not in raw:
         return None
@@ -277,7 +278,7 @@ def facts_of(pid: int, table: Table) -> Dict[str, Any]:
 
 
 def _absolute(path: str, pid: int) -> Optional[str]:
-    """A path that a process was given, as seen from this host; None for none."""
+    """Return a path that a process was given, as seen from this host; None for none."""
     if not path:
         return None
     if path.startswith("/"):

@@ -51,12 +51,13 @@ class FoundServer:
 
     @property
     def where(self) -> str | int | None:
-        """What it listens on: its port, or its Unix socket."""
+        """Return what it listens on: its port, or its Unix socket."""
         return self.uds or self.port
 
     @property
     def batched_tokens(self) -> int | None:
-        """The most tokens of prompts that the engine takes into one step, if its arguments say it (`16k` as vLLM reads it)."""
+        """Return the most tokens of prompts that the engine takes into one step, if its arguments say it (`16k` as vLLM reads
+        it)."""
         engine = engine_named(self.engine)
         if engine is None:
             return None
@@ -66,14 +67,14 @@ class FoundServer:
 
     @property
     def words(self) -> str:
-        """The server in a line, cleaned."""
+        """Describe the server in a line, cleaned."""
         model = self.served_name or self.model or "model unknown"
         at = f", unix:{clean(self.uds)}" if self.uds else f", port {self.port}" if self.port is not None else ""
         return f"{self.engine} {model}{at}, pid {self.pid}, user {self.user or '—'}"
 
     @property
     def api(self) -> str | None:
-        """The API's address as seen from the host."""
+        """Return the API's address as seen from the host."""
         if self.uds is not None:
             return of_socket(self.uds)
         if self.host is None or self.port is None:

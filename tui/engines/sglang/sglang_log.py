@@ -1,4 +1,4 @@
-"""SGLang's table (0.3 to 0.5), behind the same interface as vLLM's.
+"""SGLang's messages, of releases 0.3 to 0.5.
 
 Its records carry no level and name only ranks. "Application startup complete." comes before it is ready; the one ready line is "The
 server is fired up and ready to roll!".

@@ -1,4 +1,4 @@
-"""vLLM's table: what each message of releases 0.4 to 0.33 says about the start of a start."""
+"""vLLM's table: what each message of releases 0.4 to 0.33 says about a start."""
 
 import re
 
@@ -27,7 +27,7 @@ def _load_begins(start: StartParser, match: re.Match[str], line: Line) -> None:
 
 
 def _leads(start: StartParser, line: Line) -> bool:
-    """Does this process's word move the phase? Other ranks than the first only do before anyone else has spoken."""
+    """Tell whether this process's word moves the phase: other ranks than the first do only before anyone has spoken."""
     return not (line.speaker.rank and start.phase is not Phase.STARTING)
 
 

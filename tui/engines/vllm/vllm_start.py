@@ -36,7 +36,7 @@ def _argument(text: str, name: str) -> str | None:
 
 
 def _outer(text: str) -> str:
-    """The arguments without nested dictionaries: a drafter's model is not the server's."""
+    """Return the arguments without nested dictionaries: a drafter's model is not the server's."""
     inner = text[1:]
     while (shorter := re.sub(r"\{[^{}]*\}", "", inner)) != inner:
         inner = shorter
