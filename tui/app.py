@@ -83,12 +83,12 @@ class ControlRoom(RoomApp, inherit_bindings=False):
 
     @property
     def session(self) -> "Session":
-        """The deployment that is open."""
+        """Return the deployment that is open."""
         return self.deployments.session
 
     @property
     def main(self) -> MainScreen:
-        """The screen of the deployment that is open."""
+        """Return the screen of the deployment that is open."""
         return self.deployments.main
 
     @property
@@ -100,7 +100,7 @@ class ControlRoom(RoomApp, inherit_bindings=False):
         return self.deployments.kept
 
     def _begin_with(self, theme: str) -> None:
-        """Takes a theme before anything is drawn; assigning `theme` would have all styles worked out twice for the first paint."""
+        """Take a theme before anything is drawn; assigning `theme` would have all styles worked out twice for the first paint."""
         look = self.available_themes[theme]
         if look.ansi:
             self.theme = theme
@@ -145,7 +145,7 @@ class ControlRoom(RoomApp, inherit_bindings=False):
     @on(ScreenFurnished)
     @on(OverviewShown)
     def _begin(self) -> None:
-        """The first paint is done: now questions may be asked, and states shown."""
+        """Let questions be asked: the first paint is done."""
         if self.asker is not None:
             self.asker.bind(self)
 
@@ -180,7 +180,7 @@ class ControlRoom(RoomApp, inherit_bindings=False):
         default_namespace: DOMNode | None = None,
         namespaces: Mapping[str, DOMNode] | None = None,
     ) -> bool:
-        """Does what a key asks for, or says why it can't be done now."""
+        """Do what a key asks for, or say why it can't be done now."""
         known = BY_CALL.get(action) if isinstance(action, str) and default_namespace is self.main else None
         why = self.main.unavailable(known) if known is not None and self.main.furnished else None
         if why is None:
@@ -190,7 +190,7 @@ class ControlRoom(RoomApp, inherit_bindings=False):
         return True
 
     async def action_quit(self) -> None:
-        """Leaves; where a benchmark would be ended, after a question."""
+        """Leave; if that ends a benchmark, after a question."""
         running = self._under_benchmark()
         if running is None:
             self.exit()
@@ -229,31 +229,31 @@ class ControlRoom(RoomApp, inherit_bindings=False):
         self.push_screen(HelpDialog(self.own_keys))
 
     def on_resize(self) -> None:
-        """Writes the whole screen anew a moment later: a terminal that shrank and grew before the screen could follow has lost what
+        """Write the whole screen anew a moment later: a terminal that shrank and grew before the screen could follow has lost what
         stood on it, though the size is the old one."""
         self.set_timer(REWRITE_S, self.refresh)
 
     @property
     def bug(self) -> Exception | None:
-        """What ended the app, where that was no wish of the user's."""
+        """Return what ended the app, if that was no wish of the user's."""
         return self._exception
 
     def _fatal_error(self) -> None:
-        """Leaves without Textual's own traceback: it prints local values, and whoever runs the app reports the bug."""
+        """Leave without Textual's own traceback: it prints local values, and whoever runs the app reports the bug."""
         self._close_messages_no_wait()
 
     def action_commands(self) -> None:
         self.action_command_palette()
 
     def action_command_palette(self) -> None:
-        """Opens the palette; not over a dialog, which is answered first, nor on the way out."""
+        """Open the palette; not over a dialog, which is answered first, nor on the way out."""
         if not self.screen.is_modal and not self._exit:
             from tui.screens.palette import Palette
 
             self.push_screen(Palette())
 
     async def action_interrupt(self) -> None:
-        """The first ctrl+c says how to leave, the second leaves; where a benchmark runs it asks, and the third leaves."""
+        """Say how to leave at the first ctrl+c, leave at the second; if a benchmark runs, ask then, and leave at the third."""
         if self._interrupted:
             await self.action_quit()
             return
@@ -302,7 +302,7 @@ class ControlRoom(RoomApp, inherit_bindings=False):
             dialog.watch(self.main, "shown", lambda state: setattr(dialog, "seen", found(state) or dialog.seen), init=False)
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """The palette: the same actions as the keys."""
+        """Yield the commands of the palette: the same actions as the keys."""
         for action in ACTIONS:
             if action.palette and action.bound and self.main.unavailable(action) is None:
                 name = action.text.capitalize() if action.group != "Places" else f"Go to {action.text}"

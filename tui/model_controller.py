@@ -145,7 +145,7 @@ class ModelController:
     # -- benchmarks ----------------------------------------------------------------------------------------------------------------
 
     def plan(self, kind: str) -> "Plan":
-        """The plan of a key: single stream, or a sweep up to the configured top."""
+        """Return the plan of a key: single stream, or a sweep up to the configured top."""
         from tui.core.bench_plan import single_stream, sweep
 
         bench, model = self._settings.bench, self.model()
@@ -176,7 +176,7 @@ class ModelController:
             self._benchmark_asked = False
 
     async def _may_begin(self, main: MainScreen, session: "Session", plan: "Plan") -> bool:
-        """Asks first where the server works for others, or doesn't say. False also where another deployment was gone to since."""
+        """Ask first if the server works for others, or doesn't say. Return False also if another deployment was gone to since."""
         status = await session.api.poll()  # the watch's last poll may still count what has just ended
         counts = (status.metrics.running, status.metrics.waiting) if status.metrics is not None else ()
         known = [count for count in counts if count is not None]
@@ -233,7 +233,7 @@ class ModelController:
             await self._benchmarks.stop()
 
     async def end_benchmark(self) -> None:
-        """Stops the benchmark that runs, and waits until what it has is kept, for a while."""
+        """Stop the benchmark that runs, and wait until what it has is kept, for a while."""
         await self._stop_benchmark()
         if self._measuring is not None:
             with suppress(TimeoutError, WorkerError):

@@ -138,23 +138,23 @@ class News:
         self._told[key] = total
 
     def add(self, tab: str) -> None:
-        """One thing more, of what has no total."""
+        """Count one thing more, of what has no total."""
         self._told[tab, ""] = self._told.get((tab, ""), 0) + 1
 
     def see(self, tab: str) -> None:
-        """The tab is looked at."""
+        """Count nothing on the tab as new: it is looked at."""
         self._seen.update({key: total for key, total in self._told.items() if key[0] == tab})
 
     def count(self, tab: str) -> int:
-        """How much is new there."""
+        """Return how much is new there."""
         return sum(total - self._seen.get(key, 0) for key, total in self._told.items() if key[0] == tab)
 
     def marks(self, tabs: tuple[str, ...]) -> tuple[int, ...]:
-        """The counts of all, for comparing."""
+        """Return the counts of all, for comparing."""
         return tuple(self.count(tab) for tab in tabs)
 
     def take(self, state: DeploymentState) -> None:
-        """What a state tells: errors in the log, and what is wrong with the GPUs of each host."""
+        """Count what a state tells: errors in the log, and what is wrong with the GPUs of each host."""
         if state.load is not None and state.load.lines:
             self.tell("log", state.load.errors)
         for one in hosts_of(state):

@@ -152,7 +152,7 @@ class MainScreen(JobScreen):
 
     def on_mount(self) -> None:
         self.set_keys()
-        self._arrange(self._layout)
+        self._write_titles()
         self.moment = Moment(time.time(), time.monotonic())
         self.call_after_refresh(self._furnish)
 

@@ -43,7 +43,7 @@ class Painter:
         self._inks.clear()
 
     def strip(self, line: Content, width: int) -> Strip:
-        """The line in exactly `width` columns; it must not be longer."""
+        """Return the line in exactly `width` columns; it must not be longer."""
         if not line.plain.isprintable():
             line = printable(line)
         segments = [Segment(text, self._ink(styles)) for text, styles in runs(line)]
@@ -176,7 +176,7 @@ class Moment(Struct, frozen=True):
     """Alternates every half second; what may move by itself looks at it."""
 
     def since(self, at: float | None) -> float | None:
-        """Seconds since a monotonic time."""
+        """Return the seconds since a monotonic time; None if there is none."""
         return None if at is None else max(0.0, self.mono - at)
 
 
@@ -216,24 +216,24 @@ class Canvas(Widget):
         self._asked = False
 
     def draw(self, width: int, height: int) -> Content | list[Content]:
-        """The content for that many columns and rows, whole or as its lines; both may be 0 or anything above."""
+        """Return the content for that many columns and rows, whole or as its lines; both may be 0 or anything above."""
         raise NotImplementedError
 
     def show(self, state: DeploymentState, moment: Moment) -> None:
-        """Draws these values: the same as to assign them, for a tenth of the time."""
+        """Draw these values: the same as to assign them, for a tenth of the time."""
         self.set_reactive(Canvas.state, state)
         self.set_reactive(Canvas.moment, moment)
         self.redraw()
 
     def redraw_soon(self) -> None:
-        """Draws once for all values that are assigned together."""
+        """Draw once for all values that are assigned together."""
         self._drawn = None
         if not self._asked and self.is_attached and self.is_on_screen:
             self._asked = True
             self.call_next(self.redraw)
 
     def redraw(self) -> None:
-        """Draws again, and has the cells painted that changed."""
+        """Draw again, and have the cells painted that changed."""
         self._asked = False
         self._drawn = None
         if not self.is_attached or not self.is_on_screen:
