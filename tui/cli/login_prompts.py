@@ -35,7 +35,7 @@ class TerminalAsker:
 
 
 async def ask(question: str, *, echo: bool = True) -> str | None:
-    """What the person types after the question, without its line's end; None where it was left (ctrl+d) or nobody is there.
+    """Return what the person types after the question, without the line's end, or None after ctrl+d or if nobody is there.
 
     A cancelled question is left at once, and the terminal shows again what is typed.
     """

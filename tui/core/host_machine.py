@@ -69,7 +69,7 @@ class StorageTracker:
     _seen: deque[MachineSample] = field(default_factory=deque)
 
     def see(self, sample: MachineSample) -> bool | None:
-        """Whether the storage has been the bound over the last half minute; None where that can't be told, or not yet."""
+        """Return whether storage was the bound over the last half minute, or None if that can't be told, or not yet."""
         now = sample.counters.mono
         if now is None:
             return None

@@ -9,6 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingsMap
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
+from textual.css.query import NoMatches
 from textual.reactive import var
 from textual.widget import MountError, Widget
 from textual.widgets import ContentSwitcher
@@ -177,7 +178,7 @@ class MainScreen(JobScreen):
             await self.switcher.mount(*tabs)
             await self.query_one("#machine").mount(*self._new("machine"))
             await self.query_one("#right").mount(Horizontal(*self._new("below"), id="more"))
-        except MountError:
+        except (MountError, NoMatches):
             if self.is_attached and self.is_running and not self.app._exit:
                 raise
             return  # the app is leaving
