@@ -20,7 +20,7 @@ SHORT_NAMES = {short: key_to_character(long) for long, short in KEY_NAME_REPLACE
 
 @cache
 def typed_by(key: str) -> str | None:
-    """The character that a key types: `q`, `?` by question_mark; None for `f5`, `enter`, `ctrl+t`."""
+    """Return the character that a key types: `q`, `?` by question_mark; None for `f5`, `enter`, `ctrl+t`."""
     if len(key) > 1 and "+" in key:
         return None
     character = key if len(key) == 1 else SHORT_NAMES.get(key) or key_to_character(key)
@@ -30,7 +30,7 @@ def typed_by(key: str) -> str | None:
 
 
 def is_key(name: str) -> bool:
-    """Whether a terminal can send a key that Textual calls so: `q`, `?`, `question_mark`, `f5`, `ctrl+t`.
+    """Return whether a terminal can send a key that Textual calls so: `q`, `?`, `question_mark`, `f5`, `ctrl+t`.
 
     Those of modern terminals count, too: `ctrl+1`, `alt+ctrl+x`. With shift a character is another one: `shift+q` comes as `Q`.
     """
@@ -45,14 +45,14 @@ def is_key(name: str) -> bool:
 
 
 def key_name(key: str) -> str:
-    """The one name of a key that may be written as its character: `?` is `question_mark`."""
+    """Return the one name of a key that may be written as its character: `?` is `question_mark`."""
     if key in (",", " "):
         return {",": "comma", " ": "space"}[key]  # between two keys these are no keys
     return next(iter(Binding.make_bindings([(key, "", "")]))).key if len(key) == 1 else key
 
 
 def like(key: str) -> str:
-    """What to write instead of a key that is none, to be put behind its name."""
+    """Return what to write in place of a key that does not exist, to follow its name in a message."""
     *modifiers, base = key.split("+")
     meant = base.upper() if modifiers == ["shift"] else "+".join([*sorted(map(str.lower, modifiers)), base.lower()])
     near = [meant] if is_key(meant) else difflib.get_close_matches(key, SENT | SHORT_NAMES.keys(), 1)
@@ -87,7 +87,7 @@ class Action(Struct, frozen=True):
 
     @property
     def action(self) -> str:
-        """The name of the action method, with its argument: the screen's, or the app's."""
+        """Return the name of the action method, with its argument: the screen's, or the app's."""
         if self.id in OF_THE_APP:
             return f"app.{self.id}"
         return f"{self.id.partition('-')[0]}({self.argument!r})" if self.argument else self.id
@@ -306,12 +306,12 @@ NO_KEYS: Mapping[str, str] = {}
 
 
 def binding(action: Action, calls: str = "") -> Binding:
-    """A binding that follows the user's own keys by its id; `calls` is what it does on another screen than the main one."""
+    """Return a binding that follows the user's own keys by its id; `calls` is what it does on another screen than the main one."""
     return Binding(action.keys, calls or action.action, action.text, show=False, id=action.id, tooltip=help_of(action, NO_KEYS))
 
 
 def bindings(own: Mapping[str, str] = NO_KEYS) -> list[Binding]:
-    """The main screen's bindings; `own` is the user's [keys].
+    """Return the main screen's bindings; `own` is the user's [keys].
 
     Keys that don't type anything go before the focused widget's own: a TextArea takes f6 and f7 for itself. Only what is left is
     the widget's first: it may be inside of something itself. The user's keys are in
@@ -331,7 +331,7 @@ def _goes_first(key: str) -> bool:
 
 
 def shown_key(action: Action, own: Mapping[str, str]) -> str:
-    """The key to write in footer and help; `own` is the user's [keys]."""
+    """Return the key to write in footer and help; `own` is the user's [keys]."""
     if action.id not in own:
         return action.shown
     key = own[action.id].partition(",")[0].strip()
@@ -339,22 +339,22 @@ def shown_key(action: Action, own: Mapping[str, str]) -> str:
 
 
 def help_of(action: Action, own: Mapping[str, str]) -> str:
-    """What the action does, with the user's keys where it names others."""
+    """Return what the action does, with the user's keys in it if it names others."""
     return re.sub(r"\{([\w-]+)\}", lambda found: shown_key(BY_ID[found[1]], own), action.help)
 
 
 def types_text(action: Action, own: Mapping[str, str] | None = None) -> bool:
-    """Whether the key would be typed into a focused prompt."""
+    """Return whether the key would be typed into a focused prompt."""
     return typed_by((own or {}).get(action.id, action.keys).partition(",")[0].strip()) is not None
 
 
 def in_footer(tab: str) -> list[Action]:
-    """The actions of the footer on that tab, the most special ones first."""
-    return [one for one in ACTIONS if tab in one.tabs]
+    """Return the actions of the footer on that tab, the most special ones first."""
+    return [action for action in ACTIONS if tab in action.tabs]
 
 
 def groups(actions: Iterable[Action] = ACTIONS) -> dict[str, list[Action]]:
-    """By group, in the order of the table."""
+    """Return the actions by group, in the order of the table."""
     out: dict[str, list[Action]] = {}
     for action in actions:
         out.setdefault(action.group, []).append(action)
@@ -362,14 +362,14 @@ def groups(actions: Iterable[Action] = ACTIONS) -> dict[str, list[Action]]:
 
 
 def markdown_table() -> str:
-    """The table of keys as the README has it."""
+    """Return the table of keys as the README has it."""
     lines = ["| key | does |", "| --- | --- |"]
-    lines += [f"| `{one.shown}` | {help_of(one, NO_KEYS)} |" for one in ACTIONS]
+    lines += [f"| `{action.shown}` | {help_of(action, NO_KEYS)} |" for action in ACTIONS]
     return "\n".join(lines)
 
 
 def key_problems(keys: Mapping[str, str]) -> list[str]:
-    """What is wrong with the configuration's [keys], one `key: reason` each: no such action or key, one key for two."""
+    """Return what is wrong with the configuration's [keys], one `key: reason` each: no such action or key, one key for two."""
     known = {action.id: action for action in ACTIONS if action.bound}
     problems = []
     for name, key in keys.items():

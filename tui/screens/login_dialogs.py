@@ -28,7 +28,7 @@ class ScreenAsker:
         self._there = asyncio.Event()
 
     def bind(self, app: App[str | None]) -> None:
-        """From now on questions appear on that app's screen."""
+        """Show questions on that app's screen from now on."""
         self._bound = app
         self._there.set()
 
@@ -41,13 +41,13 @@ class ScreenAsker:
             return await answer
 
     async def trust_host_key(self, host: str, key_type: str, fingerprint: str) -> bool:
-        """Whether the user accepts the unknown key."""
+        """Return whether the user accepts the unknown key."""
         from tui.screens.dialogs import HostKeyDialog
 
         return bool(await self._ask(HostKeyDialog(host, key_type, fingerprint)))
 
     async def secret(self, host: str, prompt: str, echo: bool) -> str | None:
-        """What the user typed; None cancels the login."""
+        """Return what the user typed; None cancels the login."""
         from tui.screens.dialogs import SecretDialog
 
         answer = await self._ask(SecretDialog(host, prompt, echo))

@@ -84,7 +84,7 @@ class MainScreen(JobScreen):
 
     @property
     def view(self) -> ScreenView:
-        """What is on the screen now."""
+        """Return what is on the screen now."""
         width, height = self.app.size
         return ScreenView(
             state=self.shown,
@@ -230,7 +230,7 @@ class MainScreen(JobScreen):
             canvas.show(self.shown, self.moment)
 
     def _mark_news(self) -> None:
-        """Tabs say how much came since they were looked at."""
+        """Let the tabs say how much came since they were looked at."""
         if not self.furnished:
             return
         self.news.take(self.shown)
@@ -244,7 +244,7 @@ class MainScreen(JobScreen):
             self._write_titles()
 
     def _became(self, before: Status | None, now: Status) -> None:
-        """What opens by itself, as long as the user chose nothing."""
+        """Open what opens by itself, as long as the user chose nothing."""
         if now is Status.READY and not self.benching:
             self.bench_problem = None  # it told of the server that was there before
         if now is Status.READY:
@@ -325,7 +325,7 @@ class MainScreen(JobScreen):
 
     @property
     def typing(self) -> bool:
-        """Whether keys go into a text."""
+        """Return whether keys go into a text."""
         return hasattr(self.focused, "cursor_blink")  # an Input or a TextArea, which need not be imported yet
 
     def unavailable(self, action: Action) -> str | None:
@@ -359,7 +359,7 @@ class MainScreen(JobScreen):
     # -- what runs -----------------------------------------------------------------------------------------------------------------
 
     def begin_benchmark(self, plan: "Plan") -> None:
-        """A benchmark starts: its tab opens."""
+        """Open the tab of the benchmark that starts."""
         super().begin_benchmark(plan)
         self._chose = True
         self.open_tab("bench")
@@ -385,12 +385,12 @@ class MainScreen(JobScreen):
         self._mark_news()
 
     def action_type(self) -> None:
-        """Into the prompt, where a tab that opened by itself left the keys to be commands."""
+        """Enter the prompt: a tab that opens by itself leaves the keys to be commands."""
         if self.tab == "chat":
             self.chat.focus_prompt()
 
     def action_smoke(self) -> None:
-        """Its verdicts are looked at where they come: on the chat, if there is no panel for them beside the tab that is open."""
+        """Run the smoke prompts, on the chat if there is no panel for the verdicts beside the tab that is open."""
         if self.tab != "chat" and not self.query_one("#smoke").region:
             self._chose = True
             self.open_tab("chat", focus=False)

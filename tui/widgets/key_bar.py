@@ -16,7 +16,7 @@ KEPT = ("help", "quit")
 
 
 def key_of(widget: Widget, action: str) -> str:
-    """The key of an action, as the user has set it, for a text of the widget."""
+    """Return the key of an action, as the user has set it, for a text of the widget."""
     own: Mapping[str, str] = getattr(widget.app, "own_keys", {})
     return shown_key(BY_ID[action], own)
 
