@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
@@ -13,6 +14,7 @@ from listening import Listening
 from tui.core.api_status import Reach
 from tui.core.presentation import some_of
 from tui.host.api import ApiClient, ApiError
+from tui.host.api_errors import Words
 from tui.host.base import NotPermitted
 
 DATA = Path(__file__).parent.parent / "data" / "http"
@@ -349,3 +351,31 @@ async def test_closing_a_stream_closes_its_connection() -> None:
             async for _ in events:
                 break
         await asyncio.wait_for(gone.wait(), 10)
+
+
+async def test_stale_authorities_in_the_environment_matter_to_https_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", "/no/such/file.pem")
+    for scheme, words in (("http", "nothing listens"), ("https", "SSL_CERT_FILE=/no/such/file.pem can't be read: No such file")):
+        client = ApiClient(f"{scheme}://127.0.0.1:1", None)
+        with pytest.raises(ApiError, match=words):
+            await client.get("/version")
+        await client.close()
+
+
+CERTIFICATES = [
+    (9, "certificate is not yet valid", "check the clocks"),
+    (10, "certificate has expired", "renew it"),
+    (62, "Hostname mismatch, certificate is not valid for 'x'", "use the name that it was issued for"),
+    (64, "IP address mismatch, certificate is not valid for '127.0.0.1'", "use the name that it was issued for"),
+    (18, "self-signed certificate", "set ca_file"),
+]
+
+
+@pytest.mark.parametrize(("code", "said", "advice"), CERTIFICATES)
+def test_what_is_wrong_with_a_certificate_is_told_with_what_helps(code: int, said: str, advice: str) -> None:
+    error = ssl.SSLCertVerificationError("certificate verify failed")
+    error.verify_code, error.verify_message = code, said
+    told = Words("https://box:8000", ()).of_transport(error)
+    assert said in told.message
+    assert advice in told.message
+    assert ("set ca_file" in told.message) == (code == 18)

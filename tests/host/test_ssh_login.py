@@ -15,6 +15,7 @@ from pathlib import Path
 import asyncssh
 import pytest
 from asker import Person
+from conftest import MakeSshd
 from needs import need
 from sshd import Sshd, until
 
@@ -198,6 +199,8 @@ class AskingServer:
 
             def validate_password(self, username: str, password: str) -> bool:
                 outer.attempts += 1
+                if password == "old":
+                    raise asyncssh.PasswordChangeRequired("Your password has expired, choose another")
                 return password == "right"
 
             def kbdint_auth_supported(self) -> bool:
@@ -238,7 +241,8 @@ async def test_a_password_may_be_mistyped_twice(tmp_path: Path) -> None:
     async with server.running() as config, host_of(config, person) as host:
         await host.connect()
         assert host.connection.online
-    assert person.asked == [("me@127.0.0.1", "Password of me@127.0.0.1:", "hidden")] * 3
+    first, again = "Password of me@127.0.0.1:", "Wrong password. Password of me@127.0.0.1:"
+    assert person.asked == [("me@127.0.0.1", prompt, "hidden") for prompt in (first, again, again)]
 
 
 async def test_three_wrong_passwords_end_the_login(tmp_path: Path) -> None:
@@ -339,3 +343,42 @@ def test_a_hung_key_file_does_not_keep_the_process(sshd: Sshd) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program, str(fifo)], check=True, capture_output=True, text=True, timeout=10)
     assert done.stdout == "given up\n"
+
+
+# -- what is missing for a login ---------------------------------------------------------------------------------------------------
+
+
+async def refused(host: SshHost) -> Refused:
+    async with host:
+        return await refusal(host)
+
+
+async def test_the_factor_that_is_missing_is_named(make_sshd: MakeSshd) -> None:
+    sshd = make_sshd("AuthenticationMethods publickey,password", "PasswordAuthentication yes")
+    error = await refused(SshHost("gpu-box", config_files=[sshd.client_config]))
+    assert "accepted the key and wants another factor as well (password)" in error.cause
+
+
+async def test_an_encrypted_key_is_named_if_nobody_can_be_asked(sshd: Sshd) -> None:
+    lock(sshd)
+    error = await refused(SshHost("gpu-box", config_files=[sshd.client_config]))
+    assert f"the key {sshd.identity} is encrypted" in error.cause
+    assert error.advice == f"load it into the agent: ssh-add {sshd.identity}"
+
+
+async def test_wrong_passphrases_are_told_as_such(sshd: Sshd) -> None:
+    lock(sshd)
+    person = Person(secrets=["a", "b", "c"])
+    error = await refused(SshHost("gpu-box", config_files=[sshd.client_config], asker=person))
+    assert error.cause.endswith(f"no passphrase opened {sshd.identity}")
+    prompts = [asked[1] for asked in person.asked]
+    assert [prompt.startswith("Wrong passphrase. ") for prompt in prompts] == [False, True, True]
+
+
+async def test_an_expired_password_is_told_with_what_to_do(tmp_path: Path) -> None:
+    server = AskingServer(tmp_path, "password")
+    async with server.running() as config:
+        error = await refused(host_of(config, Person(secrets=["old"])))
+    assert "the password of me@127.0.0.1" in error.cause
+    assert "has expired: Your password has expired, choose another" in error.cause
+    assert error.advice.startswith("change it with: ssh -p ")

@@ -216,8 +216,9 @@ async def test_forbidden_and_closed_have_codes_of_their_own(make_sshd: MakeSshd)
 
 
 @pytest.mark.sshd
-async def test_forbidden_and_no_python_says_both(make_sshd: MakeSshd) -> None:
-    sshd = make_sshd("AllowTcpForwarding no", "ForceCommand exit 1")
+async def test_forbidden_and_no_python_says_both(make_sshd: MakeSshd, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tui.host.shell.PYTHONS", ("/no/such/python3",))
+    sshd = make_sshd("AllowTcpForwarding no")
     async with SshHost("gpu-box", config_files=[sshd.client_config]) as host:
         await host.connect()
         async with client_of(host, verify=False) as client:

@@ -65,9 +65,9 @@ class ApiClient:
         self._words = Words(self.shown, tuple(value for value in kept if value and len(value) >= 4))
         own = {"Accept-Encoding": "identity", "User-Agent": "readyroom"}
         if transport is None:
-            from tui.host.http_transport import tls_context
+            from tui.host.http_transport import DirectTransport
 
-            transport = httpx.AsyncHTTPTransport(verify=tls_context(ca_file or True), uds=socket_of(base_url))
+            transport = DirectTransport(verify=ca_file or True, uds=socket_of(base_url))
         self._headers = merged(own, authorized(base_url, api_key, headers or {}))
         self._client = httpx.AsyncClient(transport=transport, headers=self._headers, timeout=POLL_TIMEOUT_S)
         self._left: list[httpx.AsyncClient] = []

@@ -115,6 +115,18 @@ class Words:
             return ApiError(code, f"{message}: the server wants an API key (api_key_env or api_key_command)", "unauthorized")
         return ApiError(code, message, "http")
 
+    def _certificate(self, error: ssl.SSLCertVerificationError) -> str:
+        """Say what is wrong with a certificate, and what would help; codes as in OpenSSL's x509_vfy.h."""
+        why = self.one_line(error.verify_message)
+        match error.verify_code:
+            case 9:
+                return f"the certificate of {self.where} isn't valid yet: check the clocks of both machines ({why})"
+            case 10:
+                return f"the certificate of {self.where} has expired: renew it on the server, or check this machine's clock ({why})"
+            case 62 | 64:
+                return f"the certificate of {self.where} is for another name: use the name that it was issued for ({why})"
+        return f"the certificate of {self.where} is not trusted: {why} (set ca_file)"
+
     def of_transport(self, error: Exception) -> ApiError:
         """What an exception of the transport means."""
         where = self.where
@@ -129,8 +141,7 @@ class Words:
                 case HostError():
                     return ApiError(None, self.one_line(cause.cause), "unreachable")
                 case ssl.SSLCertVerificationError():
-                    why = self.one_line(cause.verify_message)
-                    return ApiError(None, f"the certificate of {where} is not trusted: {why} (set ca_file)", "unreachable")
+                    return ApiError(None, self._certificate(cause), "unreachable")
         match error:
             case httpx.ConnectTimeout() | httpx.PoolTimeout():
                 return ApiError(None, f"{where} does not answer: no connection in time", "timeout")

@@ -5,6 +5,7 @@ byte stream (an SSH channel, or a stream of the probe's relay) and TLS runs here
 on this machine.
 """
 
+import os
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
@@ -115,25 +116,44 @@ class _Backend(httpcore.AsyncNetworkBackend):
 
 
 def tls_context(verify: Any) -> ssl.SSLContext:
-    """What checks a server's certificate: the usual authorities (True), nothing (False), the authorities in a file, or a context.
+    """Return what checks a server's certificate: the usual authorities (True), nothing (False), those in a file, or a context.
 
-    Raises NotPermitted when that file can't be read.
+    Raises NotPermitted if that file, or what SSL_CERT_FILE or SSL_CERT_DIR names, can't be read.
     """
-    if not isinstance(verify, str):
-        return httpx.create_ssl_context(verify)
     try:
-        return ssl.create_default_context(cafile=verify)
-    except OSError as error:
+        return ssl.create_default_context(cafile=verify) if isinstance(verify, str) else httpx.create_ssl_context(verify)
+    except (OSError, ssl.SSLError, ValueError) as error:
+        why = clean(getattr(error, "strerror", None) or str(error))
+        if isinstance(verify, str):
+            raise NotPermitted(
+                f"the file of certificate authorities {clean(verify)} can't be read: {why}", "correct ca_file in the configuration"
+            ) from error
+        variable = next((name for name in ("SSL_CERT_FILE", "SSL_CERT_DIR") if os.environ.get(name)), None)
+        named = f"{variable}={clean(os.environ[variable])}" if variable else "this machine"
         raise NotPermitted(
-            f"the file of certificate authorities {verify} can't be read: {error.strerror or error}",
-            "correct ca_file in the configuration",
+            f"the certificate authorities of {named} can't be read: {why}",
+            f"correct or unset {variable}" if variable else "install the certificate authorities (ca-certificates)",
         ) from error
 
 
 class _Explaining(httpx.AsyncHTTPTransport):
-    """Hands a failed connection on as httpx.ConnectError whose cause is a HostError."""
+    """Hand a failed connection on as httpx.ConnectError whose cause is a HostError."""
+
+    _no_authorities: NotPermitted | None = None
+
+    def _context(self, verify: Any) -> ssl.SSLContext:
+        """Return a context; one that trusts nobody if the environment's authorities can't be read, which only https minds."""
+        try:
+            return tls_context(verify)
+        except NotPermitted as error:
+            if isinstance(verify, str):
+                raise
+            self._no_authorities = error
+            return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if self._no_authorities is not None and request.url.scheme == "https":
+            raise httpx.ConnectError(self._no_authorities.cause, request=request) from self._no_authorities
         try:
             return await super().handle_async_request(request)
         except httpx.ConnectError as error:
@@ -151,7 +171,7 @@ class HostTransport(_Explaining):
     """httpx over streams that `dial` opens from the host."""
 
     def __init__(self, dial: Dial, *, verify: Any = True, uds: str | None = None) -> None:
-        context = tls_context(verify)
+        context = self._context(verify)
         super().__init__(verify=context)
         # httpx offers no way to name a network backend; `_pool` is the one private name that is used of it.
         self._pool = httpcore.AsyncConnectionPool(
@@ -163,7 +183,7 @@ class DirectTransport(_Explaining):
     """httpx's own connections from this machine, failures told as for any other host."""
 
     def __init__(self, *, verify: Any = True, uds: str | None = None) -> None:
-        super().__init__(verify=tls_context(verify), uds=uds, limits=httpx.Limits(max_connections=None, keepalive_expiry=30.0))
+        super().__init__(verify=self._context(verify), uds=uds, limits=httpx.Limits(max_connections=None, keepalive_expiry=30.0))
         self._uds = uds
 
     def reason(self, error: httpx.ConnectError, request: httpx.Request) -> HostError | None:

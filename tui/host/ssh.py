@@ -164,7 +164,9 @@ class SshHost(HostAdapter):
             await after_mark(shell, mark, self.name)
         except NotPermitted as error:
             said = await errors.last_line()
-            raise Refused(error.cause + (f": {said}" if said else ""), error.advice) from None
+            cause = error.cause + (f": {said}" if said else "")
+            expired = "expired" in cause or "change required" in cause
+            raise Refused(cause, "log in with ssh once and change the password" if expired else error.advice) from None
         finally:
             await ended(errors.task)
 

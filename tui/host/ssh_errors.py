@@ -23,15 +23,30 @@ def refused_login(login: Login, client: LoginClient, person: Person, *, unattend
     """The host did not accept the login."""
     methods = ", ".join(clean(method) for method in client.methods) or "no method that readyroom knows"
     where = f"{login.user}@{login.place}"
+    if client.expired is not None:
+        return Refused(f"the password of {where} has expired: {client.expired}", f"change it with: ssh{_port_words(login)} {where}")
     if unattended and person.needed:
         return Refused(f"the login to {where} needs you again: it asks for a password or code", "try again to log in")
     if person.cancelled:
         return Refused(f"the login to {where} was cancelled", "try again to log in")
+    if person.needed and not person.asked and client.key_accepted:
+        missing = ", ".join(clean(method) for method in client.wanted)
+        return Refused(
+            f"{where} accepted the key and wants another factor as well ({missing}), and nobody can be asked here",
+            "run this in a terminal, or let the host accept a key alone (AuthenticationMethods)",
+        )
+    if person.needed and not person.asked and client.locked:
+        return Refused(
+            f"{where} refused the login: the key {client.locked[0]} is encrypted, and nobody can be asked for its passphrase here",
+            f"load it into the agent: ssh-add {client.locked[0]}",
+        )
     if person.needed and not person.asked:
         return Refused(
             f"{where} refused the login: no key was accepted, and nobody can be asked here ({methods})",
             f"load a key into the agent (ssh-add), or copy one there: ssh-copy-id{_port_words(login)} {login.user}@{login.host}",
         )
+    if person.asked and client.locked and not client.tries:
+        return Refused(f"{where} refused the login: no passphrase opened {client.locked[-1]}", "try again to log in")
     if person.asked:
         return Refused(
             f"{where} refused the login: wrong answer, or the account is locked (it offers {methods})", "try again to log in"

@@ -4,6 +4,7 @@ import asyncio
 import stat
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import asyncssh
 from asyncssh import KeyEncryptionError, KeyImportError, SSHKeyPair
@@ -240,10 +241,16 @@ class LoginClient(asyncssh.SSHClient):
         self._keys = keys
         self._offers: AsyncIterator[list[SSHKeyPair]] | None = None
         self._agent = Agent()
-        self._tries = 0
+        self.tries = 0
         self._connection: asyncssh.SSHClientConnection | None = None
         self.methods: list[str] = []
         """Login methods that the host offered, as far as they were seen."""
+        self.wanted: list[str] = []
+        """Those that it offered last: without `publickey` once it has accepted a key and wants more."""
+        self.locked: list[Path] = []
+        """Keys whose passphrase was asked for."""
+        self.expired: str | None = None
+        """The host's words when it wanted the password changed."""
         self.offered_key: asyncssh.SSHKey | None = None
         """The host key that no file vouches for."""
         self.offered_authority: asyncssh.SSHKey | None = None
@@ -302,7 +309,13 @@ class LoginClient(asyncssh.SSHClient):
 
     def _note_methods(self) -> None:
         if self._connection is not None:
-            self.methods += [method for method in self._connection.get_server_auth_methods() if method not in self.methods]
+            self.wanted = list(self._connection.get_server_auth_methods())
+            self.methods += [method for method in self.wanted if method not in self.methods]
+
+    @property
+    def key_accepted(self) -> bool:
+        """Tell whether the host has accepted a key, and wants something else besides."""
+        return "publickey" in self.methods and bool(self.wanted) and "publickey" not in self.wanted
 
     async def public_key_auth_requested(self) -> Sequence[SSHKeyPair] | None:
         self._note_methods()
@@ -314,22 +327,29 @@ class LoginClient(asyncssh.SSHClient):
         return None
 
     async def _passphrase(self, file: Path) -> str | None:
-        return await self._person.secret(self.where, f"Passphrase of the key {file}:")
+        again = "Wrong passphrase. " if file in self.locked else ""
+        self.locked.append(file)
+        return await self._person.secret(self.where, f"{again}Passphrase of the key {file}:")
 
     async def password_auth_requested(self) -> str | None:
         self._note_methods()
-        if self._tries >= SECRET_TRIES:
+        if self.tries >= SECRET_TRIES:
             return None
-        self._tries += 1
-        return await self._person.secret(self.where, f"Password of {self.where}:")
+        self.tries += 1
+        again = "Wrong password. " if self.tries > 1 else ""
+        return await self._person.secret(self.where, f"{again}Password of {self.where}:")
+
+    def password_change_requested(self, prompt: str, lang: str) -> Any:
+        self.expired = clean(prompt)[:PROMPT_LIMIT]
+        return NotImplemented
 
     async def kbdint_auth_requested(self) -> str | None:
         self._note_methods()
         # The request alone may send a push to a phone: so not unasked, and not after the person gave up.
         self._person.needed = True
-        if not self._person.may_ask or self._tries >= SECRET_TRIES:
+        if not self._person.may_ask or self.tries >= SECRET_TRIES:
             return None
-        self._tries += 1
+        self.tries += 1
         return ""
 
     async def kbdint_challenge_received(
