@@ -6,7 +6,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FILES = {".gitattributes", ".gitignore", "CHANGELOG.md", "LICENSE", "README.md", "config.toml.example", "pyproject.toml"}
+FILES = {
+    ".gitattributes",
+    ".gitignore",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "LICENSE",
+    "README.md",
+    "config.toml.example",
+    "pyproject.toml",
+}
 TOP = FILES | {".ci", "screenshots", "tests", "tui"}
 
 
