@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from textual.drivers.linux_driver import LinuxDriver
 
-from tui.core.gone import GONE
+from tui.core.connection import GONE
 
 if TYPE_CHECKING:
     from textual.app import App

@@ -8,7 +8,7 @@ import scenes
 from room import room, screen, shows, until
 
 from tui.core.deployment import DeploymentState, HostSeen
-from tui.core.memory_trend import MemoryCourse, followed
+from tui.core.trends import MemoryCourse, followed
 from tui.widgets.canvas import Moment
 from tui.widgets.gpu_strip import strip
 

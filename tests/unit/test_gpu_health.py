@@ -9,7 +9,7 @@ from tui.core.gpu_findings import BY_NUMBER, listed
 from tui.core.gpu_frames import rank_of
 from tui.core.gpu_groups import EngineLayout
 from tui.core.gpu_health import headroom, health
-from tui.core.memory_trend import growth_mib_per_hour
+from tui.core.trends import growth_mib_per_hour
 
 
 def test_headroom_is_the_fullest() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tui.services.host_clock import HostClock
+from tui.services.deployment_store import HostClock
 
 NOW = 1_796_000_000.0
 

@@ -11,8 +11,8 @@ from tui.core.connection import ConnectionState, LinkState
 from tui.core.deployment import ApiPolled, DeploymentState, GpusSampled, HostSeen, ProcessesSeen, fold
 from tui.core.gpu import Gpu, GpuSample
 from tui.core.gpu_findings import hosts_of
-from tui.core.memory_trend import POINTS, MemoryCourse, followed, outgrowth, peak_mib
 from tui.core.snapshot import snapshot
+from tui.core.trends import POINTS, MemoryCourse, followed, outgrowth, peak_mib
 
 TOTAL = 97_887.0
 HOUR = 3600.0

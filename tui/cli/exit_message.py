@@ -15,7 +15,7 @@ from typing import TextIO
 import platformdirs
 
 from tui import __version__
-from tui.core.gone import GONE
+from tui.core.connection import GONE
 from tui.core.text import clean
 
 

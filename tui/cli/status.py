@@ -28,9 +28,9 @@ from tui.core.gpu import Gpu, GpuSample
 from tui.core.gpu_findings import HostGpus, hosts_of
 from tui.core.gpu_groups import next_steps
 from tui.core.gpu_health import headroom
-from tui.core.memory_trend import outgrowth, peak_mib
 from tui.core.presentation import DASH, about, duration, gigabytes_s, how_far, name_of, percent, verdict_text, whole
 from tui.core.text import clean
+from tui.core.trends import outgrowth, peak_mib
 from tui.record.store import RunStore
 from tui.settings import Settings
 

@@ -1,5 +1,6 @@
 """The state of the connection to a host, and when to try again."""
 
+import errno
 from enum import StrEnum
 
 from msgspec import Struct
@@ -45,3 +46,7 @@ def retry_delay_s(attempt: int, jitter: float) -> float:
     """Return the seconds to wait before try number `attempt` (from 1); `jitter` in [0, 1) spreads them over ±20 %."""
     base = BACK_OFF_S[min(max(attempt, 1), len(BACK_OFF_S)) - 1]
     return base * (0.8 + 0.4 * jitter)
+
+
+GONE = frozenset({errno.EIO, errno.EPIPE, errno.EBADF, errno.ENXIO})
+"""What writing fails with to a terminal that was closed, a pipe whose reader left, or a stream that never was open."""

@@ -11,9 +11,8 @@ from tui.core.expectations import Expected
 from tui.core.gpu import GpuSample, with_gone
 from tui.core.host_machine import MachineSample
 from tui.core.logs.load_state import Forecast, LoadState, PastLoad, SignsOfLife
-from tui.core.memory_trend import MemoryCourse, followed
 from tui.core.server_end import Supervisor
-from tui.core.trends import Trends, appended, with_api, with_gpus
+from tui.core.trends import MemoryCourse, Trends, appended, followed, with_api, with_gpus
 from tui.wire.log_prefixes import NO_LOG
 
 LOG_LINES = 5000

@@ -11,7 +11,7 @@ from tui.core.gpu import IN_USE_SHARE, Gpu, GpuSample, Headroom, Uniformity
 from tui.core.gpu_groups import UNKNOWN, EngineLayout, engine_of, leftovers
 from tui.core.gpu_health import findings, headroom, health
 from tui.core.gpu_uniformity import uniformity
-from tui.core.memory_trend import MemoryCourse, outgrowth
+from tui.core.trends import MemoryCourse, outgrowth
 
 
 class HostGpus(Struct, frozen=True):

@@ -13,7 +13,7 @@ from tui.core.gpu_findings import HostGpus, hosts_of
 from tui.core.gpu_health import headroom
 from tui.core.host_machine import MachineSample
 from tui.core.logs.log_report import document
-from tui.core.memory_trend import outgrowth, peak_mib
+from tui.core.trends import outgrowth, peak_mib
 
 SCHEMA = 1
 

@@ -1,12 +1,39 @@
 """The state of one watched deployment: events are folded into it, and whoever waits gets the newest."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Any
 
 from tui.core.deployment import DeploymentState, Event, fold
 from tui.core.liveness import SignTracker
 from tui.core.logs.load_state import LoadState
-from tui.services.host_clock import HostClock
+
+TRUSTED_S = 60.0
+"""Seconds for which the most advanced estimate counts: a frame that a slow link held back must not set the clock back."""
+
+
+class HostClock:
+    """The host's newest stamp, and when it arrived here."""
+
+    def __init__(self) -> None:
+        self._seen: tuple[float, float] | None = None
+
+    def now(self) -> float:
+        """Return the host's wall clock: its newest stamp plus the time since then; this machine's before the first one."""
+        if self._seen is None:
+            return time.time()
+        wall, arrived = self._seen
+        return wall + (time.monotonic() - arrived)
+
+    def see(self, frame: Mapping[str, Any]) -> None:
+        """Take the stamp of a frame, but not of lines (it is their own) or of a late one (it is that of old values)."""
+        wall = frame.get("wall")
+        if isinstance(wall, int | float) and frame.get("f") != "lines" and frame.get("late") is not True:
+            arrived = time.monotonic()
+            if self._seen is None or arrived - self._seen[1] > TRUSTED_S or float(wall) > self.now():
+                self._seen = (float(wall), arrived)
+
 
 MAILBOX_HZ = 10.0
 

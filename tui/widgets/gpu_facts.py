@@ -8,8 +8,8 @@ from tui.core.gpu_findings import hosts_of, roughly, short_of, tightest
 from tui.core.gpu_groups import engine_of
 from tui.core.gpu_health import headroom
 from tui.core.gpu_uniformity import uniformity
-from tui.core.memory_trend import Outgrowth, outgrowth, peak_mib
 from tui.core.presentation import DASH, age, counted, gib, percent, three, whole
+from tui.core.trends import Outgrowth, outgrowth, peak_mib
 from tui.widgets.canvas import Moment
 from tui.widgets.draw import BW, B, E, G, P, Part, W, big, facts, label, line, sparks, spread, warning
 from tui.widgets.gpu_rows import greyed, old_mark

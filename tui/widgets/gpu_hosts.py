@@ -12,9 +12,8 @@ from tui.core.gpu import Gpu, GpuSample, Uniformity
 from tui.core.gpu_findings import ALL, BY_NUMBER, hosts_of, listed, roughly, tightest
 from tui.core.gpu_groups import engine_of, leftovers
 from tui.core.gpu_health import headroom
-from tui.core.memory_trend import outgrowth
 from tui.core.presentation import gib, percent
-from tui.core.trends import Trends
+from tui.core.trends import Trends, outgrowth
 from tui.widgets.canvas import Moment
 from tui.widgets.draw import BE, BG, BW, QUIET, B, E, P, Part, W, label, line, middle, short, spread
 from tui.widgets.gpu_rows import SELECTED, GpuRow, greyed, of_none, old_mark, old_words, side_by_side

@@ -128,7 +128,7 @@ def _gpu_lines(row: Mapping[str, Any]) -> list[str]:
 
 
 @dataclass(slots=True)
-class GpuProcess:
+class PlayedProcess:
     pid: int
     mib: float
     name: str
@@ -142,7 +142,7 @@ class SimulatedGpu:
     index: int
     words: dict[str, str] = field(default_factory=dict)
     values: dict[str, float] = field(default_factory=dict)
-    processes: list[GpuProcess] = field(default_factory=list)
+    processes: list[PlayedProcess] = field(default_factory=list)
     instances: list[tuple[float, float, str, str]] = field(default_factory=list)
     error: int = 0
     hang: bool = False
@@ -197,7 +197,7 @@ def _gpu_line(gpu: SimulatedGpu, key: str, rest: str, words: Sequence[str]) -> N
         case "hang":
             gpu.hang = rest != "0"
         case "process" | "graphics":
-            gpu.processes.append(GpuProcess(int(words[0]), float(words[1]), " ".join(words[2:]), key == "graphics"))
+            gpu.processes.append(PlayedProcess(int(words[0]), float(words[1]), " ".join(words[2:]), key == "graphics"))
         case "mig":
             gpu.instances.append((float(words[0]), float(words[1]), words[2], " ".join(words[3:])))
         case _:
