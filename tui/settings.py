@@ -163,6 +163,10 @@ def _named_cleanly(settings: Settings) -> Settings:
     return msgspec.structs.replace(settings, deployments=deployments, default=default)
 
 
+_SECRET_KEYS = frozenset({"api", "api_key", "api_key_command", "api_key_env", "headers"})
+"""Keys at and under which no value is ever repeated."""
+
+
 def _misfits(value: Any, kind: Any, key: str) -> Iterator[tuple[str, str]]:
     """Yield every key that is unknown or has a value of the wrong type, with the reason."""
     info = msgspec.inspect.type_info(kind) if not isinstance(kind, msgspec.inspect.Type) else kind
@@ -194,7 +198,8 @@ def _misfits(value: Any, kind: Any, key: str) -> Iterator[tuple[str, str]]:
     else:
         expected = _expected(info)
         if not _fits(value, info):
-            yield at, f"must be {expected}, not {_word(value)}"
+            secret = _SECRET_KEYS.intersection(re.split(r"[.\[]", at))
+            yield at, f"must be {expected}, not {_kind(value) if secret else _word(value)}"
 
 
 def _fitting(value: Any, kind: Any) -> Any:
@@ -260,6 +265,12 @@ def _expected(info: msgspec.inspect.Type) -> str:
             return "another kind of value"
 
 
+def _kind(value: Any) -> str:
+    """Return what a value is without repeating it: it may be secret."""
+    named = {dict: "a table", list: "a list", str: "a text", bool: "true or false", int: "a number", float: "a number"}
+    return named.get(type(value), type(value).__name__)
+
+
 def _word(value: Any) -> str:
     if isinstance(value, dict):
         return "a table"
@@ -309,7 +320,9 @@ def _server_url(text: str) -> SplitResult | None:
 
 def _deployment_problems(key: str, deployment: Deployment) -> Iterator[tuple[str, str]]:
     socket = socket_of(deployment.api)
-    if socket is not None:
+    if any(ord(letter) <= 32 or ord(letter) == 127 for letter in deployment.api):
+        yield f"{key}.api", "must have no blank, line break or control character in it"
+    elif socket is not None:
         if not socket.startswith("/"):
             yield f"{key}.api", f'must name the socket by its whole path, such as "unix:/run/vllm.sock", not {deployment.api!r}'
     elif (url := _server_url(deployment.api)) is None:

@@ -379,3 +379,14 @@ def test_what_is_wrong_with_a_certificate_is_told_with_what_helps(code: int, sai
     assert said in told.message
     assert advice in told.message
     assert ("set ca_file" in told.message) == (code == 18)
+
+
+async def test_a_header_in_latin_1_is_sent() -> None:
+    heads: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+
+    async with Listening(serve) as listening, aclosing_client(ApiClient(listening.url, None, headers={"X-Team": "grün"})) as api:
+        await api.poll()
+    assert b"X-Team: gr\xfcn\r\n" in heads[0]

@@ -273,3 +273,26 @@ def test_a_default_that_does_not_fit_itself_is_not_called_missing() -> None:
     with pytest.raises(SettingsError) as caught:
         parse_settings('default = "b"\n[deployments]\nb = 4\n', Path("c.toml"))
     assert [one.partition(" must")[0] for one in caught.value.problems] == ["c.toml: deployments.b:"]
+
+
+SECRETS = [
+    'headers = "Authorization: Bearer SEKRET"',
+    'headers = ["SEKRET"]',
+    'headers = { Authorization = ["SEKRET"] }',
+    'headers = { X-A = "SEKRET模" }',
+    'headers = { X-A = "SEKRET\\u0001" }',
+    'api_key_command = ["SEKRET"]',
+    "api_key_env = 12345671",
+    'api = ["http://me:SEKRET@box"]',
+    'api = "http://box:8000\\r\\nX: SEKRET"',
+]
+
+
+@pytest.mark.parametrize("line", SECRETS)
+def test_no_problem_repeats_what_may_be_secret(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(f'[deployments.a]\n{line}\n[[deployments.a.engines]]\nhost = "local"\nlog = "none"\n')
+    with pytest.raises(SettingsError) as caught:
+        load_settings(file)
+    assert "SEKRET" not in str(caught.value)
+    assert "1234567" not in str(caught.value)

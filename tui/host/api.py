@@ -68,7 +68,9 @@ class ApiClient:
             from tui.host.http_transport import DirectTransport
 
             transport = DirectTransport(verify=ca_file or True, uds=socket_of(base_url))
-        self._headers = merged(own, authorized(base_url, api_key, headers or {}))
+        sent = merged(own, authorized(base_url, api_key, headers or {}))
+        # httpx takes texts in ASCII only; a header may hold Latin-1 (RFC 9110).
+        self._headers = [(name.encode("latin-1", "replace"), value.encode("latin-1", "replace")) for name, value in sent.items()]
         self._client = httpx.AsyncClient(transport=transport, headers=self._headers, timeout=POLL_TIMEOUT_S)
         self._left: list[httpx.AsyncClient] = []
         self._status = ApiStatus()

@@ -68,6 +68,8 @@ def unsendable(name: str, value: str) -> Optional[str]:
         return "that is no name of a header"
     if any(c in value for c in "\r\n\0"):
         return "its value has a line break or a NUL, which no header may have"
+    if any(c != "\t" and (ord(c) < 32 or ord(c) == 127) for c in value):
+        return "its value has control characters, which no header may have"
     if any(ord(c) > 255 for c in value):
         return "its value has characters beyond Latin-1, which no header can have"
     return None
