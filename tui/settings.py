@@ -12,7 +12,7 @@ import msgspec
 import platformdirs
 import tomli
 
-from tui.core.bench_plan import MOST_STREAMS, MOST_TOKENS
+from tui.core.bench_limits import MOST_STREAMS, MOST_TOKENS
 from tui.core.text import clean
 from tui.host.target import require_target
 from tui.wire.log_prefixes import AUTO, NO_LOG, split_source

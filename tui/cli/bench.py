@@ -30,7 +30,8 @@ from tui.cli.exit_message import ExitCode, Fail
 from tui.cli.login_prompts import confirm
 from tui.cli.signals import first_signal
 from tui.core.bench_documents import csv_of, document, is_much, recorded, too_few
-from tui.core.bench_plan import MOST_TOKENS, estimate, steps_of
+from tui.core.bench_limits import MOST_TOKENS
+from tui.core.bench_plan import estimate, steps_of
 from tui.core.bench_result import REFUSED, STOPPED_BY_USER, BenchProgress, Plan, Point, Result, Vantage
 from tui.core.presentation import about, counted
 from tui.core.text import clean

@@ -10,7 +10,8 @@ from typing import Any
 
 import click
 
-from tui.core.bench_plan import MOST_SCHEDULED, MOST_STREAMS, MOST_TOKENS, powers, single_stream
+from tui.core.bench_limits import MOST_SCHEDULED, MOST_STREAMS, MOST_TOKENS
+from tui.core.bench_plan import powers, single_stream
 from tui.core.bench_prompts import GivenPrompts, parse_prompts, read_json
 from tui.core.bench_result import Plan, Vantage
 from tui.settings import Settings

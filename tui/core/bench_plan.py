@@ -178,9 +178,3 @@ def estimate(plan: Plan, tokens_s_per_stream: float = 50.0) -> Estimate:
         seconds += length + 32 / tokens_s_per_stream + 1.0
         requests += count + streams
     return Estimate(seconds, requests, requests * (plan.input_tokens + plan.output_tokens + plan.shared_prefix_tokens))
-
-
-MOST_TOKENS = 10_000_000
-MOST_STREAMS = 65_536
-MOST_SCHEDULED = 1_000_000
-"""Requests of an open loop: all their times are sent to the load generator before the first one."""

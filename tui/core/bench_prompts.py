@@ -4,7 +4,7 @@ import json
 import math
 from typing import Any, NamedTuple
 
-from tui.core.bench_plan import MOST_TOKENS
+from tui.core.bench_limits import MOST_TOKENS
 from tui.core.presentation import counted
 
 DEEPEST = 64

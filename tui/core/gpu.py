@@ -4,6 +4,7 @@ A value that the driver does not tell is None and drawn as a dash, never 0. Memo
 (NVML's nvmlMemory_v2: the driver's reserve is not counted as used).
 """
 
+from functools import cache
 from typing import Annotated, Final, get_type_hints
 
 from msgspec import Struct
@@ -139,6 +140,7 @@ class Gpu(Struct, frozen=True):
         return _share(self.memory_used_mib, self.memory_total_mib)
 
 
+@cache
 def figures() -> dict[str, Figure]:
     """Return the figures of `Gpu` by the names of their fields, in the fields' order."""
     found = {}

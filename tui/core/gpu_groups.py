@@ -14,14 +14,11 @@ from tui.core.deployment import DeploymentState
 from tui.core.gpu import IN_USE_SHARE, Gpu, GpuProcess, GpuSample
 from tui.core.logs.load_state import Phase
 from tui.core.presentation import counted
-from tui.engines.registry import TITLES
 
 WORTH_MIB: Final = 1024.0
 """Memory of another process that is worth a word."""
 ABOUT_MEMORY: Final = ("cuda_oom", "gpu_memory_in_use", "kv_cache_too_small")
 """Failures that memory of somebody else on a GPU explains."""
-WORKERS: Final = TITLES
-"""How the titles of engines' processes begin."""
 
 
 def engine_gone(state: DeploymentState) -> bool:
@@ -54,6 +51,13 @@ def others_mib(gpu: Gpu, gone: bool = False) -> float:
     return known
 
 
+def engine_titles() -> tuple[str, ...]:
+    """Return how the titles of the engines' processes begin."""
+    from tui.engines.registry import TITLES  # not needed for the first paint
+
+    return TITLES
+
+
 def left_behind(process: GpuProcess, state: DeploymentState) -> bool:
     """Tell whether the process belongs to an engine that is gone: it serves nobody.
 
@@ -61,7 +65,7 @@ def left_behind(process: GpuProcess, state: DeploymentState) -> bool:
     """
     if process.pid in state.orphans or process.parent in state.orphans:
         return True
-    worker = process.rank is not None or process.name.startswith(WORKERS)
+    worker = process.rank is not None or process.name.startswith(engine_titles())
     return worker and process.engine is not True and engine_gone(state) and not state.servers
 
 

@@ -14,8 +14,6 @@ from tui.widgets.canvas import Moment
 from tui.widgets.draw import BW, B, E, G, P, Part, W, big, facts, label, line, sparks, spread, warning
 from tui.widgets.gpu_rows import greyed, old_mark
 
-_OWN_LINES = tuple((field, figure) for field, figure in figures().items() if figure.title)
-
 
 def gpu_facts(gpu: Gpu, width: int, instances: bool = True, old: str = "") -> list[Content]:
     """Return everything known of a GPU, a line each; what the driver does not tell is a dash.
@@ -58,7 +56,11 @@ def gpu_facts(gpu: Gpu, width: int, instances: bool = True, old: str = "") -> li
             "ECC",
             f"{whole(gpu.ecc_uncorrected)} uncorrected, {whole(gpu.ecc_corrected)} corrected, {_out_of_use(gpu)}",
         ),
-        *((figure.title, f"{three(getattr(gpu, field))} {figure.unit}".rstrip()) for field, figure in _OWN_LINES),
+        *(
+            (figure.title, f"{three(getattr(gpu, field))} {figure.unit}".rstrip())
+            for field, figure in figures().items()
+            if figure.title
+        ),
         ("name", gpu.name or DASH),
         ("UUID", gpu.uuid or DASH),
         ("PCI", gpu.pci or DASH),

@@ -8,7 +8,6 @@ from tui.core.connection import LinkState
 from tui.core.deployment import DeploymentState
 from tui.core.deployment_status import Status, status_of
 from tui.core.presentation import age, brief, clock, whole
-from tui.engines.registry import title_of
 from tui.widgets.canvas import Canvas, drawn
 from tui.widgets.draw import BE, BW, B, W, label, line, meter, middle, rows, short, spread
 from tui.widgets.key_bar import key_of
@@ -66,6 +65,8 @@ def engine_words(state: DeploymentState) -> Content:
     version = (state.load.version if state.load else None) or state.api.version
     if not version:
         return Content("")
+    from tui.engines.registry import title_of  # not needed for the first paint
+
     engine = (state.load.engine if state.load else None) or "server"
     return line(label(title_of(engine) + " "), middle(version, 16))
 
