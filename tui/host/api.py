@@ -57,7 +57,7 @@ class ApiClient:
         headers: Mapping[str, str] | None = None,
         ca_file: str | None = None,
     ) -> None:
-        """Raises NotPermitted when `ca_file` can't be read."""
+        """Set up the client. Raises NotPermitted if `ca_file` can't be read."""
         self.base_url = base_url.rstrip("/").removesuffix("/v1")
         # Of the headers, what is long enough to be a secret: "true" is none.
         own_headers = [value for value in (headers or {}).values() if len(value) >= 8]
@@ -79,7 +79,7 @@ class ApiClient:
         self._no_metrics = False
 
     def move(self, base_url: str, transport: httpx.AsyncBaseTransport | None = None) -> None:
-        """Asks another address from now on, through another transport if one is given: the server was found elsewhere than was
+        """Ask another address from now on, through another transport if one is given: the server was found elsewhere than was
         thought. Replies that are under way are read to their end."""
         if transport is not None:
             self._left.append(self._client)
@@ -91,7 +91,7 @@ class ApiClient:
 
     @property
     def shown(self) -> str:
-        """The address as it may be shown."""
+        """Return the address as it may be shown."""
         return shown_url(self.base_url)
 
     async def close(self) -> None:
@@ -102,7 +102,7 @@ class ApiClient:
     # -- watching ------------------------------------------------------------------------------------------------------------------
 
     async def poll(self) -> ApiStatus:
-        """How the server is now: health, models, version, metrics. Never raises for what the server or the network does."""
+        """Return how the server is now: health, models, version, metrics. Never raises for what the server or the network does."""
         before = self._status
         try:
             status = await self._poll(before)
@@ -175,12 +175,12 @@ class ApiClient:
     # -- calls ---------------------------------------------------------------------------------------------------------------------
 
     async def get(self, path: str, *, timeout: float = POLL_TIMEOUT_S) -> dict[str, Any]:
-        """The JSON object at a path. Raises ApiError."""
+        """Return the JSON object at a path. Raises ApiError."""
         code, body = await self._get(path, timeout=timeout, limit=REPLY_LIMIT)
         return self._words.answer(code, body)
 
     async def post(self, path: str, body: Mapping[str, Any], *, timeout: float = STREAM_STALL_S) -> dict[str, Any]:
-        """The JSON object that a call answers with. `timeout` is the longest silence, in seconds. Raises ApiError."""
+        """Return the JSON object that a call answers with. `timeout` is the longest silence, in seconds. Raises ApiError."""
         with self._words:
             async with self._post(path, body, timeout) as response:
                 data = await self._bounded(response, REPLY_LIMIT)
@@ -189,7 +189,7 @@ class ApiClient:
     async def stream(
         self, path: str, body: Mapping[str, Any], *, timeout: float = STREAM_STALL_S
     ) -> AsyncGenerator[tuple[float, dict[str, Any]], None]:
-        """The objects of a streamed reply, each with the monotonic time at which its bytes arrived here.
+        """Return the objects of a streamed reply, each with the monotonic time at which its bytes arrived here.
 
         Closing the iterator closes the connection, which ends the generation on the server. `timeout` is the longest silence, in
         seconds. Raises ApiError, also for an error object inside the stream and for a stream that is cut off.
@@ -235,7 +235,7 @@ class ApiClient:
 
     @asynccontextmanager
     async def _response(self, method: str, path: str, **request: Any) -> AsyncGenerator[httpx.Response]:
-        """What the server answers. It is asked again where it ended a connection that was kept open, as it was used anew, before
+        """Ask the server, and once more if it ended a connection that was kept open, as it was used anew, before
         a word of an answer (as curl does): it has not read the request then, and that is no word on how it is."""
         while True:
             opening = _Opening()
@@ -280,7 +280,7 @@ def _patient(silence_s: float) -> httpx.Timeout:
 
 
 def _json(body: Mapping[str, Any]) -> bytes:
-    """In ASCII: half a surrogate pair, as a model's name may hold one, can't be written otherwise."""
+    """Encode as JSON in ASCII: half a surrogate pair, as a model's name may hold one, can't be written otherwise."""
     return json.dumps(dict(body), separators=(",", ":")).encode("ascii")
 
 

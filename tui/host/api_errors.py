@@ -57,12 +57,12 @@ class Words:
             raise ApiError(None, self.one_line(str(error)), "garbage") from None
 
     def one_line(self, text: str) -> str:
-        """A server's text on one line: cleaned, cut, and without any secret of ours that it may echo."""
+        """Return a server's text on one line: cleaned, cut, and without any secret of ours that it may echo."""
         text = hide(text, self._secrets)
         return " ".join(clean(text[: WORDS * 2], keep_newlines=True).split())[:WORDS]
 
     def event(self, payload: bytes) -> dict[str, Any]:
-        """The object of a stream's event. Raises ApiError for what is none, and for one that is an error."""
+        """Return the object of a stream's event. Raises ApiError for what is none, and for one that is an error."""
         try:
             obj = json.loads(payload)
         except (ValueError, RecursionError):
@@ -76,7 +76,7 @@ class Words:
         return obj
 
     def answer(self, code: int, body: bytes) -> dict[str, Any]:
-        """The object that a call answers with. Raises ApiError for any other answer."""
+        """Return the object that a call answers with. Raises ApiError for any other answer."""
         if code != 200:
             raise self.refusal(code, body)
         try:
@@ -93,7 +93,7 @@ class Words:
         return obj
 
     def refusal(self, code: int, body: bytes) -> ApiError:
-        """What an answer with another status than 200 means."""
+        """Return what an answer with another status than 200 means."""
         text = body[:ERROR_LIMIT].decode("utf-8", "replace")
         try:
             said = error_of(json.loads(text))
@@ -128,7 +128,7 @@ class Words:
         return f"the certificate of {self.where} is not trusted: {why} (set ca_file)"
 
     def of_transport(self, error: Exception) -> ApiError:
-        """What an exception of the transport means."""
+        """Return what an exception of the transport means."""
         where = self.where
         for cause in _chain(error):
             match cause:
@@ -181,6 +181,6 @@ def _code_in(obj: Mapping[str, Any]) -> int | None:
 
 
 def _title(html: str) -> str:
-    """The words of an error page of a proxy: its title, else its text without tags."""
+    """Return the words of an error page of a proxy: its title, else its text without tags."""
     found = re.search(r"<title[^>]*>([^<]{1,300})", html, re.IGNORECASE)
     return found.group(1) if found else re.sub(r"<[^>]{0,500}>", " ", html[:4000])

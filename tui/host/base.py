@@ -65,10 +65,10 @@ class Asker(Protocol):
     """How a login asks the person: a modal in the control room, the terminal headless, nobody where there is none."""
 
     async def trust_host_key(self, host: str, key_type: str, fingerprint: str) -> bool:
-        """Whether to accept and remember the unknown key; `fingerprint` is SHA256:…"""
+        """Return whether to accept and remember the unknown key; `fingerprint` is SHA256:…"""
 
     async def secret(self, host: str, prompt: str, echo: bool) -> str | None:
-        """The answer to a passphrase, password or keyboard-interactive prompt; None cancels the login."""
+        """Return the answer to a passphrase, password or keyboard-interactive prompt; None cancels the login."""
 
 
 class ProbeStream(Protocol):
@@ -114,26 +114,29 @@ class Host(Protocol):
     def connection(self) -> ConnectionState: ...
 
     async def connect(self) -> None:
-        """Raises Unreachable or Refused."""
+        """Open the connection. Raises Unreachable or Refused."""
 
     async def wait_lost(self) -> HostError:
-        """Returns when the connection is lost, with the reason. Never returns for the local host."""
+        """Wait until the connection is lost; return the reason. Never returns for the local host."""
 
     async def run(self, argv: Sequence[str], *, input: bytes = b"", timeout: float = 10.0) -> Completed:
-        """Runs one short command under the leash, words quoted. Raises Unreachable, NotPermitted or TimeoutError."""
+        """Run one short command under the leash, words quoted. Raises Unreachable, NotPermitted or TimeoutError."""
 
     async def start_probe(self, role: str, arguments: Mapping[str, Any]) -> ProbeStream:
-        """Ships the probe and starts one role of it. Raises ProbeFailed (no python3 …) or Unreachable."""
+        """Ship the probe and start one role of it. Raises ProbeFailed (no python3 …) or Unreachable."""
 
     async def stream(self, argv: Sequence[str]) -> CommandStream:
-        """Starts a command that goes on (`nvidia-smi -lms`), on the leash: gone within 10 s of a client's death or a frozen link.
+        """Start a command that goes on (`nvidia-smi -lms`), on the leash: gone within 10 s of a client's death or a frozen link.
 
         Raises NotPermitted (no shell there, a word with a newline in it, too many at once) or Unreachable.
         """
 
     def transport(self, *, verify: Any = True, uds: str | None = None) -> "httpx.AsyncBaseTransport":
-        """A transport whose connections are opened from that host: no TCP port is opened here. PortClosed and NotPermitted surface
-        as httpx.ConnectError with that error as its __cause__. `uds` is a Unix socket of the host, instead of host and port."""
+        """Return a transport whose connections are opened from that host.
+
+        No TCP port is opened here. PortClosed and NotPermitted surface as httpx.ConnectError with that error as its __cause__.
+        `uds` is a Unix socket of the host, instead of host and port.
+        """
 
     async def open_stream(self, host: str, port: int, path: str | None = None) -> "ByteStream":
         """Open a byte stream from that host to a TCP port, or to a Unix socket if there is a `path`.

@@ -163,7 +163,7 @@ class _Explaining(httpx.AsyncHTTPTransport):
             raise httpx.ConnectError(reason.cause, request=request) from reason
 
     def reason(self, error: httpx.ConnectError, request: httpx.Request) -> HostError | None:
-        """The HostError behind a failed connection, None where httpx's own words say best what happened (TLS)."""
+        """Return the HostError behind a failed connection, None if httpx's own words say best what happened (TLS)."""
         return next((link for link in _chain(error) if isinstance(link, HostError)), None)
 
 
@@ -207,7 +207,7 @@ def connection_error(error: BaseException, where: str) -> HostError | None:
 
 
 def _chain(error: BaseException) -> Iterable[BaseException]:
-    """The error and all that stands behind it, groups unfolded; the nearest first."""
+    """Return the error and all that stands behind it, groups unfolded; the nearest first."""
     waiting: list[BaseException] = [error]
     seen: set[int] = set()
     while waiting:

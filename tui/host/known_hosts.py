@@ -22,7 +22,7 @@ AUTHORITY = "@cert-authority"
 
 
 def lookup_name(host: str, port: int) -> str:
-    """The name under which OpenSSH keeps a host: `host`, or `[host]:port` for other ports than 22."""
+    """Return the name under which OpenSSH keeps a host: `host`, or `[host]:port` for other ports than 22."""
     return host if port == SSH_PORT else f"[{host}]:{port}"
 
 
@@ -36,7 +36,7 @@ def _hashed(name: str, salt: bytes) -> bytes:
 
 
 def names_match(names: str, name: str) -> bool:
-    """Whether the names field of a line covers a host's lookup name."""
+    """Return whether the names field of a line covers a host's lookup name."""
     if names.startswith("|1|"):
         try:
             salt, digest = (base64.b64decode(part) for part in names.split("|")[2:4])
@@ -84,7 +84,7 @@ class Known:
 
 
 def read(files: Iterable[Path]) -> tuple[Entry, ...]:
-    """The entries of the files. Missing or unreadable files, and lines that are no entry, are left out, as OpenSSH does."""
+    """Return the entries of the files. Missing or unreadable files, and lines that are no entry, are left out, as OpenSSH does."""
     entries: list[Entry] = []
     for file in files:
         try:
@@ -112,7 +112,7 @@ def read(files: Iterable[Path]) -> tuple[Entry, ...]:
 
 
 def matching(entries: Iterable[Entry], name: str, fallback: str | None = None) -> Known:
-    """What is known of a lookup name.
+    """Return what is known of a lookup name.
 
     A host on another port that is not listed itself may carry the key listed for port 22 (`fallback`), as in OpenSSH; such a key
     helps to trust, but another key does not count as changed: see `changed`.
@@ -129,12 +129,12 @@ def matching(entries: Iterable[Entry], name: str, fallback: str | None = None) -
 
 
 def changed(known: Known, name: str) -> Entry | None:
-    """The line that names another key for exactly this host, where there is one."""
+    """Return the line that names another key for exactly this host, if there is one."""
     return next((entry for entry in known.keys if names_match(entry.names, name)), None)
 
 
 def line_for(name: str, key: asyncssh.SSHKey, *, hashed: bool) -> str:
-    """The line that OpenSSH would write for an accepted key."""
+    """Return the line that OpenSSH would write for an accepted key."""
     if hashed:
         salt = os.urandom(20)
         name = "|1|" + base64.b64encode(salt).decode() + "|" + base64.b64encode(_hashed(name.lower(), salt)).decode()
@@ -143,7 +143,7 @@ def line_for(name: str, key: asyncssh.SSHKey, *, hashed: bool) -> str:
 
 
 def append(file: Path, line: str) -> None:
-    """Adds a line in one write; the file is made readable by the user only, and so is its directory, where they are new.
+    """Add a line in one write; the file is made readable by the user only, and so is its directory, where they are new.
 
     Raises OSError.
     """

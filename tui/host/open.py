@@ -15,7 +15,7 @@ class AcceptNobody:
 
 
 def open_host(target: str, *, name: str = "", asker: Asker | None = None, accept_new: bool = False) -> Host:
-    """The host that a target names, not yet connected.
+    """Return the host that a target names, not yet connected.
 
     `local`, `exec:COMMAND`, `[user@]host[:port]` or an alias of ~/.ssh/config. `accept_new` accepts unknown host keys, never
     changed ones. Raises ValueError saying what is wrong with the target.

@@ -38,7 +38,7 @@ class RelayClient:
         self._starting = asyncio.Lock()
 
     async def open(self, host: str, port: int, path: str | None = None) -> ByteStream:
-        """Raises PortClosed, NotPermitted, Unreachable or ProbeFailed."""
+        """Open a stream from the host. Raises PortClosed, NotPermitted, Unreachable or ProbeFailed."""
         async with self._starting:
             if self._probe is None:
                 self._probe = await self._start()
@@ -83,7 +83,7 @@ class RelayClient:
             self._streams.clear()
 
     def reset(self) -> None:
-        """Forgets the probe: its connection is gone."""
+        """Forget the probe: its connection is gone."""
         if self._reader is not None:
             self._reader.cancel()
         self._probe, self._reader = None, None

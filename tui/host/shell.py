@@ -55,25 +55,25 @@ class HostProcess(Protocol):
     """A process on a host, in bytes. Reading or writing raises Unreachable when the connection is lost."""
 
     async def read(self) -> bytes:
-        """The next bytes of stdout; empty at its end."""
+        """Return the next bytes of stdout; empty at its end."""
 
     async def read_error(self) -> bytes:
-        """The next bytes of stderr; empty at its end."""
+        """Return the next bytes of stderr; empty at its end."""
 
     async def write(self, data: bytes) -> None:
-        """Writes to stdin and waits while the other side is slow. A process that has ended swallows it."""
+        """Write to stdin and wait while the other side is slow. A process that has ended swallows it."""
 
     async def write_eof(self) -> None: ...
 
     async def wait(self) -> int | None:
-        """The exit status; None when a signal ended it or nobody knows."""
+        """Return the exit status; None if a signal ended it or nobody knows."""
 
     async def close(self, grace: float = 1.0) -> None:
-        """Ends it, also on the host, and frees what it holds; `grace` seconds to end by itself. May be called twice."""
+        """End it, also on the host, and free what it holds; `grace` seconds to end by itself. May be called twice."""
 
 
 def new_mark() -> str:
-    """A word that no start-up file can know."""
+    """Return a word that no start-up file can know."""
     return f"readyroom:{secrets.token_hex(8)}"
 
 
@@ -86,9 +86,9 @@ def _announce(mark: str, *, errors: bool = False) -> str:
 
 
 def command_script(mark: str, argv: Sequence[str], seconds: float) -> bytes:
-    """What the shell reads to run one command that ends by itself after `seconds`, even if nobody hears of it any more.
+    """Return what the shell reads to run one command that ends by itself after `seconds`, even if nobody hears of it any more.
 
-    Raises ValueError when a word holds a NUL, which no process can be given.
+    Raises ValueError if a word holds a NUL, which no process can be given.
     """
     if not argv:
         raise ValueError("a command needs at least one word")
@@ -104,12 +104,12 @@ def command_script(mark: str, argv: Sequence[str], seconds: float) -> bytes:
 
 
 def check_script(mark: str) -> bytes:
-    """What the shell reads to show that it is one; it goes on reading commands."""
+    """Return what the shell reads to show that it is one; it goes on reading commands."""
     return f"{_announce(mark)}\n".encode()
 
 
 def probe_script(mark: str) -> bytes:
-    """What the shell reads to become a Python that waits for the probe. Python 3.8 is the oldest that the probe runs on.
+    """Return what the shell reads to become a Python that waits for the probe. Python 3.8 is the oldest that the probe runs on.
 
     Each interpreter is started once to see that it works, in a session of its own that is killed with all it started if it hangs.
     """
@@ -134,12 +134,12 @@ def probe_script(mark: str) -> bytes:
 
 
 def leash_script(mark: str) -> bytes:
-    """What the shell reads to hold one command on the leash, whose words and heartbeats follow (`tui.probe.leash.SHELL_LEASH`)."""
+    """Return what the shell reads to hold one command on the leash; its words follow (`tui.probe.leash.SHELL_LEASH`)."""
     return (_preamble() + f"{{ {_announce(mark)}\n{SHELL_LEASH}}}\n").encode()
 
 
 def watch_script(mark: str) -> bytes:
-    """What the shell reads to send each byte back, and to end after 8 s without one (where the host has `timeout`)."""
+    """Return what the shell reads to send each byte back, and to end after 8 s without one (if the host has `timeout`)."""
     return (
         _preamble() + 'limit=""; if timeout 9 true 2>/dev/null; then limit="timeout 8"; fi\n'
         f"{{ {_announce(mark)}\n"
@@ -162,7 +162,7 @@ class ErrorTail:
             pass
 
     async def last_line(self) -> str:
-        """The last line that says something, cleaned; empty when there is none."""
+        """Return the last line that says something, cleaned; empty if there is none."""
         await asyncio.wait([self.task], timeout=0.5)
         return last_line(self._data)
 
@@ -171,8 +171,10 @@ class ErrorTail:
 
 
 def last_line(data: bytes) -> str:
-    """The last line of output that says something, cleaned, 300 characters at most; without the full stop at its end, since it
-    stands within a sentence."""
+    """Return the last line of output that says something, cleaned, 300 characters at most.
+
+    Without the full stop at its end, since it stands within a sentence.
+    """
     lines = [clean(line).strip() for line in data.decode("utf-8", "replace").splitlines()]
     last = next((line[:300] for line in reversed(lines) if line), "")
     return last if last.endswith("..") else last.removesuffix(".")
@@ -240,7 +242,7 @@ def _no_shell(status: int | None, seen: bytes, where: str) -> HostError:
 
 
 async def run_command(process: HostProcess, argv: Sequence[str], *, input: bytes, timeout: float, where: str) -> Completed:
-    """Runs one command in a fresh shell and closes the process.
+    """Run one command in a fresh shell and close the process.
 
     Raises TimeoutError, Unreachable, NotPermitted; HostError when it prints more than OUTPUT_LIMIT.
     """

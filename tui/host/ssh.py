@@ -74,7 +74,7 @@ class SshHost(HostAdapter):
 
     @property
     def banner(self) -> str:
-        """What the host says to whoever logs in, cleaned; lines kept."""
+        """Return what the host says to whoever logs in, cleaned; lines kept."""
         return self._route.client.banner if self._route is not None and self._route.client is not None else ""
 
     # -- connecting --------------------------------------------------------------------------------------------------------------

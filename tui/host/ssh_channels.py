@@ -121,7 +121,7 @@ class ChannelStream(ByteStream, asyncssh.SSHTCPSession[bytes]):
 
     @property
     def readable(self) -> bool:
-        """Whether reading would return at once: data, or the end."""
+        """Return whether reading would return at once: data, or the end."""
         return bool(self._chunks) or self._ended
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
@@ -160,7 +160,7 @@ class ChannelStream(ByteStream, asyncssh.SSHTCPSession[bytes]):
             self._channel.write_eof()
 
     async def aclose(self) -> None:
-        """Closes at once, unsent data dropped: a cancelled request must reach the server now, not after what is queued."""
+        """Close at once, unsent data dropped: a cancelled request must reach the server now, not after what is queued."""
         if not self._closed:
             self._closed = True
             self._arrived.set()

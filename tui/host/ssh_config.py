@@ -73,12 +73,12 @@ class Login:
 
     @property
     def name(self) -> str:
-        """The name in known_hosts. An alias stands without its port, as in OpenSSH."""
+        """Return the name in known_hosts. An alias stands without its port, as in OpenSSH."""
         return self.key_alias or lookup_name(self.host.lower(), self.port)
 
     @property
     def plain_name(self) -> str | None:
-        """The name without the port, under which OpenSSH looks next."""
+        """Return the name without the port, under which OpenSSH looks next."""
         return None if self.key_alias or self.port == SSH_PORT else self.host.lower()
 
     @property

@@ -38,7 +38,7 @@ class ProxyCommand:
 
     @classmethod
     async def start(cls, command: str) -> "ProxyCommand":
-        """Raises OSError when no shell can be started."""
+        """Start the command. Raises OSError if no shell can be started."""
         near, far = socket.socketpair()
         with far:
             try:
@@ -63,12 +63,12 @@ class ProxyCommand:
             self._said = (self._said + data)[-ERROR_TAIL:]
 
     async def said(self) -> str:
-        """The last line of its stderr, cleaned."""
+        """Return the last line of its stderr, cleaned."""
         await asyncio.wait([self._reading], timeout=0.5)
         return last_line(self._said)
 
     async def close(self) -> None:
-        """Ends the command and what it started. May be called twice."""
+        """End the command and what it started. May be called twice."""
         self.socket.close()
         self._reading.cancel()
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -120,7 +120,7 @@ class Route:
 
 
 async def _closed(connection: asyncssh.SSHClientConnection) -> None:
-    """Waits a second for the end of a connection that is being closed."""
+    """Wait a second for the end of a connection that is being closed."""
     try:
         async with asyncio.timeout(1.0):
             await connection.wait_closed()
@@ -155,7 +155,7 @@ class Dialer:
         """Told when a person is being asked (ASKING), and no longer (CONNECTING)."""
 
     async def dial(self, asker: Asker | None, *, unattended: bool) -> Route:
-        """Connects; `unattended` says so in the refusal when a person would be needed. Raises Refused or Unreachable."""
+        """Connect; `unattended` says so in the refusal when a person would be needed. Raises Refused or Unreachable."""
         self.note = None
         route = Route(await self._resolve(self._target))
         try:
@@ -177,7 +177,7 @@ class Dialer:
         return login
 
     async def _extend(self, route: Route, login: Login, asker: Asker | None, unattended: bool, depth: int) -> None:
-        """Adds the connection to `login` to the route, after those to its jumps."""
+        """Add the connection to `login` to the route, after those to its jumps."""
         if depth > JUMP_LIMIT:
             raise Refused(f"ProxyJump of {login.alias} leads in a circle", "correct ProxyJump in ~/.ssh/config")
         if not route.connections:
@@ -215,7 +215,7 @@ class Dialer:
         return known_hosts.matching(entries, login.name, login.plain_name)
 
     async def _settle(self, login: Login, known: Known, unknown: UnknownKey, asker: Asker | None) -> None:
-        """Returns when the user accepts the unknown key; raises Refused otherwise."""
+        """Have the unknown key accepted by the user or the configuration. Raises Refused otherwise."""
         key = unknown.client.offered_key
         refusal = ssh_errors.untrusted_key(login, unknown.client, known)
         if key is None or unknown.client.offered_authority is not None or known_hosts.changed(known, login.name):
@@ -236,7 +236,7 @@ class Dialer:
             self.note = f"the key of {login.name} could not be saved in {login.known_hosts[0]}: {error.strerror}"
 
     async def _try(self, route: Route, login: Login, known: Known, asker: Asker | None, unattended: bool) -> None:
-        """One attempt. Raises UnknownKey, Refused or Unreachable."""
+        """Try once to connect. Raises UnknownKey, Refused or Unreachable."""
         seconds = login.connect_timeout or CONNECT_S
         clients: list[LoginClient] = []
         person: Person | None = None

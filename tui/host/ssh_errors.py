@@ -20,7 +20,7 @@ RESOURCE_SHORTAGE = 4
 
 
 def refused_login(login: Login, client: LoginClient, person: Person, *, unattended: bool) -> Refused:
-    """The host did not accept the login."""
+    """Explain why the host did not accept the login."""
     methods = ", ".join(clean(method) for method in client.methods) or "no method that readyroom knows"
     where = f"{login.user}@{login.place}"
     if client.expired is not None:
@@ -58,7 +58,7 @@ def refused_login(login: Login, client: LoginClient, person: Person, *, unattend
 
 
 def untrusted_key(login: Login, client: LoginClient, known: Known) -> Refused:
-    """The host's key is changed, revoked or unknown."""
+    """Explain that the host's key is changed, revoked or unknown."""
     key = client.offered_key
     if client.offered_authority is not None:
         mine = ", ".join(entry.place for entry in known.authorities) or "none is listed"
@@ -83,7 +83,7 @@ def untrusted_key(login: Login, client: LoginClient, known: Known) -> Refused:
 
 
 def unusable_key(login: Login, known: Known, words: str) -> Refused:
-    """A key that is refused whoever would accept it: revoked, or a certificate that doesn't hold."""
+    """Explain a key that is refused whoever would accept it: revoked, or a certificate that doesn't hold."""
     if "revoked" in words:
         places = ", ".join(entry.place for entry in known.revoked)
         return Refused(
@@ -102,7 +102,7 @@ def _adding(login: Login) -> str:
 
 
 def kind(key: asyncssh.SSHKey) -> str:
-    """A key's type as people write it: ED25519, RSA, ECDSA."""
+    """Return a key's type as people write it: ED25519, RSA, ECDSA."""
     name = key.get_algorithm().removeprefix("sk-").removeprefix("ssh-").removeprefix("ecdsa-sha2-")
     return "ECDSA" if name.startswith("nistp") else name.partition("@")[0].upper()
 
@@ -112,7 +112,7 @@ def _port_words(login: Login) -> str:
 
 
 def _number(error: OSError) -> int | None:
-    """The errno, also of asyncio's error that sums up several addresses, which has it in its text only."""
+    """Return the errno, also of asyncio's error that sums up several addresses, which has it in its text only."""
     if error.errno is not None:
         return error.errno
     found = {int(number) for number in _ERRNO.findall(str(error))}
@@ -123,7 +123,7 @@ def _number(error: OSError) -> int | None:
 
 
 def explain(error: BaseException, login: Login, client: LoginClient | None, seconds: float) -> HostError:
-    """The HostError for whatever asyncssh or the system raised while connecting (logins and host keys apart)."""
+    """Return the HostError for whatever asyncssh or the system raised while connecting (logins and host keys apart)."""
     where = login.place
     match error:
         case HostError():
@@ -193,7 +193,7 @@ def _closed_early(login: Login, client: LoginClient | None) -> HostError:
 
 
 def disconnected(error: asyncssh.DisconnectError, login: Login, client: LoginClient | None) -> HostError:
-    """The host ended the connection with a reason, or without one."""
+    """Explain that the host ended the connection with a reason, or without one."""
     words = clean(error.reason)
     if isinstance(error, asyncssh.ConnectionLost):
         if client is not None and client.logged_in:
@@ -214,7 +214,7 @@ def disconnected(error: asyncssh.DisconnectError, login: Login, client: LoginCli
 
 
 def lost(error: Exception | None, login: Login) -> Unreachable:
-    """A connection that was up is gone."""
+    """Explain that a connection that was up is gone."""
     words = clean(str(error)) if error is not None else ""
     if "keepalive" in words:
         return Unreachable(f"the link to {login.place} is dead: nothing came for 9 s", "is the network or VPN up?")
@@ -226,7 +226,7 @@ def lost(error: Exception | None, login: Login) -> Unreachable:
 
 
 def through_jump(error: asyncssh.ChannelOpenError, login: Login) -> HostError:
-    """A jump host did not open the way to the next host."""
+    """Explain that a jump host did not open the way to the next host."""
     words = clean(error.reason)
     if error.code == ADMINISTRATIVELY_PROHIBITED:
         return Refused(
@@ -236,7 +236,7 @@ def through_jump(error: asyncssh.ChannelOpenError, login: Login) -> HostError:
 
 
 def no_session(error: asyncssh.ChannelOpenError, login: Login) -> HostError:
-    """The host opened no session for a command."""
+    """Explain that the host opened no session for a command."""
     words = clean(error.reason)
     if error.code in (CONNECT_FAILED, RESOURCE_SHORTAGE, ADMINISTRATIVELY_PROHIBITED):
         return NotPermitted(
@@ -247,7 +247,7 @@ def no_session(error: asyncssh.ChannelOpenError, login: Login) -> HostError:
 
 
 def no_stream(error: asyncssh.ChannelOpenError, login: Login, to: str) -> HostError:
-    """The host opened no connection to a port or socket of it. Code 1 is "forbidden", code 2 "nothing listens there"."""
+    """Explain that the host opened no connection to a port or socket; code 1 is "forbidden", 2 "nothing listens there"."""
     words = clean(error.reason)
     if error.code == ADMINISTRATIVELY_PROHIBITED:
         return NotPermitted(

@@ -126,7 +126,7 @@ class Agent:
         self._closed = False
 
     async def keys(self, path: str | None) -> list[SSHKeyPair]:
-        """The keys that it holds; none where no agent answers."""
+        """Return the keys that it holds; none if no agent answers."""
         if not path or path.lower() == "none":
             return []
         try:
@@ -160,7 +160,7 @@ _NO_ALGORITHMS = ("ext-info-", "kex-strict-")
 
 
 def nothing_in_common(client: bytes, server: bytes) -> str | None:
-    """What keeps two KEXINIT messages from an agreement, in asyncssh's words; None where they agree or can't be read."""
+    """Return what keeps two KEXINIT messages from an agreement, in asyncssh's words; None if they agree or can't be read."""
     try:
         pairs = list(zip(_KINDS, _lists(client), _lists(server), strict=True))
     except ValueError:
@@ -179,7 +179,7 @@ def nothing_in_common(client: bytes, server: bytes) -> str | None:
 
 
 def _lists(message: bytes) -> list[list[str]]:
-    """Raises ValueError for what is cut off."""
+    """Return the lists of a KEXINIT message. Raises ValueError if it is cut off."""
     lists: list[list[str]] = []
     at = _COOKIE_END
     for _ in _KINDS:
@@ -216,7 +216,7 @@ class Person:
         return self._asker is not None and not self.cancelled
 
     async def secret(self, host: str, prompt: str, echo: bool = False) -> str | None:
-        """The answer, None where nobody answers. The time limit of the login stands still meanwhile."""
+        """Ask the person; return the answer, None if nobody answers. The time limit of the login stands still meanwhile."""
         self.needed = True
         if self._asker is None or self.cancelled:
             return None
@@ -269,12 +269,12 @@ class LoginClient(asyncssh.SSHClient):
 
     @property
     def met(self) -> bool:
-        """The host has said which SSH version it speaks."""
+        """Return whether the host has said which SSH version it speaks."""
         return self._connection is not None and self._connection.get_extra_info("server_version") is not None
 
     @property
     def nothing_in_common(self) -> str | None:
-        """Which kind of algorithm the two sides share none of, once both have said what they offer.
+        """Return which kind of algorithm the two sides share none of, once both have said what they offer.
 
         asyncssh says so, too, but one step too late where the host notices and leaves at once: then all it says is that it left.
         """
@@ -304,7 +304,7 @@ class LoginClient(asyncssh.SSHClient):
         self.logged_in = True
 
     async def finish(self) -> None:
-        """The login has ended, one way or the other."""
+        """Let go of the agent: the login has ended, one way or the other."""
         await self._agent.close()
 
     def _note_methods(self) -> None:

@@ -174,7 +174,7 @@ _STEP_MS = ((1, 11.93), (2, 12.25), (4, 12.7), (8, 13.5), (16, 14.7), (32, 16.8)
 
 
 def step_seconds(streams: int) -> float:
-    """How long a decoding step takes with that many streams: between the points, linear in the streams."""
+    """Return how long a decoding step takes with that many streams: between the points, linear in the streams."""
     if streams <= 1:
         return _STEP_MS[0][1] / 1000
     for (low, fast), (high, slow) in itertools.pairwise(_STEP_MS):
@@ -218,7 +218,7 @@ class PrefixCache:
         self._known: OrderedDict[int, None] = OrderedDict()
 
     def admit(self, prompt: Sequence[int]) -> int:
-        """How many of the prompt's tokens need no computing; all of its whole blocks are known from now on."""
+        """Return how many of the prompt's tokens need no computing; all of its whole blocks are known from now on."""
         chain, hits, missed = 0, 0, False
         for start in range(0, len(prompt) - BLOCK + 1, BLOCK):
             chain = hash((chain, tuple(prompt[start : start + BLOCK])))
@@ -269,7 +269,7 @@ class BatchingEngine:
         self._wake.set()
 
     def abort(self, generation: Generation) -> None:
-        """The client went away: its sequence leaves the batch before the next step."""
+        """Take a sequence whose client went away out of the batch before the next step."""
         if not generation.over:
             generation.over = True
             self._metrics.finished(generation, "abort")
@@ -277,7 +277,7 @@ class BatchingEngine:
                 self._waiting.remove(generation)
 
     def die(self) -> None:
-        """What the engine's death does to every request in it."""
+        """Fail every request: the engine is dead."""
         self.dead = True
         self._idle.set()
         victims = [*self._running, *self._waiting]

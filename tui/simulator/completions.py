@@ -18,7 +18,7 @@ _PIECE = re.compile(r" ?[A-Za-z]{1,6}| ?[0-9]{1,3}|\n+| ?[^A-Za-z0-9\s]{1,2}|\s"
 
 
 def split(text: str) -> list[str]:
-    """The text as tokens; joined they are the text again."""
+    """Split the text into tokens; joined they are the text again."""
     return _PIECE.findall(text)
 
 
@@ -33,7 +33,7 @@ class Vocabulary:
         return [self._id(piece) for piece in split(text)]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """An id that was never given out reads as a word of its own."""
+        """Join the tokens' texts; an id that was never given out reads as a word of its own."""
         return "".join(self._pieces[number] if 0 <= number < len(self._pieces) else f" w{number}" for number in ids)
 
     def _id(self, piece: str) -> int:
@@ -81,7 +81,7 @@ class Completion:
 
 
 def read_chat(body: Mapping[str, Any], scenario: Scenario, vocabulary: Vocabulary) -> Completion:
-    """Raises Refusal."""
+    """Check a request for a chat completion. Raises Refusal."""
     model = scenario.model
     _check_model(body, scenario)
     if "messages" not in body:
@@ -105,7 +105,7 @@ def read_chat(body: Mapping[str, Any], scenario: Scenario, vocabulary: Vocabular
 
 
 def read_completion(body: Mapping[str, Any], scenario: Scenario, vocabulary: Vocabulary) -> Completion:
-    """Raises Refusal."""
+    """Check a request for a completion. Raises Refusal."""
     _check_model(body, scenario)
     prompt = body.get("prompt")
     if prompt in (None, "", []):
@@ -212,7 +212,7 @@ def _seed(body: Mapping[str, Any], text: str) -> int:
 
 
 def _hostile(text: str) -> str:
-    """The reply among what would write to a terminal or into markup."""
+    """Return the reply among what would write to a terminal or into markup."""
     return (
         f"\x1b]0;owned\x07\x1b[2J[bold red]{text}[/] \u202egnihtyna\u202c \u200b[link=file:///etc/passwd]x[/link] \x9b31m \x00\x08"
     )

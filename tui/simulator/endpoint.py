@@ -47,7 +47,7 @@ class SimulatedEndpoint:
         )
 
     def close(self) -> None:
-        """Stops listening and closes every connection."""
+        """Stop listening and close every connection."""
         if self._server is not None:
             self._server.close()
         for connection in tuple(self._connections):
@@ -187,11 +187,11 @@ class _Answering(ABC):
 
     @abstractmethod
     def token(self, index: int, text: str, finish: str | None) -> None:
-        """A choice goes on by a token, the last of it where it has a `finish`."""
+        """Send a token of a choice; it is the last one if it has a `finish`."""
 
     @abstractmethod
     def fail(self) -> None:
-        """The engine died before the reply was whole."""
+        """Answer that the engine died before the reply was whole."""
 
 
 class _Streamed(_Answering):
@@ -304,7 +304,7 @@ def _json(value: object) -> bytes:
 
 
 def _object(request: HttpRequest) -> dict[str, Any]:
-    """The request's JSON object. Raises Refusal in the words of vLLM's validation."""
+    """Return the request's JSON object. Raises Refusal in the words of vLLM's validation."""
     if not request.body:
         raise Refusal.invalid("missing", "body", "Field required", "None")
     if not request.headers.get("content-type", "application/json").startswith("application/json"):

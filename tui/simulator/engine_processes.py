@@ -19,14 +19,14 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def _argument_area() -> tuple[int, int]:
-    """Where this process's arguments lie in memory: fields 48 and 49 of `/proc/self/stat` (proc(5))."""
+    """Return where this process's arguments lie in memory: fields 48 and 49 of `/proc/self/stat` (proc(5))."""
     with open("/proc/self/stat", "rb") as file:
         fields = file.read().rsplit(b")", 1)[1].split()
     return int(fields[45]), int(fields[46])
 
 
 def set_title(arguments: Sequence[str], name: str) -> None:
-    """Makes `ps` show `arguments`, cut to the room that the real ones take."""
+    """Make `ps` show `arguments`, cut to the room that the real ones take."""
     start, end = _argument_area()
     room = end - start
     wanted = b"\0".join(argument.encode() for argument in arguments) + b"\0"
@@ -36,22 +36,22 @@ def set_title(arguments: Sequence[str], name: str) -> None:
 
 
 def argument_length(arguments: Sequence[str]) -> int:
-    """Bytes that these arguments take in the argument area."""
+    """Return the bytes that these arguments take in the argument area."""
     return sum(len(argument.encode()) + 1 for argument in arguments)
 
 
 def die_with_parent() -> None:
-    """The kernel kills this process when its parent thread ends, whatever ended it."""
+    """Have the kernel kill this process when its parent thread ends, whatever ended it."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def adopt_orphans() -> None:
-    """Descendants whose parent ends become children of this process, instead of init's."""
+    """Make descendants whose parent ends children of this process, instead of init's."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def alive(pid: int) -> bool:
-    """Whether the process is there and no zombie."""
+    """Return whether the process is there and no zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rsplit(b")", 1)[1].split()[0] not in (b"Z", b"X")
@@ -60,13 +60,13 @@ def alive(pid: int) -> bool:
 
 
 def children() -> list[int]:
-    """The processes whose parent this one is, adopted ones among them."""
+    """Return the processes whose parent this one is, adopted ones among them."""
     with open(f"/proc/self/task/{os.getpid()}/children") as file:
         return [int(word) for word in file.read().split()]
 
 
 def end_descendants(within_s: float = 3.0) -> None:
-    """Kills whatever this process started or adopted, until nothing of it is left."""
+    """Kill whatever this process started or adopted, until nothing of it is left."""
     until = time.monotonic() + within_s
     while time.monotonic() < until:
         left = [pid for pid in children() if alive(pid)]
@@ -90,7 +90,7 @@ class EngineProcesses:
 
 
 def _wait_for_end(*pipes: int) -> None:
-    """Sleeps until one of the pipes is closed at its other end, then ends this process."""
+    """Sleep until one of the pipes is closed at its other end, then end this process."""
     poll = select.poll()
     for pipe in pipes:
         poll.register(pipe, select.POLLIN | select.POLLHUP)
@@ -113,7 +113,7 @@ def _become(title: str, *keep: int) -> None:
 
 
 def start_engine(leash: int, ranks: int) -> EngineProcesses:
-    """Forks `VLLM::EngineCore` and, below it, one `VLLM::Worker_TPn` a rank (none for a single GPU, as vLLM does).
+    """Fork `VLLM::EngineCore` and, below it, one `VLLM::Worker_TPn` a rank (none for a single GPU, as vLLM does).
 
     They live until the leash is closed by the host; the workers also end with their engine. They outlive this process when it is
     killed, as the real ones do.

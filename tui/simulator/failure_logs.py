@@ -107,7 +107,7 @@ _NOT_STARTED = "RuntimeError: Engine core initialization failed. See root cause 
 
 
 def traceback(frames: tuple[Frame, ...], exception: str) -> str:
-    """As Python prints it."""
+    """Return a traceback as Python prints it."""
     lines = ["Traceback (most recent call last):"]
     for path, number, function, code in frames:
         lines += [f'  File "{path}", line {number}, in {function}', f"    {code}"]
@@ -120,7 +120,7 @@ def _bare(log: ServerLog, who: str, text: str) -> None:
 
 
 def _error(log: ServerLog, who: str, text: str, source: str) -> None:
-    """An error with its traceback: each line is a record of its own, as the formatter makes them."""
+    """Log an error with its traceback: each line is a record of its own, as the formatter makes them."""
     log.record(who, text, source=source, level="ERROR")
 
 
@@ -145,7 +145,7 @@ def out_of_memory(start: FailingStart, rank: int, *, total_mib: float, ours_mib:
 
 
 def worker_killed(start: FailingStart) -> None:
-    """A worker was killed from outside: nothing says why."""
+    """Log the end of a worker that was killed from outside: nothing says why."""
     _engine_failed(start)
 
 
@@ -159,7 +159,7 @@ def _engine_failed(start: FailingStart) -> None:
 
 
 def engine_killed(start: FailingStart) -> None:
-    """The engine itself was killed while it loaded: only the API server is left to say so."""
+    """Log that the engine itself was killed while it loaded: only the API server is left to say so."""
     _bare(start.log, start.api, traceback(_API, _NOT_STARTED + "{'EngineCore': -9}"))
 
 
@@ -222,7 +222,7 @@ HOSTILE = (
 
 
 async def hostile_lines(log: ServerLog) -> None:
-    """One of them every third of a second, for ever."""
+    """Log one of the hostile lines every third of a second, for ever."""
     while True:
         for line in HOSTILE:
             log.raw(line + b"\n")
@@ -230,7 +230,7 @@ async def hostile_lines(log: ServerLog) -> None:
 
 
 def flood(leash: int, lines_per_s: int) -> None:
-    """Forks a writer of that many lines a second; it ends with the leash, or when it has written 2 GiB."""
+    """Fork a writer of that many lines a second; it ends with the leash, or when it has written 2 GiB."""
     if os.fork():
         return
     try:

@@ -52,7 +52,7 @@ class HttpReply:
         self.finished.set()
 
     def cut(self) -> None:
-        """Closes the connection in the middle of the reply."""
+        """Close the connection in the middle of the reply."""
         self.transport.abort()
         self.finished.set()
 

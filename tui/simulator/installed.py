@@ -22,12 +22,12 @@ COMPILERS = ("cc", "gcc", "clang")
 
 
 def compiler() -> str | None:
-    """A C compiler's path; None where the machine has none."""
+    """Return a C compiler's path; None if the machine has none."""
     return next((found for name in COMPILERS if (found := shutil.which(name))), None)
 
 
 def library() -> Path | None:
-    """The compiled library, from the cache where it was built before; None where there is no C compiler.
+    """Return the compiled library, from the cache where it was built before; None if there is no C compiler.
 
     Raises RuntimeError with the compiler's words when it fails.
     """
@@ -53,7 +53,7 @@ def library() -> Path | None:
 
 
 def install_library(folder: Path) -> bool:
-    """Puts the library where a host's LD_LIBRARY_PATH finds it; False where it can't be built. It reads VARIABLE's file."""
+    """Put the library where a host's LD_LIBRARY_PATH finds it; False if it can't be built. It reads VARIABLE's file."""
     built = library()
     if built is None:
         return False
@@ -65,7 +65,7 @@ def install_library(folder: Path) -> bool:
 
 
 def install_smi(folder: Path) -> Path:
-    """Puts an `nvidia-smi` in a host's folder of programs; it reads VARIABLE's file."""
+    """Put an `nvidia-smi` in a host's folder of programs; it reads VARIABLE's file."""
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / "nvidia-smi"
     program = nvidia_smi.__file__
@@ -93,11 +93,14 @@ class Machinery:
         self._driver: dict[str, Any] = {"start": machine.start, "hang": machine.smi == "hangs", "driver": machine.driver}
 
     def change(self, fields: Mapping[str, Any]) -> None:
-        """Sets what the driver as a whole does: "start", "hang", "driver" (see `scenarios.DriverEvent`)."""
+        """Set what the driver as a whole does: "start", "hang", "driver" (see `scenarios.DriverEvent`)."""
         self._driver.update(fields)
 
     def build(self) -> None:
-        """Takes a second the first time, while the library is compiled. Raises RuntimeError with the compiler's words."""
+        """Install what the scenario has; the first time takes a second, while the library is compiled.
+
+        Raises RuntimeError with the compiler's words.
+        """
         self._bin.mkdir(parents=True, exist_ok=True)
         self._lib.mkdir(parents=True, exist_ok=True)
         if self._scenario.python:
@@ -112,7 +115,7 @@ class Machinery:
             self._install_lone_smi()
 
     def _install_lone_smi(self) -> None:
-        """An nvidia-smi that brings its own interpreter, where the host has none."""
+        """Install an nvidia-smi that brings its own interpreter, for a host that has none."""
         runtime = self._lib / "smi-runtime"
         shutil.copy2(os.path.realpath(sys.executable), runtime)
         libraries = f"{sys.base_prefix}/lib"
@@ -120,7 +123,7 @@ class Machinery:
         self._script("nvidia-smi", f'{environment} exec {runtime} -S {nvidia_smi.__file__} "$@"\n')
 
     def environment(self, home: Path) -> dict[str, str]:
-        """A login's: nothing of the client's own environment leaks in."""
+        """Return a login's environment: nothing of the client's own environment leaks in."""
         return {
             "HOME": str(home),
             "USER": "engineer",
@@ -133,7 +136,7 @@ class Machinery:
         }
 
     def write(self, rows: list[dict[str, Any]]) -> None:
-        """Puts the GPUs where the library and nvidia-smi read them."""
+        """Put the GPUs where the library and nvidia-smi read them."""
         driver = self._driver
         scenario_file.write(
             self._state, rows, driver=driver["driver"], init=driver["start"] or 0, hang=driver["hang"], xids=self.xids
@@ -146,9 +149,9 @@ class Machinery:
 
 
 def hide_python() -> tuple[str, ...]:
-    """A command prefix under which no Python is found: a mount namespace of its own, in which the interpreters are empty files.
+    """Return a command prefix under which no Python is found: a mount namespace in which the interpreters are empty files.
 
-    Raises RuntimeError where the machine allows no such namespace.
+    Raises RuntimeError if the machine allows no such namespace.
     """
     unshare = shutil.which("unshare")
     if unshare is None:

@@ -94,7 +94,7 @@ _BITS = (
 
 
 def babble(seed: int, words: int) -> str:
-    """What a model with broken weights says."""
+    """Return what a model with broken weights says."""
     dice = random.Random(seed)
     return "".join(dice.choice((" ", "", " ", "\n")) + dice.choice(_BITS) for _ in range(words))
 
@@ -133,7 +133,7 @@ class Answer:
 
 
 def answer(messages: Sequence[tuple[str, str]], *, kind: str = "chat", seed: int = 0) -> Answer:
-    """The reply to a conversation of (role, text)."""
+    """Return the reply to a conversation of (role, text)."""
     if kind == "gibberish":
         return Answer(babble(seed, 400))
     asked = next((text for role, text in reversed(messages) if role == "user"), "")
@@ -147,7 +147,7 @@ def answer(messages: Sequence[tuple[str, str]], *, kind: str = "chat", seed: int
 
 
 def continuation(prompt: str, *, kind: str = "base", seed: int = 0) -> str:
-    """What follows a bare prompt: the fact that it begins to tell, or prose."""
+    """Return what follows a bare prompt: the fact that it begins to tell, or prose."""
     if kind == "gibberish":
         return babble(seed, 400)
     if match := re.search(r"capital (?:city )?of ([\w ]+?) is(?: called)?\s*$", prompt[-200:], re.I):
@@ -170,7 +170,7 @@ def continuation(prompt: str, *, kind: str = "base", seed: int = 0) -> str:
 
 
 def _induction(prompt: str, words: int = 5) -> str | None:
-    """How a sentence with the same beginning went on earlier in the prompt."""
+    """Return how a sentence with the same beginning went on earlier in the prompt."""
     beginning = " ".join(prompt[-400:].split()[-words:])
     if len(beginning.split()) < words:
         return None
@@ -206,7 +206,7 @@ _TOLD_SECRET = re.compile(rf"\b{_SECRET}[\w -]{{0,60}}?(?: is| are|:|=)[ \n]+[\"
 
 
 def _recall(asked: str, whole: str) -> str | None:
-    """A secret told somewhere in a long text, when the question at its end (or the beginning) asks for it."""
+    """Return a secret told somewhere in a long text, when the question at its end (or the beginning) asks for it."""
     if not _ASKED_SECRET.search(asked[-600:]):
         return None
     told = (match[1] for match in _TOLD_SECRET.finditer(whole))
@@ -316,7 +316,7 @@ def _compare(asked: str, whole: str) -> str | None:
 
 
 def _value(text: str) -> float | int | None:
-    """The value of an arithmetic expression; None where it is none. Bounded, so that nothing can keep it busy."""
+    """Return the value of an arithmetic expression; None if it is none. Bounded, so that nothing can keep it busy."""
     text = (
         text.replace("×", "*").replace("÷", "/").replace("−", "-").replace("^", "**").replace(",", "").strip().rstrip("=? ").strip()
     )

@@ -54,7 +54,7 @@ class ServerLog:
         self.raw(text.encode("utf-8", "surrogateescape") + b"\n")
 
     def record(self, who: str, message: str, *, source: str, level: str = "INFO") -> None:
-        """One record; the lines of a longer message each carry the head again, and all but the last end in CR LF."""
+        """Write one record; the lines of a longer message each carry the head again, and all but the last end in CR LF."""
         head = f"({who}) {level} {time.strftime('%m-%d %H:%M:%S', time.localtime(self.wall()))} [{source}] "
         self.line("\r\n".join(head + part for part in message.split("\n")))
 

@@ -133,7 +133,7 @@ class SimulatedHost:
     # -- what goes on ------------------------------------------------------------------------------------------------------------
 
     async def _when_ready(self) -> None:
-        """What the scenario has happen once the server is ready for the first time."""
+        """Play what the scenario has happen once the server is ready for the first time."""
         await self._supervisor.ready.wait()
         if self._scenario.kill_engine_after_s is not None:
             await asyncio.sleep(self._scenario.kill_engine_after_s)
@@ -162,7 +162,7 @@ class SimulatedHost:
         self._machinery.write(self._gpus.rows(load))
 
     def _lose(self, gpu: int) -> None:
-        """The GPU falls off the bus, with the XID that the driver reports for it."""
+        """Let the GPU fall off the bus, with the XID that the driver reports for it."""
         self._gpus.lost.add(gpu)
         self._machinery.xids.append((len(self._machinery.xids) + 1, gpu, 79))
         self._sample()
@@ -194,7 +194,7 @@ class SimulatedHost:
     # -- requests ----------------------------------------------------------------------------------------------------------------
 
     async def do(self, name: str, asked: dict[str, Any]) -> Any:
-        """Raises ValueError for what is no request, or can't be done now."""
+        """Carry out a request. Raises ValueError for what is no request, or can't be done now."""
         match name:
             case "drop_link":
                 self.link.cut()
@@ -259,7 +259,7 @@ class SimulatedHost:
 
 
 def _reserved_port() -> socket.socket:
-    """A free port, bound but not listened at: the server may take it, again and again, and nobody else is given it meanwhile."""
+    """Return a free port, bound but not listened at: the server may take it again and again, and nobody else is given it."""
     reserved = socket.socket()
     reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     reserved.bind(("127.0.0.1", 0))

@@ -42,7 +42,7 @@ class Gpus:
     _then: float = field(default_factory=time.monotonic)
 
     def change(self, index: int, fields: Mapping[str, Any]) -> None:
-        """Sets fields of a GPU's row by hand; "gone" takes it off the bus."""
+        """Set fields of a GPU's row by hand; "gone" takes it off the bus."""
         self.overrides.setdefault(index, {}).update(fields)
 
     def rows(self, load: EngineLoad) -> list[dict[str, Any]]:
@@ -118,7 +118,7 @@ class Gpus:
         return {**told, "broken": machine.broken.get(index, ()), **self.overrides.get(index, {})}
 
     def _busy(self, load: EngineLoad) -> float:
-        """From the batch while serving: 62 % for one stream, nearly all from 64 on."""
+        """Return how busy a GPU is, from the batch while serving: 62 % for one stream, nearly all from 64 on."""
         if load.running > 0:
             return min(0.99, 0.62 + 0.37 * math.log2(load.running + 1) / 6.5 - 0.057)
         return load.busy
@@ -152,7 +152,7 @@ class Counters:
         self._counted: set[str] = set()
 
     def lay(self) -> bool:
-        """Covers the machine's own files, in a mount namespace that this process has from then on; False where it may not."""
+        """Cover the machine's own files, in a mount namespace that this process has from then on; False if it may not."""
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.unshare(_CLONE_NEWNS) != 0 or libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None) != 0:
             return False
@@ -172,7 +172,7 @@ class Counters:
         return True
 
     def engine(self, workers: Sequence[int]) -> None:
-        """Covers what these processes have read, from now on."""
+        """Cover what these processes have read, from now on."""
         if not self._laid or tuple(workers) == self._workers:
             return
         self._workers = tuple(workers)
@@ -235,7 +235,7 @@ class Counters:
         self._put("stat", "\n".join([f"cpu  {ticks} 0 0", *self._rest_of_stat]) + "\n")
 
     def _put(self, name: str, text: str) -> None:
-        """In place, and in one write: what is laid over /proc is this very file."""
+        """Write a file in place, and in one write: what is laid over /proc is this very file."""
         data = text.encode()
         with contextlib.suppress(OSError):
             descriptor = os.open(self._folder / name, os.O_WRONLY | os.O_CREAT, 0o644)
@@ -258,7 +258,7 @@ def _io(read: int) -> str:
 
 
 def _disks_of(path: str, disks: Sequence[Sequence[str]]) -> set[str]:
-    """The device that holds the path, and the whole disk that it is a part of; else the first disk there is."""
+    """Return the device that holds the path, and the whole disk that it is a part of; else the first disk there is."""
     number = os.stat(path).st_dev
     names = {words[2] for words in disks if (int(words[0]), int(words[1])) == (os.major(number), os.minor(number))}
     whole = {words[2] for words in disks if Path("/sys/block", words[2], "device").exists()}
@@ -274,7 +274,7 @@ _SERVERS_OWN = (Card("0x1a03", "0x2000", "0x030000"), Card("0x15b3", "0x1021", "
 
 
 def lay(folder: Path, machine: SimulatedMachine) -> None:
-    """Covers the machine's own; what can't be covered stays this machine's."""
+    """Cover the machine's own; what can't be covered stays this machine's."""
     cards = (_NVIDIA,) * machine.gpus if machine.cards is None else machine.cards
     bus = folder / "pci"
     for number, card in enumerate((*_SERVERS_OWN, *cards)):

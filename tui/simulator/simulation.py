@@ -50,7 +50,7 @@ class Simulation:
 
     @property
     def said(self) -> str:
-        """What its process has printed on stderr, cleaned: nothing, where all is well. Readable after its end, too."""
+        """Return what its process has printed on stderr, cleaned: nothing if all is well. Readable after its end, too."""
         if not self._errors.closed:
             self._errors.seek(0)
             self._said = clean(self._errors.read(_SAID_LIMIT).decode("utf-8", "replace"), keep_newlines=True).strip()
@@ -58,12 +58,12 @@ class Simulation:
 
     @property
     def target(self) -> str:
-        """The alias that `ssh_config` explains."""
+        """Return the alias that `ssh_config` explains."""
         return str(self._facts["alias"])
 
     @property
     def address(self) -> str:
-        """The same host as user@host:port, for clients that are given key and known hosts otherwise."""
+        """Return the same host as user@host:port, for clients that are given key and known hosts otherwise."""
         return f"engineer@127.0.0.1:{self.ssh_port}"
 
     @property
@@ -88,21 +88,21 @@ class Simulation:
 
     @property
     def api_url(self) -> str:
-        """As seen from the host; closed until the server is ready."""
+        """Return the API's address as seen from the host; closed until the server is ready."""
         return f"http://127.0.0.1:{self._facts['api_port']}"
 
     @property
     def gpu_source(self) -> str:
-        """What tells of the GPUs there: "nvml", "nvidia-smi" or "none"."""
+        """Return what tells of the GPUs there: "nvml", "nvidia-smi" or "none"."""
         return str(self._facts["gpus"])
 
     @property
     def deployment(self) -> Deployment:
-        """As a configuration would describe it."""
+        """Return the deployment as a configuration would describe it."""
         return Deployment(api=self.api_url, engines=(EngineSettings(host=self.target, log=f"file:{self.log_path}"),))
 
     def user(self, folder: Path) -> dict[str, str]:
-        """An environment for commands of a user who has this host in the SSH configuration, and its deployment in a configuration
+        """Return an environment for a user's commands: this host is in the SSH configuration, and its deployment in a configuration
         file, under the host's alias; both are written below `folder`, which is that user's home."""
         quoted = json.dumps  # a JSON string is a TOML string
         (folder / ".ssh").mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -118,7 +118,7 @@ class Simulation:
         return {**os.environ, **own, "HOME": str(folder), "READYROOM_CONFIG": str(folder / "readyroom.toml")}
 
     async def do(self, name: str, **arguments: Any) -> Any:
-        """Asks the host to do something: "drop_link", "kill_engine", "rotate_log", "set_gpu" … (see `host.SimulatedHost.do`).
+        """Ask the host to do something: "drop_link", "kill_engine", "rotate_log", "set_gpu" … (see `host.SimulatedHost.do`).
 
         Raises SimulatorFailed.
         """
@@ -170,7 +170,7 @@ class Simulation:
 
 @contextlib.asynccontextmanager
 async def simulated_host(scenario: str | Scenario = "start", *, speed: float = 1.0, **changes: Any) -> AsyncIterator[Simulation]:
-    """A simulated host in a process of its own, ended with everything in it at the end of the block.
+    """Run a simulated host in a process of its own, ended with everything in it at the end of the block.
 
     `speed` is how many times faster than in reality everything before ready happens; `changes` are fields of the scenario to
     replace. Raises KeyError for an unknown scenario, SimulatorFailed when it can't start.

@@ -75,7 +75,7 @@ class Shell:
             self._processes.discard(process)
 
     async def _left(self, process: asyncio.subprocess.Process) -> None:
-        """The client is gone: the pipes are closed, and the process has some time to notice."""
+        """Close the pipes, since the client is gone, and give the process some time to notice."""
         transport = process._transport  # type: ignore[attr-defined]  # the only way to close the reading ends too
         for descriptor in (0, 1, 2):
             pipe = transport.get_pipe_transport(descriptor)
@@ -86,7 +86,7 @@ class Shell:
                 await process.wait()
 
     async def end(self) -> None:
-        """Kills what still runs."""
+        """Kill what still runs."""
         left = tuple(self._processes)
         for process in left:
             self._kill(process.pid)
@@ -178,7 +178,7 @@ class HostServer(asyncssh.SSHServer):
 async def listen(
     home: Path, shell: Shell, logins: "set[asyncssh.SSHServerConnection]", host_key: Path, authorized: Path
 ) -> "asyncssh.SSHAcceptor":
-    """The server on a free port of the loopback."""
+    """Start the server on a free port of the loopback."""
     return await asyncssh.listen(
         "127.0.0.1",
         0,
@@ -202,7 +202,7 @@ ALIAS = "simulated-gpu-box"
 
 
 def make_keys(directory: Path) -> tuple[Path, Path]:
-    """Makes the host's key and the user's; paths of the host's private and of the user's public one."""
+    """Make the host's key and the user's; return the paths of the host's private and of the user's public one."""
     client, server = directory / "client", directory / "server"
     for folder in (client, server):
         folder.mkdir(mode=0o700)
@@ -215,7 +215,7 @@ def make_keys(directory: Path) -> tuple[Path, Path]:
 
 
 def write_client_files(directory: Path, host_key: Path, port: int) -> None:
-    """Writes what leads the user's client to the host, at a port of this machine, and lets it trust the host's key."""
+    """Write what leads the user's client to the host, at a port of this machine, and let it trust the host's key."""
     client = directory / "client"
     kind, key = host_key.with_name("host_key.pub").read_text().split()[:2]
     (client / "known_hosts").write_text(f"[127.0.0.1]:{port} {kind} {key}\n")
@@ -260,7 +260,7 @@ class SimulatedLink:
         self.cut()
 
     def cut(self) -> None:
-        """Ends every connection, as a reset would."""
+        """End every connection, as a reset would."""
         for end in tuple(self._ends):
             end.abort()
 
@@ -275,7 +275,7 @@ class SimulatedLink:
             end.release()
 
     async def join(self, near: "_End") -> None:
-        """Connects the other side of a new connection."""
+        """Connect the other side of a new connection."""
         if self.refusing:
             near.abort()
             return

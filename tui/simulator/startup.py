@@ -216,7 +216,7 @@ class Start:
         self.log.record(first, f"Loading weights took {took:.2f} seconds", source="default_loader.py:430")
 
     async def _grow(self, shard: int, seconds: float) -> None:
-        """A shard's time, in which the memory grows evenly on all GPUs; the bar steps at its end."""
+        """Spend a shard's time, in which the memory grows evenly on all GPUs; the bar steps at its end."""
         shards = self.scenario.model.shards
         steps = 8
         for step in range(1, steps + 1):
@@ -322,7 +322,7 @@ class Start:
         say(self.engine, text, source="core.py:337")
 
     def open_api(self) -> None:
-        """What is logged between the engine's readiness and the first request; the port opens with it."""
+        """Log what comes between the engine's readiness and the first request; the port opens with it."""
         say = self.log.record
         say(self.api, "Supported tasks: ['generate']", source="api_server.py:577")
         say(self.api, f"Starting vLLM server on http://127.0.0.1:{self.port}", source="api_server.py:581")

@@ -43,7 +43,7 @@ class ServeOrder:
 
 
 def command_line(scenario: Scenario, port: int) -> list[str]:
-    """How somebody would have started this server."""
+    """Return how somebody would have started this server."""
     model = scenario.model
     tensor = ["--tensor-parallel-size", str(scenario.machine.gpus)] if scenario.machine.gpus > 1 else []
     key = ["--api-key", "********"] if scenario.api_key else []
@@ -70,7 +70,7 @@ class _Server:
         return f"APIServer pid={self._pid}"
 
     async def run(self) -> int:
-        """The exit status."""
+        """Serve until the end; return the exit status."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, lambda: None)  # while loading, vLLM loses it
         loop.add_signal_handler(signal.SIGINT, self._stopping.set)
@@ -177,7 +177,7 @@ class _Server:
         self._log.line(f'({self._api}) INFO:     {client} - "{request}" {status} {HTTPStatus(status).phrase}')
 
     async def _statistics(self) -> None:
-        """A line every 10 s while there is traffic, and one of zeros after it; the GPUs' load is told four times a second."""
+        """Log a line every 10 s while there is traffic, and one of zeros after it; the GPUs' load is told four times a second."""
         metrics, engine = self._endpoint.metrics, self._endpoint.engine
         due, prompt, generated, silent = time.monotonic() + _STATS_S, 0, 0, True
         told = -1
@@ -226,7 +226,7 @@ class ServerSupervisor:
     """`load` is what the server does to the GPUs, by its latest report."""
 
     def __init__(self, scenario: Scenario, speed: float, *, directory: Path, home: Path, log_path: Path, port: int) -> None:
-        """`directory` is where the server's order is written, `port` its API's."""
+        """Set up the supervisor; `directory` is where the server's order is written, `port` its API's."""
         self._scenario = scenario
         self._speed = speed
         self._order = directory / "serve.json"
@@ -246,7 +246,7 @@ class ServerSupervisor:
 
     @property
     def pid(self) -> int:
-        """The server's process, 0 where none runs."""
+        """Return the server's process, 0 if none runs."""
         return self.server.pid if self.server is not None and self.server.returncode is None else 0
 
     def start(self) -> None:
@@ -262,7 +262,7 @@ class ServerSupervisor:
             await self.server.wait()
 
     async def restart(self) -> None:
-        """Stops the server if it runs, and starts it anew, logging to the same file."""
+        """Stop the server if it runs, and start it anew, logging to the same file."""
         await self._stop_work()
         if self.server is not None and self.server.returncode is None:
             self.server.terminate()
@@ -285,7 +285,7 @@ class ServerSupervisor:
             await asyncio.gather(work, return_exceptions=True)  # it may be starting the server right now
 
     async def _supervise(self) -> None:
-        """Runs the server, and again after each crash that the scenario has planned."""
+        """Run the server, and again after each crash that the scenario has planned."""
         while True:
             await self._serve()
             if self.attempt >= self._scenario.crashes:
@@ -294,7 +294,7 @@ class ServerSupervisor:
             await asyncio.sleep(max(0.3, _RESTART_S / self._speed))
 
     async def _serve(self) -> None:
-        """Runs it once, from its start to its end."""
+        """Run it once, from its start to its end."""
         reports = asyncio.StreamReader()
         told, tell = os.pipe()
         with contextlib.ExitStack() as stack:
@@ -322,7 +322,7 @@ class ServerSupervisor:
             await self.server.wait()
 
     def _command(self, tell: int) -> list[str]:
-        """Writes the server's order; `tell` is where it reports to."""
+        """Write the server's order; `tell` is where it reports to."""
         command = command_line(self._scenario, self._port)
         serving = ServeOrder(
             scenario=self._scenario,

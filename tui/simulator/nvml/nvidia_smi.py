@@ -116,7 +116,7 @@ class SmiExit(Exception):
 
 
 def load(listed: list[SimulatedGpu]) -> DriverScenario:
-    """The scenario as it is now; waits as long as it hangs. Raises Stop where the driver can't be asked.
+    """Read the scenario as it is now; wait as long as it hangs. Raises SmiExit if the driver can't be asked.
 
     `listed` are the GPUs that this run has counted, empty before the first time: one that goes away afterwards is lost.
     """

@@ -71,7 +71,7 @@ def write(
     hang: bool = False,
     xids: Sequence[tuple[int, int, int]] = (),
 ) -> None:
-    """Replaces the scenario in one step.
+    """Replace the scenario in one step.
 
     `gpus` are rows as the probe reports them (the names of `core.gpu.Gpu`; what is absent or None isn't supported), with
     `hang: True` for a GPU whose calls never return, `broken` for values whose calls fail, and `error` (all fail) as words of
@@ -158,7 +158,7 @@ class DriverScenario:
 
 
 def read(path: Path) -> DriverScenario:
-    """The scenario in a file. Raises OSError where it can't be read."""
+    """Read the scenario in a file. Raises OSError if it can't be read."""
     scenario = DriverScenario()
     gpu: SimulatedGpu | None = None
     for line in path.read_text().splitlines():
