@@ -382,3 +382,23 @@ async def test_an_expired_password_is_told_with_what_to_do(tmp_path: Path) -> No
     assert "the password of me@127.0.0.1" in error.cause
     assert "has expired: Your password has expired, choose another" in error.cause
     assert error.advice.startswith("change it with: ssh -p ")
+
+
+async def test_a_question_goes_with_its_connection(make_sshd: MakeSshd) -> None:
+    """LoginGraceTime ends the connection while the person is asked: what is typed then would go nowhere."""
+    sshd = make_sshd("LoginGraceTime 2", "PubkeyAuthentication no", "PasswordAuthentication yes")
+    left = asyncio.Event()
+
+    class Slow(Person):
+        async def secret(self, host: str, prompt: str, echo: bool) -> str | None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                left.set()
+            return None
+
+    async with SshHost("gpu-box", config_files=[sshd.client_config], asker=Slow()) as host, asyncio.timeout(10):
+        with pytest.raises(Unreachable, match="during the login"):
+            await host.connect()
+        await asyncio.wait_for(left.wait(), 2)
+        assert "LoginGraceTime" in (host.connection.advice or "")

@@ -277,7 +277,9 @@ class Dialer:
                 route.proxies.append(proxy)
                 proxy = None
         finally:
-            self.asked = self.asked or (person is not None and person.asked)
+            if person is not None:
+                person.on_asking = lambda asking: None  # a question may still be on its way out
+                self.asked = self.asked or person.asked
             for client in clients:
                 await client.finish()
             if proxy is not None:

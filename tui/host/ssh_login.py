@@ -1,6 +1,7 @@
 """One login: what asyncssh asks of the client while it connects, answered from files, the agent or the person."""
 
 import asyncio
+import contextlib
 import stat
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import asyncssh
 from asyncssh import KeyEncryptionError, KeyImportError, SSHKeyPair
 
-from tui.aio import in_thread, opened
+from tui.aio import ended, in_thread, opened
 from tui.core.text import clean
 from tui.host.base import Asker
 from tui.host.ssh_config import Login, default_keys
@@ -215,8 +216,11 @@ class Person:
     def may_ask(self) -> bool:
         return self._asker is not None and not self.cancelled
 
-    async def secret(self, host: str, prompt: str, echo: bool = False) -> str | None:
-        """Ask the person; return the answer, None if nobody answers. The time limit of the login stands still meanwhile."""
+    async def secret(self, host: str, prompt: str, lost: "asyncio.Future[Any]", echo: bool = False) -> str | None:
+        """Ask the person; return the answer, None if nobody answers or the connection is lost meanwhile, which ends the question.
+
+        The time limit of the login stands still meanwhile.
+        """
         self.needed = True
         if self._asker is None or self.cancelled:
             return None
@@ -224,10 +228,18 @@ class Person:
         self._deadline.reschedule(None)
         self.on_asking(True)
         try:
-            answer = await self._asker.secret(host, clean(prompt)[:PROMPT_LIMIT], echo)
+            asking = asyncio.ensure_future(self._asker.secret(host, clean(prompt)[:PROMPT_LIMIT], echo))
+            try:
+                await asyncio.wait({asking, lost}, return_when=asyncio.FIRST_COMPLETED)
+                if not asking.done():
+                    return None
+                answer = asking.result()
+            finally:
+                await ended(asking)
         finally:
             self.on_asking(False)
-            self._deadline.reschedule(asyncio.get_running_loop().time() + self._seconds)
+            with contextlib.suppress(RuntimeError):  # the attempt has ended with its connection
+                self._deadline.reschedule(asyncio.get_running_loop().time() + self._seconds)
         self.cancelled = answer is None
         return answer
 
@@ -329,7 +341,7 @@ class LoginClient(asyncssh.SSHClient):
     async def _passphrase(self, file: Path) -> str | None:
         again = "Wrong passphrase. " if file in self.locked else ""
         self.locked.append(file)
-        return await self._person.secret(self.where, f"{again}Passphrase of the key {file}:")
+        return await self._person.secret(self.where, f"{again}Passphrase of the key {file}:", self.lost)
 
     async def password_auth_requested(self) -> str | None:
         self._note_methods()
@@ -337,7 +349,7 @@ class LoginClient(asyncssh.SSHClient):
             return None
         self.tries += 1
         again = "Wrong password. " if self.tries > 1 else ""
-        return await self._person.secret(self.where, f"{again}Password of {self.where}:")
+        return await self._person.secret(self.where, f"{again}Password of {self.where}:", self.lost)
 
     def password_change_requested(self, prompt: str, lang: str) -> Any:
         self.expired = clean(prompt)[:PROMPT_LIMIT]
@@ -359,7 +371,7 @@ class LoginClient(asyncssh.SSHClient):
         preface = " ".join(part for part in (clean(name).strip(), clean(instructions).strip()) if part)
         for prompt, echo in prompts[:16]:
             words = f"{preface} {clean(prompt).strip()}".strip()
-            answer = await self._person.secret(self.where, words or "Answer:", echo)
+            answer = await self._person.secret(self.where, words or "Answer:", self.lost, echo)
             if answer is None:
                 return None
             answers.append(answer)
