@@ -376,6 +376,20 @@ async def test_a_secret_is_asked_and_not_shown() -> None:
         assert await question.wait() is None
 
 
+async def test_a_dialog_goes_with_the_login_that_asked() -> None:
+    asker = ScreenAsker()
+    app, _ = room(scene("connecting"), asker=asker)
+    async with app.run_test(size=(80, 24)) as pilot:
+        question = app.run_worker(asker.secret("gpu", "Password:", False), exit_on_error=False)
+        await until(pilot, lambda: isinstance(app.screen, SecretDialog))
+        question.cancel()
+        await until(pilot, lambda: not isinstance(app.screen, SecretDialog))
+        again = app.run_worker(asker.secret("gpu", "Password:", False), exit_on_error=False)
+        await until(pilot, lambda: isinstance(app.screen, SecretDialog))
+        await pilot.press(*"pw", "enter")
+        assert await again.wait() == "pw"
+
+
 # -- themes ------------------------------------------------------------------------------------------------------------------------
 
 

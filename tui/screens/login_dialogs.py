@@ -38,7 +38,11 @@ class ScreenAsker:
             answer: asyncio.Future[bool | str | None] = asyncio.get_running_loop().create_future()
             if self._bound is None or not self._bound.post_message(Asked(dialog, answer)):
                 return None
-            return await answer
+            try:
+                return await answer
+            finally:
+                if answer.cancelled() and dialog.is_current:  # the connection that asked is gone, and the dialog goes with it
+                    dialog.dismiss(None)
 
     async def trust_host_key(self, host: str, key_type: str, fingerprint: str) -> bool:
         """Return whether the user accepts the unknown key."""
