@@ -396,6 +396,6 @@ def key_problems(keys: Mapping[str, str]) -> list[str]:
     for name in OVERVIEW_TOO:
         for key in keys.get(name, "").split(","):
             clash = there.get(key_name(key.strip()))
-            if clash is not None and not any(f"keys.{name}: " in one for one in problems):
+            if clash is not None and not any(f"keys.{name}: " in problem for problem in problems):
                 problems.append(f"keys.{name}: {key.strip()!r} is the key of {clash!r} on the screen of all deployments")
     return problems

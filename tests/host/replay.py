@@ -80,7 +80,7 @@ async def replay(route: Route) -> AsyncIterator[Replay]:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         lines = head.split("\r\n")
-        length = next((int(one.split(":")[1]) for one in lines if one.lower().startswith("content-length:")), 0)
+        length = next((int(line.split(":")[1]) for line in lines if line.lower().startswith("content-length:")), 0)
         body = await reader.readexactly(length) if length else b""
         one = Asked(lines[0].split()[1], json.loads(body) if body else {})
         asked.append(one)

@@ -163,7 +163,7 @@ def test_the_port_names_one_of_several_everywhere(box: Box, command: str) -> Non
     assert code in (0, 1), errors
     assert "servers run on" not in errors
     if command.startswith("status"):
-        assert [one["id"] for one in json.loads(out)["api"]["models"]] == ["m0"]
+        assert [model["id"] for model in json.loads(out)["api"]["models"]] == ["m0"]
     else:
         assert "m0" in out
         assert "m1" not in out

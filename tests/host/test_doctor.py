@@ -22,7 +22,7 @@ from tui.settings import Deployment, EngineSettings, Settings
 
 
 def checks(out: str) -> dict[str, dict[str, str]]:
-    return {one["name"]: one for one in json.loads(out)["checks"]}
+    return {check["name"]: check for check in json.loads(out)["checks"]}
 
 
 @pytest.mark.parametrize("options", ["--host 127.0.0.1 --port 8123", "--uds 'a socket'"])

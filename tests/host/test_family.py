@@ -53,7 +53,7 @@ def processes() -> Iterator[list["subprocess.Popen[bytes]"]]:
 
 @pytest.mark.parametrize(("contained", "is_engine"), [(False, False), (True, None)], ids=["host", "container"])
 def test_a_process_that_proc_hides(contained: bool, is_engine: bool | None, processes: list["subprocess.Popen[bytes]"]) -> None:
-    server, other = (one.pid for one in processes)
+    server, other = (process.pid for process in processes)
     looked_at = Counted()
     family = Family(looked_at, contained)
     family.tell([server], 0.0)
@@ -105,14 +105,14 @@ def engines(probe: ShippedProbe, *pids: int) -> list[bool | None]:
     """What the next sample that shows all of these says of them."""
 
     def shown(frame: dict[str, object]) -> dict[int, bool | None]:
-        return {one.pid: one.engine for gpu in gpus_from_frame(frame, 0.0).gpus for one in gpu.processes}
+        return {process.pid: process.engine for gpu in gpus_from_frame(frame, 0.0).gpus for process in gpu.processes}
 
     frame = probe.frame(lambda one: one.get("f") == "gpus" and set(pids) <= set(shown(one)))
     return [shown(frame)[pid] for pid in pids]
 
 
 def test_the_role_judges_what_proc_hides(driver: dict[str, str], processes: list["subprocess.Popen[bytes]"]) -> None:
-    server, other = (one.pid for one in processes)
+    server, other = (process.pid for process in processes)
     play(driver, server, other, HIDDEN)
     settled = [True, False, None if in_container() else False]
     with ShippedProbe("watch", {"hz": 10, "pids": [server]}, driver) as probe:

@@ -94,7 +94,7 @@ async def test_a_request_says_the_servers_own_name(name: str) -> None:
     ],
 )
 async def test_a_name_that_is_too_long_is_no_fault_of_a_server_with_others(ids: list[str], ready: bool, says: str | None) -> None:
-    listed = json.dumps({"data": [{"id": one} for one in ids]}).encode()
+    listed = json.dumps({"data": [{"id": id_} for id_ in ids]}).encode()
 
     def answer(exchange: Exchange) -> None:
         if exchange.path == "/v1/models":

@@ -43,7 +43,7 @@ async def test_every_further_host_is_watched_once_and_none_stops_the_others() ->
         )
 
     async with open_session(settings, "two") as session:
-        assert [one.host for one in session.state.others] == ["exec:env", "exec:/nonexistent/prefix"]
+        assert [other.host for other in session.state.others] == ["exec:env", "exec:/nonexistent/prefix"]
         deadline = time.monotonic() + 30
         while not there(session.state):
             assert time.monotonic() < deadline, session.state.others

@@ -80,7 +80,7 @@ def test_another_process_is_not_the_engines(driver: SimulatedDriver, workers: li
     mine, other = workers[0], workers[1]
     driver.play(row(0, processes=[{"pid": mine, "memory_mib": 90_000}, {"pid": other, "memory_mib": 800, "graphics": True}]))
     with watching(driver, pids=[mine]) as probe:
-        assert {one.pid: one.engine for one in sample(probe).gpus[0].processes} == {mine: True, other: False}
+        assert {process.pid: process.engine for process in sample(probe).gpus[0].processes} == {mine: True, other: False}
 
 
 def test_a_process_that_proc_does_not_know_is_named_by_the_driver(driver: SimulatedDriver) -> None:

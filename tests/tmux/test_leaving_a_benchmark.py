@@ -142,7 +142,7 @@ def test_what_was_measured_is_kept(sshd: Sshd, tmp_path: Path) -> None:
         done = subprocess.run(
             command, env={**os.environ, **environment(sshd, tmp_path)}, capture_output=True, text=True, timeout=60
         )
-    (run,) = [one for one in json.loads(done.stdout)["runs"] if one["kind"] == "benchmark"]
+    (run,) = [entry for entry in json.loads(done.stdout)["runs"] if entry["kind"] == "benchmark"]
     assert "sweep" in run["title"]
 
 

@@ -262,7 +262,9 @@ def failed(mono: float = 0.0, **more: object) -> DeploymentState:
 def dead(mono: float = 0.0) -> DeploymentState:
     """The same a while later: the engine's processes are gone, and nobody's parentage can be told any more."""
     sample = gpus(used=4.0, busy=0.0, odd=3, mono=mono)
-    alone = tuple(replace(gpu, processes=tuple(replace(one, engine=None) for one in gpu.processes[1:])) for gpu in sample.gpus)
+    alone = tuple(
+        replace(gpu, processes=tuple(replace(process, engine=None) for process in gpu.processes[1:])) for gpu in sample.gpus
+    )
     return failed(mono, gpus=replace(sample, gpus=alone))
 
 

@@ -130,7 +130,9 @@ async def test_what_is_not_known_is_a_dash_and_what_went_wrong_is_said() -> None
 
 def test_warnings_of_one_kind_share_a_line() -> None:
     short = ["too few requests for a p99: 4 completed, 368 needed", "3 requests of others were served meanwhile"]
-    told = [one.plain for one in remarks(None, [Point(at, {"warnings": short[: 1 + (at == 2)]}) for at in (1, 2, 4, 8)], None)]
+    told = [
+        remark.plain for remark in remarks(None, [Point(at, {"warnings": short[: 1 + (at == 2)]}) for at in (1, 2, 4, 8)], None)
+    ]
     assert told == ["▲ 1 to 8 streams: too few requests for a p99", "▲ 2 streams: 3 requests of others were served meanwhile"]
 
 
@@ -254,7 +256,7 @@ async def test_the_list_of_runs_fits(width: int, names: tuple[str, ...]) -> None
         heads = shown.splitlines()[0].split()
         assert heads == ["run", "when", *(["deployment"] if len(names) > 1 else []), "kind", "what"]
         for run in runs:
-            row = next(one for one in shown.splitlines() if str(run.id) in one)
+            row = next(line for line in shown.splitlines() if str(run.id) in line)
             assert f" {'bench' if run.kind == 'benchmark' else run.kind} " in row
             assert run.title in row
         if names[0] == "kimi-k2-w4":

@@ -50,7 +50,7 @@ async def test_a_key_that_cannot_act_says_why(name: str, key: str, words: str) -
     async with app.run_test(size=(200, 60), message_hook=posted.append, notifications=True) as pilot:
         await until(pilot, lambda: app.main.furnished and app.main.shown.name != "")
         await pilot.press("1", key)
-        await until(pilot, lambda: any(words in one.message for one in app._notifications))
+        await until(pilot, lambda: any(words in notification.message for notification in app._notifications))
         await pilot.press(key)
         assert len(app._notifications) == 1  # the next word takes the place of the one before
         assert not any(isinstance(one, SmokeRequested) for one in posted)
@@ -62,7 +62,7 @@ async def test_a_word_on_a_key_takes_no_other_word_away() -> None:
         await shows(pilot, "LOADING")
 
         def told() -> set[str]:
-            return {one.message for one in app._notifications}
+            return {notification.message for notification in app._notifications}
 
         app.notify("the record could not be written", severity="error", timeout=60)
         await pilot.press("f5")

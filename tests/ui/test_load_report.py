@@ -51,7 +51,7 @@ async def test_hostile_lines_are_only_text(theme: str) -> None:
     assert state.load.failure is not None
     at = state.load.failure.line
     assert at is not None
-    lines = tuple(replace(one, text=HOSTILE) if one.number == at else one for one in state.log.lines)
+    lines = tuple(replace(line, text=HOSTILE) if line.number == at else line for line in state.log.lines)
     failure = replace(state.load.failure, cause=HOSTILE, advice=HOSTILE)
     hostile = replace(
         state,

@@ -167,7 +167,7 @@ async def test_the_users_own_keys_work_here_too() -> None:
         await until(pilot, lambda: app.main.furnished)
         app.main.streaming = True
         await pilot.press("b")
-        await until(pilot, lambda: any("Stop what runs first (S)" in one.message for one in app._notifications))
+        await until(pilot, lambda: any("Stop what runs first (S)" in notification.message for notification in app._notifications))
         app.main.streaming = False
         await pilot.press("b")
         await until(pilot, lambda: app.screen is app.deployments.overview)

@@ -47,7 +47,7 @@ def test_everywhere_in_bytes() -> None:
     state = bytes_loading()
     assert state.load is not None
     assert state.load.shards is not None
-    drawn = "\n".join(one.plain for one in shards(state, state.load.shards, 74, 8, True))
+    drawn = "\n".join(shard.plain for shard in shards(state, state.load.shards, 74, 8, True))
     assert "loaded 2.8 of 8.4 GB   at 1.21 GB/s" in drawn
     assert drawn.endswith("8.4 GB")
     assert not any(word in drawn for word in ("byte", "in hand", "000", "e+"))

@@ -43,4 +43,4 @@ def test_report_pane_and_status_give_the_same_advice() -> None:
     for step in steps:
         assert f"  {step}" in told
         assert step in pane
-        assert any(step in one for one in status_lines(state))
+        assert any(step in line for line in status_lines(state))

@@ -54,4 +54,4 @@ def ranks(titles: Sequence[str], used: float = FULL, parent: int = 100, first: i
 
 
 def tensor(*numbers: int | str) -> list[str]:
-    return [one if isinstance(one, str) else f"TP{one}" for one in numbers]
+    return [number if isinstance(number, str) else f"TP{number}" for number in numbers]

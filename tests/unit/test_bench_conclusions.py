@@ -33,7 +33,7 @@ def soak(rates: list[float], **last: object) -> Result:
     longest = Point(4, {"output_throughput": 50.0, "repeat": "longest prompt", "completed": 4, "failed": 0, "duration": 5.0})
     figures = [{"output_throughput": rate, "completed": 9, "failed": 0, "duration": 120.0} for rate in rates]
     figures[-1].update(last)  # type: ignore[arg-type]
-    return Result("e", "m", Vantage.HOST, Plan(kind="soak"), (longest, *(Point(16, dict(one)) for one in figures)))
+    return Result("e", "m", Vantage.HOST, Plan(kind="soak"), (longest, *(Point(16, dict(figure)) for figure in figures)))
 
 
 @pytest.mark.parametrize(("rates", "verdict"), [one[1:] for one in COURSES], ids=[one[0] for one in COURSES])

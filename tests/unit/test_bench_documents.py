@@ -66,7 +66,7 @@ def test_every_figure_that_is_a_number_has_its_column() -> None:
     record.end, record.reasoning = 10.7, 1
     figures = summary([record, record], 10.0, 12.0, concurrency=1, limits={"ttft": 500.0})
     lines = [f"vllm:spec_decode_num_{name}_total 4.0" for name in ("drafts", "draft_tokens", "accepted_tokens")]
-    figures.update(server_figures([one.replace("4.0", "1.0") for one in lines], lines, {}, 2, 0))
+    figures.update(server_figures([line.replace("4.0", "1.0") for line in lines], lines, {}, 2, 0))
     figures.update(heading(Plan(), "m", 1, 1.8e9))
     assert {"median_first_answer_ms", "median_schedule_slip_ms", "spec_decode_acceptance_rate", "median_ttft_ms_ci95"} <= set(
         figures

@@ -196,7 +196,7 @@ def test_a_token_that_decodes_to_nothing_is_a_token() -> None:
 
 def test_requests() -> None:
     talk = Conversation("S", (Turn("a", "A", reasoning="r", seconds=1.0), Turn("b", error="x", seconds=1.0)))
-    assert [one["role"] for one in messages(talk, "c")] == ["system", "user", "assistant", "user"]
+    assert [message["role"] for message in messages(talk, "c")] == ["system", "user", "assistant", "user"]
     assert plain_prompt(talk, "c") == "S\n\naA\n\nc"
     path, body = request(talk, "c", model="m", extra={"temperature": 0})
     assert path == "/v1/chat/completions"

@@ -56,7 +56,7 @@ def plain_bar(name: str, done: int, total: int) -> str:
     ],
 )
 def test_a_capture_bar_is_one_whatever_it_writes_into_its_name(bars: list[tuple[str, int, int]], done: int, total: int) -> None:
-    capture = read(str(Log().starts().raw(*(plain_bar(*one) for one in bars)))).capture
+    capture = read(str(Log().starts().raw(*(plain_bar(*bar) for bar in bars)))).capture
     assert capture is not None
     assert (capture.done, capture.total) == (done, total)
 

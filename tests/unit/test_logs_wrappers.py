@@ -110,7 +110,7 @@ def facts(load: LoadState) -> dict[str, object]:
         "phase": load.phase,
         "was_ready": load.was_ready,
         "shards": load.shards and (load.shards.done, load.shards.total),
-        "loaders": [(one.what, one.done, one.total) for one in load.loaders],
+        "loaders": [(loader.what, loader.done, loader.total) for loader in load.loaders],
         "figures": (load.load_s, load.model_load_s, load.gib_per_gpu, load.kv_tokens, load.max_concurrency, load.init_engine_s),
         "config": (load.version, load.model, load.tensor_parallel, load.pipeline_parallel, load.max_model_len, load.served_names),
         "capture": load.capture and (load.capture.done, load.capture.total),

@@ -254,7 +254,7 @@ zoom = "q"
 """
     with pytest.raises(SettingsError) as caught:
         parse_settings(text, Path("c.toml"))
-    told = [one.removeprefix("c.toml: ").partition(": ")[0] for one in caught.value.problems]
+    told = [problem.removeprefix("c.toml: ").partition(": ")[0] for problem in caught.value.problems]
     assert told == [
         "deployments.a.modell",
         "deployments.a.engines[0].host",
@@ -272,7 +272,7 @@ zoom = "q"
 def test_a_default_that_does_not_fit_itself_is_not_called_missing() -> None:
     with pytest.raises(SettingsError) as caught:
         parse_settings('default = "b"\n[deployments]\nb = 4\n', Path("c.toml"))
-    assert [one.partition(" must")[0] for one in caught.value.problems] == ["c.toml: deployments.b:"]
+    assert [problem.partition(" must")[0] for problem in caught.value.problems] == ["c.toml: deployments.b:"]
 
 
 SECRETS = [

@@ -148,7 +148,7 @@ def seen(load: LoadState, field: str) -> Any:
         case "shards":
             return load.shards and (load.shards.done, load.shards.total)
         case "others":
-            return [(one.what, one.done, one.total) for one in load.loaders if one.what != "model"]
+            return [(loader.what, loader.done, loader.total) for loader in load.loaders if loader.what != "model"]
         case "kind":
             return load.failure and load.failure.kind
         case "failed_in":

@@ -279,7 +279,7 @@ def refuses_options(status: int | None, message: str) -> bool:
     """
     said = message.lower()
     words = ("stream_options", "continuous_usage", "extra inputs", "extra fields", "unknown field", "unknown parameter")
-    return status in (400, 422) and any(one in said for one in words)
+    return status in (400, 422) and any(word in said for word in words)
 
 
 @dataclass(slots=True)

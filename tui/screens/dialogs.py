@@ -173,11 +173,11 @@ class ServerDialog(Modal[int | None]):
             box.border_title = "Servers on this host"
             box.border_subtitle = "enter watches it · esc cancels"
             options = []
-            for one in self.servers:
-                at = f"port {one.where}" if isinstance(one.where, int) else one.where or "no port known"
-                here = ("● ", "$success") if one.pid == self.watched else "  "
-                told = label(f"  {at}  pid {one.pid}  {one.user or ''}")
-                options.append(line(here, (f"{one.engine} {short(one.model or 'model unknown', 36)}", B), told))
+            for server in self.servers:
+                at = f"port {server.where}" if isinstance(server.where, int) else server.where or "no port known"
+                here = ("● ", "$success") if server.pid == self.watched else "  "
+                told = label(f"  {at}  pid {server.pid}  {server.user or ''}")
+                options.append(line(here, (f"{server.engine} {short(server.model or 'model unknown', 36)}", B), told))
             yield OptionList(*options)
 
     def on_option_list_option_selected(self, event: "OptionList.OptionSelected") -> None:
@@ -277,7 +277,7 @@ class HelpDialog(Modal[None]):
 
         out: list[Content | str] = []
         for group, actions in groups().items():
-            out += [line((group, B)), *(part for one in actions for part in row(one)), ""]
+            out += [line((group, B)), *(part for action in actions for part in row(action)), ""]
         out.append(line(label("Keys can be changed in the configuration, under [keys]. Colours and signs:")))
         out.append(
             line(

@@ -46,7 +46,7 @@ class FleetStatus(Canvas):
             counted(hosts, "host"),
         )
         links = [one.connection for one in states if one.connection.online]
-        slowest = max((one.round_trip_ms for one in links if one.round_trip_ms is not None), default=None)
+        slowest = max((link.round_trip_ms for link in links if link.round_trip_ms is not None), default=None)
         trip = line(label(", slowest "), f"{slowest:.0f}", label(" ms")) if slowest is not None else Content("")
         end = line((time.strftime("%H:%M:%S", time.localtime(self.moment.wall)) if self.moment.wall else "", B), " ")
         return spread(width, left, line(label(f"{len(links)} of {len(states)} linked"), trip, "   ", end), end)
@@ -152,7 +152,7 @@ class Overview(Screen[None]):
                 pane.border_subtitle = in_ascii(note) if ascii_only else note
         typing = self.has_class("-finding")
         shown = [BY_ID[id] for id in KEYS if id != "overview-back" or self.can_leave]
-        if all(one.connection.online for one in self.states):
+        if all(state.connection.online for state in self.states):
             shown.remove(BY_ID["retry"])
         self.query_one(KeyBar).actions = () if typing else tuple(shown)
 

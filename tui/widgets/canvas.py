@@ -298,7 +298,7 @@ class Canvas(Widget):
         drawn = self.draw(width, height)
         whole = [drawn] if isinstance(drawn, Content) else drawn
         lines = [part for one in whole for part in (one.split("\n", allow_blank=True) if "\n" in one.plain else (one,))]
-        self._lines = [one.truncate(width, ellipsis=True) if one.cell_length > width else one for one in lines[:height]]
+        self._lines = [line.truncate(width, ellipsis=True) if line.cell_length > width else line for line in lines[:height]]
         if self.app.current_theme.ansi:
             self._lines = [in_16_colours(one) for one in self._lines]
         if self.app.has_class("-ascii"):

@@ -51,7 +51,7 @@ def line(*parts: Part) -> Content:
 
 def lines(parts: Iterable[Content | str]) -> list[Content]:
     """Lines below each other, each for itself."""
-    return [line(one) if isinstance(one, str) else one for one in parts]
+    return [line(part) if isinstance(part, str) else part for part in parts]
 
 
 def rows(*parts: Content | str) -> Content:

@@ -157,7 +157,7 @@ class LogView(Verbatim, ScrollView, can_focus=True):
         if self._top is None or not self._lines:
             self._stand_in = None
             return
-        shown = {id(one) for one in self._lines}
+        shown = {id(line) for line in self._lines}
         at = next((index for index, one in enumerate(order) if one is self._top), 0)
         self._stand_in = next((one for one in (self._top, *order[at:]) if id(one) in shown), self._lines[-1])
 

@@ -50,7 +50,7 @@ def smoke_lines(run: SmokeRun | None, running: bool, width: int, height: int, ke
     live = [live_line(run)] if running and len(run.results) < run.planned else []
     if len(run.results) + len(live) <= height:
         return [*(result_line(one, width) for one in run.results), *live]
-    worst = [one for one in run.results if one.outcome is not Outcome.PASSED]
+    worst = [result for result in run.results if result.outcome is not Outcome.PASSED]
     passed = run.count(Outcome.PASSED)
     rest = height - len(live) - (1 if passed else 0)
     shown = [result_line(one, width) for one in worst[: max(0, rest)]]
@@ -60,9 +60,12 @@ def smoke_lines(run: SmokeRun | None, running: bool, width: int, height: int, ke
 def smoke_report(run: SmokeRun, width: int) -> Content:
     """Every prompt with its verdict and its reply, wrapped to the width."""
     out: list[Content | str] = []
-    for one in run.results:
-        out.append(result_line(one, width))
-        for name, text in (("asked", one.asked), ("reply", one.reply or ("—" if one.outcome is not Outcome.PASSED else ""))):
+    for result in run.results:
+        out.append(result_line(result, width))
+        for name, text in (
+            ("asked", result.asked),
+            ("reply", result.reply or ("—" if result.outcome is not Outcome.PASSED else "")),
+        ):
             if text:
                 told = Content(text[:1200]).wrap(max(8, width - 10))
                 out += [line(label(f"  {name if i == 0 else '':<8}"), part) for i, part in enumerate(told[:8])]
@@ -106,9 +109,9 @@ class SmokeStrip(SmokePanel):
             head = line(label("smoke  "), total if total is not None else "")
             return rows(head, *smoke_lines(run, self.running, width, height - 1, key_of(self, "smoke")))
         parts: list[Part] = [label("smoke  ")]
-        for one in run.results:
-            sign, style = SIGNS[one.outcome]
-            parts += [(f"{sign} ", style), f"{short(one.name, 12)}  "]
+        for result in run.results:
+            sign, style = SIGNS[result.outcome]
+            parts += [(f"{sign} ", style), f"{short(result.name, 12)}  "]
         if self.running:
             parts.append(("◐", BP))
         worst = next((one for one in run.results if one.outcome is Outcome.FAILED), None) or next(

@@ -116,7 +116,7 @@ def footer(turn: Turn) -> Content:
         words, style = FINISH.get(turn.finish, (turn.finish, W))
         if words:
             parts.append([(words, style)])
-    return Content("   ").join(line(*one) for one in parts)
+    return Content("   ").join(line(*part) for part in parts)
 
 
 def thought_line(turn: Turn, folded: bool) -> Content:
