@@ -319,10 +319,17 @@ def bindings(own: Mapping[str, str] = NO_KEYS) -> list[Binding]:
     usual key types a character could not be had by its own one while a text is typed.
     """
     return [
-        Binding(key, one.action, one.text, show=False, tooltip=help_of(one, own), priority=one.id != "leave" and _goes_first(key))
-        for one in ACTIONS
-        if one.bound
-        for key in map(str.strip, own.get(one.id, one.keys).split(","))
+        Binding(
+            key,
+            action.action,
+            action.text,
+            show=False,
+            tooltip=help_of(action, own),
+            priority=action.id != "leave" and _goes_first(key),
+        )
+        for action in ACTIONS
+        if action.bound
+        for key in map(str.strip, own.get(action.id, action.keys).split(","))
     ]
 
 
@@ -379,8 +386,8 @@ def key_problems(keys: Mapping[str, str]) -> list[str]:
         elif not key.strip():
             problems.append(f"keys.{name}: must name a key, such as {known[name].keys.partition(',')[0]!r}")
         else:
-            unknown = [one.strip() for one in key.split(",") if not is_key(one.strip())]
-            problems += [f"keys.{name}: there is no key {one!r}{like(one)}" for one in unknown if one]
+            unknown = [part.strip() for part in key.split(",") if not is_key(part.strip())]
+            problems += [f"keys.{name}: there is no key {part!r}{like(part)}" for part in unknown if part]
             if "" in unknown:
                 problems.append(f"keys.{name}: a comma stands between two keys; that key itself is called 'comma'")
     taken: dict[str, str] = {}
@@ -392,7 +399,7 @@ def key_problems(keys: Mapping[str, str]) -> list[str]:
             if other != name and keys.keys() & {name, other}:
                 where = name if name in keys else other
                 problems.append(f"keys.{where}: {key.strip()!r} is the key of {other!r} and of {name!r}")
-    there = {key: one.id for one in ACTIONS if one.group == "Deployments" for key in one.keys.split(",")}
+    there = {key: action.id for action in ACTIONS if action.group == "Deployments" for key in action.keys.split(",")}
     for name in OVERVIEW_TOO:
         for key in keys.get(name, "").split(","):
             clash = there.get(key_name(key.strip()))

@@ -213,7 +213,7 @@ def _fitting(value: Any, kind: Any) -> Any:
         case msgspec.inspect.DictType(value_type=msgspec.inspect.StructType() as inner):
             return {name: _fitting(one, inner) for name, one in value.items() if isinstance(one, dict)}
         case msgspec.inspect.VarTupleType(item_type=msgspec.inspect.StructType() as inner):
-            return [_fitting(one, inner) for one in value]
+            return [_fitting(item, inner) for item in value]
     return value
 
 

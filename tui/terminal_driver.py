@@ -44,7 +44,7 @@ class Output:
 
 def _terminal() -> IO[str]:
     """The terminal to draw on: the standard error, as Textual has it, or, where that goes elsewhere (`2> FILE`), the output."""
-    streams = [one for one in (sys.__stderr__, sys.__stdout__) if one is not None]
+    streams = [stream for stream in (sys.__stderr__, sys.__stdout__) if stream is not None]
     return next((stream for stream in streams if stream.isatty()), streams[0])
 
 

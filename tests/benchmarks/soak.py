@@ -109,7 +109,7 @@ async def main(minutes: float) -> None:
         async with Replay() as server:
             soak = Soak(Path(folder), server)
             async with soak.session:
-                work = [asyncio.create_task(one()) for one in (soak.write, soak.read, soak.trouble)]
+                work = [asyncio.create_task(job()) for job in (soak.write, soak.read, soak.trouble)]
                 while time.monotonic() - began < minutes * 60:
                     await asyncio.wait(work, timeout=ROW_S, return_when=asyncio.FIRST_EXCEPTION)
                     for task in work:

@@ -70,7 +70,7 @@ class Replay:
     asked: list[Asked]
 
     def paths(self) -> list[str]:
-        return [one.path for one in self.asked]
+        return [request.path for request in self.asked]
 
 
 @asynccontextmanager

@@ -51,7 +51,7 @@ class Replay(Listening):
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         self.heads.append(head)
         line, *rest = head.split("\r\n")
-        headers = {name.lower(): value for name, _, value in (one.partition(": ") for one in rest if one)}
+        headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in rest if line)}
         body = await reader.readexactly(int(headers.get("content-length", 0)))
         self.asked.append((line, headers, body))
         writer.write(self.answers.get(line.rsplit(" ", 1)[0], recorded("get-not-found")))

@@ -118,7 +118,7 @@ def test_the_only_server_is_found_on_its_own_port(box: Box) -> None:
     assert code == 0, errors
     document = json.loads(out)
     assert document["api"]["models"][0]["id"] == "m0"
-    assert [(one["port"], one["uds"]) for one in document["servers"]] == [(8123, None)]
+    assert [(server["port"], server["uds"]) for server in document["servers"]] == [(8123, None)]
     assert document["log"]["source"] == str(box.folder / "m0.log")
 
 
@@ -174,7 +174,7 @@ def test_one_of_several_is_named(box: Box) -> None:
     document = json.loads(out)
     assert (code, document["api"]["models"][0]["id"]) == (0, "m1")
     assert document["log"]["source"] == str(box.folder / "m1.log")
-    assert [one["port"] for one in document["servers"]] == [8001, 8002]
+    assert [server["port"] for server in document["servers"]] == [8001, 8002]
 
 
 def test_none_is_waited_for(box: Box) -> None:

@@ -115,8 +115,8 @@ def server(tmp_path: Path) -> Iterator[tuple[int, Path]]:
 
 def found(sudo: Sudo, pid: int, **arguments: Any) -> dict[str, Any]:
     with probe(sudo, "find", every=0.5, engines=commands(), **arguments) as finder:
-        frame = finder.frame(lambda frame: any(one["pid"] == pid for one in frame.get("servers", ())))
-    return dict(next(one for one in frame["servers"] if one["pid"] == pid))
+        frame = finder.frame(lambda frame: any(server["pid"] == pid for server in frame.get("servers", ())))
+    return dict(next(server for server in frame["servers"] if server["pid"] == pid))
 
 
 def test_find_where_a_server_of_root_writes(sudo: Sudo, server: tuple[int, Path]) -> None:

@@ -56,7 +56,7 @@ async def test_a_server_that_refuses_the_options_is_asked_for_less() -> None:
     async with replay(route) as server:
         turn, _ = await ask(server)
     assert (turn.finish, turn.error) == ("length", None)
-    assert [one.body.get("stream_options") for one in server.asked] == [
+    assert [request.body.get("stream_options") for request in server.asked] == [
         {"include_usage": True, "continuous_usage_stats": True},
         {"include_usage": True},
         None,
@@ -183,7 +183,7 @@ async def test_a_model_without_a_chat_template_is_asked_for_a_completion(refusal
         assert again.note == NO_TEMPLATE
         assert server.paths()[2:] == ["/v1/completions"]
         assert server.asked[2].body["prompt"] == f"Hi?{turn.reply}\n\nHi?"
-    assert all(one.error is None for one in turns)
+    assert all(turn.error is None for turn in turns)
 
 
 async def test_closing_the_iterator_closes_the_connection() -> None:

@@ -47,8 +47,8 @@ def verdicts(family: Family, *pids: int) -> list[bool | None]:
 def processes() -> Iterator[list["subprocess.Popen[bytes]"]]:
     running = [sleeper(), sleeper()]
     yield running
-    for one in running:
-        end(one)
+    for process in running:
+        end(process)
 
 
 @pytest.mark.parametrize(("contained", "is_engine"), [(False, False), (True, None)], ids=["host", "container"])

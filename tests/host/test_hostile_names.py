@@ -78,7 +78,7 @@ async def test_a_request_says_the_servers_own_name(name: str) -> None:
                 said = status.asked(wanted)
                 assert said == name
                 assert status.lists(said)
-                [one async for one in api.stream("/v1/chat/completions", {"model": said, "stream": True})]
+                [chunk async for chunk in api.stream("/v1/chat/completions", {"model": said, "stream": True})]
                 await api.post("/v1/completions", {"model": said, "prompt": "Hello", "max_tokens": 1})
         finally:
             await api.close()

@@ -91,7 +91,7 @@ def test_how_it_ended_is_told_after_its_end(box: Box, log: Path, code: int, stat
     assert "the last server seen here" in said.out(2)
     assert on_port["status"] == status
     assert (elsewhere["status"], elsewhere["log"]["source"]) == ("waiting", "auto")
-    (check,) = [one for one in said.document(5)["checks"] if one["name"] == "log"]
+    (check,) = [entry for entry in said.document(5)["checks"] if entry["name"] == "log"]
     assert (check["grade"], "a.log, of the last server seen here" in check["says"]) == ("warn", True)
     assert (says if status == "failed" and "KV" in says else "does not say why") in check["says"]
     assert said.codes[6] == 4
@@ -110,7 +110,7 @@ def test_where_nothing_is_left_of_it_one_is_waited_for(box: Box) -> None:  # noq
     assert gone["log"]["problem"].startswith("no server process on this host yet: waiting for one; ")
     assert "a.log, the log of the last server seen here" in gone["log"]["problem"]
     assert gone["log"]["problem"].endswith("is there no more")
-    (check,) = [one for one in said.document(2)["checks"] if one["name"] == "log"]
+    (check,) = [entry for entry in said.document(2)["checks"] if entry["name"] == "log"]
     assert (check["grade"], "is there no more" in check["says"]) == ("skipped", True)
     assert deleted["status"] == "waiting"
     assert "wrote where nothing can be read any more" in deleted["log"]["problem"]

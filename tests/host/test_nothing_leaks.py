@@ -164,8 +164,8 @@ async def test_of_smoke_bench_and_the_record(commands: tuple[Commands, Replay]) 
     runs = runs["runs"] if isinstance(runs, dict) else runs
     _, out, errors = await command.run("runs")
     command.check(out, errors)
-    for one in runs[:3]:
-        _, out, errors = await command.run("report", str(one["id"]))
+    for entry in runs[:3]:
+        _, out, errors = await command.run("report", str(entry["id"]))
         assert out, errors
         command.check(out, errors)
 

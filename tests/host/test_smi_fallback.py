@@ -40,7 +40,7 @@ async def test_samples_with_processes_and_the_reason(tmp_path: Path, monkeypatch
             async with asyncio.timeout(20):
                 await sampling
         else:
-            await eventually(lambda: any(one.gpus and one.gpus[0].processes for one in seen), seconds=20, what="a sample")
+            await eventually(lambda: any(sample.gpus and sample.gpus[0].processes for sample in seen), seconds=20, what="a sample")
             sampling.cancel()
             await asyncio.wait([sampling])
     found = seen[-1]
@@ -51,7 +51,7 @@ async def test_samples_with_processes_and_the_reason(tmp_path: Path, monkeypatch
         assert (found.note or "").endswith("; no Python there")
     else:
         assert (found.source, found.note) == ("nvidia-smi", "no Python there")
-        assert [[process.rank for process in one.processes] for one in found.gpus] == [["TP0"], ["TP1"]]
+        assert [[process.rank for process in gpu.processes] for gpu in found.gpus] == [["TP0"], ["TP1"]]
 
 
 @pytest.mark.skipif(Path("/usr/bin/nvidia-smi").exists(), reason="this machine has an nvidia-smi of its own")
@@ -65,10 +65,12 @@ async def test_a_further_host_without_nvml_is_asked_through_nvidia_smi(tmp_path:
     seen: list[GpuSample] = []
     other = OtherHost(LocalHost(), "gpu-2", hz=10.0)
     watching = asyncio.create_task(other.run(lambda host: seen.append(host.gpus or GpuSample())))
-    await eventually(lambda: sum(1 for one in seen if one.source == "nvidia-smi") > 1, seconds=20, what="samples of nvidia-smi")
+    await eventually(
+        lambda: sum(1 for sample in seen if sample.source == "nvidia-smi") > 1, seconds=20, what="samples of nvidia-smi"
+    )
     watching.cancel()
     await asyncio.wait([watching])
-    asked = next(number for number, one in enumerate(seen) if one.source == "nvidia-smi")
-    assert [one.source for one in seen[asked:]] == ["nvidia-smi"] * len(seen[asked:])  # the probe's empty samples hide it no more
+    asked = next(number for number, sample in enumerate(seen) if sample.source == "nvidia-smi")
+    assert {sample.source for sample in seen[asked:]} == {"nvidia-smi"}  # the probe's empty samples no longer hide it
     assert (seen[-1].gpus[0].memory_used_mib, seen[-1].note) == (90_000, "NVML can't be loaded here: values come from nvidia-smi")
     assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]

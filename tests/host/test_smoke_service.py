@@ -60,9 +60,9 @@ async def test_a_sane_model_passes() -> None:
         run, runs = await smoke(server)
     assert run.passed, run.results
     assert [result.name for result in run.results] == ["arithmetic", "comparison", "fact", "format", "long context", "coherence"]
-    assert [len(one.results) for one in runs] == [0, 1, 2, 3, 4, 5, 6, 6]
+    assert [len(smoke.results) for smoke in runs] == [0, 1, 2, 3, 4, 5, 6, 6]
     assert all(result.ttft_ms is not None and result.seconds is not None for result in run.results)
-    bodies = [one.body for one in server.asked if one.path != "/v1/models"]
+    bodies = [request.body for request in server.asked if request.path != "/v1/models"]
     assert {body["max_tokens"] for body in bodies} == {4096}
     assert 4000 < len(bodies[4]["messages"][0]["content"].split()) < 7000
 
@@ -71,9 +71,9 @@ async def test_a_short_context_is_respected() -> None:
     async with replay(lambda one: models(2048) if one.path == "/v1/models" else chatting(one)) as server:
         run, _ = await smoke(server)
     assert run.passed
-    for one in server.asked[1:]:
-        text = one.body["messages"][0]["content"]
-        assert len(text) / 3 + one.body["max_tokens"] < 2048
+    for request in server.asked[1:]:
+        text = request.body["messages"][0]["content"]
+        assert len(text) / 3 + request.body["max_tokens"] < 2048
 
 
 async def test_random_weights_fail_as_incoherent() -> None:

@@ -41,8 +41,8 @@ def test_as_one_document(tmp_path: Path) -> None:
     code, out, errors = run(tmp_path, "--all", "--json")
     assert (code, errors) == (4, "")
     document = json.loads(out)
-    assert [one["name"] for one in document["deployments"]] == ["broken", "far", "keyless"]
-    assert [one["status"] for one in document["deployments"]] == ["failed", "unreachable", "misconfigured"]
+    assert [entry["name"] for entry in document["deployments"]] == ["broken", "far", "keyless"]
+    assert [entry["status"] for entry in document["deployments"]] == ["failed", "unreachable", "misconfigured"]
     assert document["deployments"][0]["load"]["failure"]["kind"] == "kv_cache_too_small"
     assert "NOT_SET_ANYWHERE" in document["deployments"][2]["misconfigured"]
 

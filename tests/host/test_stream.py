@@ -211,8 +211,8 @@ async def test_one_nvidia_smi_samples_all_the_time(sshd: Sshd, gpus: dict[str, s
         # It ends: the last values stay, marked; another one is started.
         count = len(seen)
         os.kill(first[0], signal.SIGKILL)
-        await eventually(lambda: any(one.late for one in seen[count:]), seconds=10, what="the end is told")
-        late = next(one for one in seen if one.late)
+        await eventually(lambda: any(item.late for item in seen[count:]), seconds=10, what="the end is told")
+        late = next(item for item in seen if item.late)
         assert (len(late.gpus), late.received_at) == (2, seen[count - 1].received_at)
         assert "ended by a signal" in (late.note or "")
         await eventually(lambda: not seen[-1].late and len(seen[-1].gpus) == 2, seconds=25, what="it is sampled again")

@@ -47,10 +47,10 @@ def workers() -> Iterator[list[int]]:
     sleep = shutil.which("sleep")
     assert sleep is not None
     running = [subprocess.Popen([f"VLLM::Worker_TP{rank}", "600"], executable=sleep) for rank in range(8)]
-    yield [one.pid for one in running]
-    for one in running:
-        one.kill()
-        one.wait()
+    yield [process.pid for process in running]
+    for process in running:
+        process.kill()
+        process.wait()
 
 
 @pytest.mark.parametrize("python", pythons(), ids=lambda path: Path(path).parents[1].name if "pyenv" in path else Path(path).name)
@@ -95,7 +95,7 @@ def test_mig_instances_stand_under_their_gpu(driver: SimulatedDriver) -> None:
     driver.play(row(0, mig=[instance, {**instance, "uuid": "MIG-2", "memory_used_mib": 12}]), row(1))
     with watching(driver) as probe:
         first, second = sample(probe).gpus
-        assert [(one.uuid, one.memory_used_mib, one.memory_total_mib) for one in first.mig] == [
+        assert [(instance.uuid, instance.memory_used_mib, instance.memory_total_mib) for instance in first.mig] == [
             ("MIG-1", 10_000, 11_264),
             ("MIG-2", 12, 11_264),
         ]
@@ -103,7 +103,7 @@ def test_mig_instances_stand_under_their_gpu(driver: SimulatedDriver) -> None:
         assert second.mig == ()
         driver.play(row(0), row(1, mig=[instance]))
         later = sample(probe, lambda found: found.gpus[1].mig).gpus  # in seconds, not only when the limits are read again
-        assert ([one.uuid for one in later[1].mig], later[0].mig) == (["MIG-1"], ())
+        assert ([instance.uuid for instance in later[1].mig], later[0].mig) == (["MIG-1"], ())
 
 
 def test_an_older_gpu_tells_its_retired_pages(driver: SimulatedDriver) -> None:
@@ -178,7 +178,7 @@ def test_a_call_that_hangs_is_told_and_the_last_values_stay(driver: SimulatedDri
         else:
             driver.play(row(0), row(1), hang=True)
         frame = probe.frame(lambda one: one.get("late"))
-        last = next(one for one in reversed(probe.seen) if one["f"] == "gpus" and not one.get("late"))
+        last = next(frame for frame in reversed(probe.seen) if frame["f"] == "gpus" and not frame.get("late"))
         assert (frame["wall"], frame["mono"], frame["gpus"]) == (last["wall"], last["mono"], last["gpus"])
         assert 2.0 <= frame["late_s"] <= frame["age_s"] <= frame["late_s"] + 1.0
         late = gpus_from_frame(frame, 100.0)

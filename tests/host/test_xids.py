@@ -43,7 +43,7 @@ def test_an_xid_is_reported_once_with_its_meaning(driver: SimulatedDriver) -> No
         assert sample(probe).xids == ()  # it was there before
         xid, found = raised(driver, probe, 1, 79, row(0), row(1))
         assert (xid.gpu, xid.meaning) == (1, "GPU has fallen off the bus")
-        assert all(one.code == 79 for one in found.xids)
+        assert all(xid.code == 79 for xid in found.xids)
 
 
 def test_an_xid_that_comes_after_its_gpu_was_lost_keeps_it(driver: SimulatedDriver) -> None:
@@ -55,7 +55,7 @@ def test_an_xid_that_comes_after_its_gpu_was_lost_keeps_it(driver: SimulatedDriv
         sample(probe, lambda found: found.gpus[3].error)
         xid, found = raised(driver, probe, 3, 79, *map(row, range(3)), gone)
         assert (xid.gpu, found.gpus[3].error) == (3, LOST)
-        assert any(one.startswith("GPU 3: XID 79") for one in health(found))
+        assert any(finding.startswith("GPU 3: XID 79") for finding in health(found))
 
 
 def test_an_xid_of_another_gpu_while_one_hangs_is_told(driver: SimulatedDriver) -> None:

@@ -159,7 +159,7 @@ def test_smoke_fails_for_incoherence_only_where_weights_are_random(deployed: Dep
     code, document = deployed.run("smoke", "real")
     assert code == 1
     assert document["results"]
-    assert not any(one["outcome"] == "passed" for one in document["results"])
+    assert not any(result["outcome"] == "passed" for result in document["results"])
 
 
 @pytest.mark.parametrize("vantage", ["host", "direct"])

@@ -97,7 +97,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     process.wait()
-    until(lambda: not [pid for pid in below if alive(pid)], seconds=20, what="the end of the server's processes")
+    until(lambda: not [process for process in below if alive(process)], seconds=20, what="the end of the server's processes")
 
 
 def redirect(place: Place) -> Started:
@@ -138,10 +138,10 @@ def tmux(place: Place) -> Started:
         below = [int(pid), *descendants(int(pid))]
         subprocess.run([*own, "kill-server"], env=place.environment, check=False)
         Path(socket).unlink(missing_ok=True)
-        for one in below:
+        for process in below:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(one, signal.SIGKILL)
-        until(lambda: not [one for one in below if alive(one)], seconds=20, what="the end of the server's processes")
+                os.kill(process, signal.SIGKILL)
+        until(lambda: not [process for process in below if alive(process)], seconds=20, what="the end of the server's processes")
 
     place.ending.callback(end)
     return Started(f"tmux:{socket}:{pane}")

@@ -35,7 +35,7 @@ def demo(environment: dict[str, str], request: pytest.FixtureRequest) -> Iterato
 
 def nothing_left(folder: Path, pid: int, started: list[int]) -> None:
     until(lambda: not Path(f"/proc/{pid}").exists(), seconds=20, what="the end of the process")
-    until(lambda: not [one for one in started if Path(f"/proc/{one}").exists()], seconds=20, what="the end of all that it started")
+    until(lambda: not [pid for pid in started if Path(f"/proc/{pid}").exists()], seconds=20, what="the end of all that it started")
     assert list((folder / "tmp").iterdir()) == []
     assert [path for path in folder.rglob("reports/*") if path.is_file()] == []
 

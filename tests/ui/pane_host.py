@@ -20,8 +20,8 @@ class PaneHost(App[None]):
         super().__init__()
         self.pane = pane
         self.posted: list[Message] = []
-        for one in themes.THEMES:
-            self.register_theme(one)
+        for known in themes.THEMES:
+            self.register_theme(known)
         self.theme = theme
 
     def get_theme_variable_defaults(self) -> dict[str, str]:

@@ -100,7 +100,7 @@ async def test_text_of_others_stays_what_it_is() -> None:
         done = Turn("x ≤ a", reply, reasoning="x ≤ b", finish="stop", seconds=1.0, error="x ≤ c")
         app.main.conversation = Conversation(turns=(done, Turn("y ≤ a", "", reasoning="y ≤ b")))
         await pilot.press("2")
-        wanted = [f"x ≤ {one}" for one in (*range(1, 10), "a", "c")]
+        wanted = [f"x ≤ {digit}" for digit in (*range(1, 10), "a", "c")]
         await shows(pilot, *wanted, "y ≤ a", "y ≤ b")
         await pilot.press("f9", "z")
         await shows(pilot, "x ≤ b", "y ≤ b")

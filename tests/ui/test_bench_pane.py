@@ -57,7 +57,7 @@ async def test_a_sweep_while_it_runs_and_after(size: tuple[int, int], theme: str
 
 async def test_more_points_than_columns_scroll() -> None:
     at = tuple(2**i for i in range(13))
-    points = tuple(Point(one, POINTS[0].figures) for one in at)
+    points = tuple(Point(concurrency, POINTS[0].figures) for concurrency in at)
     pane = BenchPane()
     async with PaneHost(pane).run_test(size=(80, 20)) as pilot:
         pane.plan, pane.points = Plan(concurrency=at), points
@@ -215,7 +215,7 @@ async def test_the_record(size: tuple[int, int]) -> None:
         pane.focus_list()
         await until(pilot, lambda: "title 9 [/x]" in text(app))
         await pilot.press("down", "space", "up", "enter")
-        await until(pilot, lambda: [one.run for one in app.seen(RunOpened)] == ["9"])  # type: ignore[attr-defined]
+        await until(pilot, lambda: [message.run for message in app.seen(RunOpened)] == ["9"])  # type: ignore[attr-defined]
         pane.compare()
         pane.export()
         await until(pilot, lambda: bool(app.seen(ReportRequested)))

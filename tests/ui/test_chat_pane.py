@@ -140,7 +140,7 @@ async def test_keys_of_the_prompt() -> None:
         pane.focus_prompt()
         prompt = pane.query_one(Prompt)
         await pilot.press(*"one", "ctrl+j", *"two", "enter")
-        assert [one.text for one in app.seen(PromptSubmitted)] == ["one\ntwo"]  # type: ignore[attr-defined]
+        assert [message.text for message in app.seen(PromptSubmitted)] == ["one\ntwo"]  # type: ignore[attr-defined]
         assert prompt.text == ""
         await pilot.press(*"three", "enter", *"draft", "up")
         assert prompt.text == "three"
@@ -186,7 +186,7 @@ async def test_system_prompt_new_conversation_and_copy() -> None:
         await pilot.press(*"draft")
         pane.edit_system()
         await pilot.press(*"er", "enter")
-        assert [one.text for one in app.seen(SystemPromptChanged)] == ["older"]  # type: ignore[attr-defined]
+        assert [message.text for message in app.seen(SystemPromptChanged)] == ["older"]  # type: ignore[attr-defined]
         assert pane.query_one(Prompt).text == "draft"
         pane.edit_system()
         await pilot.press(*"x", "escape")

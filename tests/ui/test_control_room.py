@@ -166,7 +166,7 @@ async def test_a_benchmark_on_a_busy_server_asks_first(metrics: dict[str, float 
         await until(pilot, lambda: app.main.unavailable(BY_ID["bench-sweep"]) is None)
         await pilot.press("f7")
         await until(pilot, lambda: isinstance(app.screen, ConfirmDialog))
-        assert any(isinstance(one, BenchmarkRequested) and one.kind == "sweep" for one in posted)
+        assert any(isinstance(message, BenchmarkRequested) and message.kind == "sweep" for message in posted)
         await until(pilot, lambda: words in " ".join(screen(pilot).replace("│", " ").split()))
         await pilot.press("escape")
         await until(pilot, lambda: app.screen is app.main)
@@ -181,15 +181,17 @@ async def test_footer_help_and_palette_come_from_one_table() -> None:
     async with app.run_test(size=(200, 60)) as pilot:
         await shows(pilot, "LOADING")
         footer = screen(pilot).splitlines()[-1]
-        for one in in_footer("load"):
-            assert (f"{one.shown} {one.text}" in footer) == (app.main.unavailable(one) is None), one.id
+        for action in in_footer("load"):
+            assert (f"{action.shown} {action.text}" in footer) == (app.main.unavailable(action) is None), action.id
         offered = {command.help for command in app.get_system_commands(app.main)}
-        assert offered == {help_of(one, {}) for one in ACTIONS if one.palette and one.bound and app.main.unavailable(one) is None}
+        assert offered == {
+            help_of(action, {}) for action in ACTIONS if action.palette and action.bound and app.main.unavailable(action) is None
+        }
         await pilot.press("question_mark")
         await until(pilot, lambda: isinstance(app.screen, HelpDialog))
         told = app.screen.told().plain  # type: ignore[attr-defined]
-        assert all(help_of(one, {}) in " ".join(told.split()) for one in ACTIONS)
-        assert all(help_of(one, {}) in markdown_table() for one in ACTIONS)
+        assert all(help_of(action, {}) in " ".join(told.split()) for action in ACTIONS)
+        assert all(help_of(action, {}) in markdown_table() for action in ACTIONS)
         assert "{" not in told + markdown_table()
 
 
@@ -197,11 +199,11 @@ async def test_every_bound_action_has_its_method() -> None:
     app, _ = room(scene("loading"))
     async with app.run_test(size=(120, 35)) as pilot:
         await shows(pilot, "LOADING")
-        for one in ACTIONS:
-            if one.bound:
-                name = one.action.partition("(")[0]
+        for action in ACTIONS:
+            if action.bound:
+                name = action.action.partition("(")[0]
                 owner: object = app if name.startswith("app.") else app.main
-                assert hasattr(owner, f"action_{name.removeprefix('app.')}"), one.id
+                assert hasattr(owner, f"action_{name.removeprefix('app.')}"), action.id
 
 
 # -- the log -----------------------------------------------------------------------------------------------------------------------

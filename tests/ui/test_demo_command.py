@@ -51,8 +51,8 @@ def terminal() -> Iterator[Callable[[str, int, int], Terminal]]:
         return opened[-1]
 
     yield make
-    for one in opened:
-        one.end()
+    for terminal in opened:
+        terminal.end()
 
 
 def hosts_left(marker: Path) -> list[str]:

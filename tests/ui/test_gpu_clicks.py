@@ -41,7 +41,7 @@ class Panel(PaneHost):
         self.posted.append(opened)
 
     def opened(self) -> list[tuple[int, str]]:
-        return [(one.index, one.host) for one in self.posted if isinstance(one, GpuOpened)]
+        return [(message.index, message.host) for message in self.posted if isinstance(message, GpuOpened)]
 
 
 def served(count: int, used: float = 96733.0, **more: int) -> DeploymentState:
@@ -146,7 +146,7 @@ async def test_the_same_of_several_hosts(count: int, size: tuple[int, int], full
             found += 1
         for y, line in enumerate(lines):
             if re.match(r"  [█✗\d]{8}", line):  # a column a GPU
-                host = next(one.split()[0] for one in reversed(lines[:y]) if one.split()[:1] and one.split()[0] in hosts)
+                host = next(above.split()[0] for above in reversed(lines[:y]) if above.split()[:1] and above.split()[0] in hosts)
                 assert await opens(pilot, app, 2 + 5, y) == [(5, host)]
                 assert await opens(pilot, app, 2 + 8, y) == []
                 found += 1

@@ -76,7 +76,7 @@ async def test_a_read_of_several_keys_in_the_prompt(keys: str, text: str) -> Non
         await until(pilot, lambda: prompt.text == text)
         await drained(pilot)
         assert prompt.text == text
-        assert {one.text for one in sent if isinstance(one, PromptSubmitted)} == ({"fir"} if "\r" in keys else set())
+        assert {message.text for message in sent if isinstance(message, PromptSubmitted)} == ({"fir"} if "\r" in keys else set())
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -53,7 +53,7 @@ async def test_a_key_that_cannot_act_says_why(name: str, key: str, words: str) -
         await until(pilot, lambda: any(words in notification.message for notification in app._notifications))
         await pilot.press(key)
         assert len(app._notifications) == 1  # the next word takes the place of the one before
-        assert not any(isinstance(one, SmokeRequested) for one in posted)
+        assert not any(isinstance(message, SmokeRequested) for message in posted)
 
 
 async def test_a_word_on_a_key_takes_no_other_word_away() -> None:
@@ -66,16 +66,16 @@ async def test_a_word_on_a_key_takes_no_other_word_away() -> None:
 
         app.notify("the record could not be written", severity="error", timeout=60)
         await pilot.press("f5")
-        await until(pilot, lambda: any(one.startswith("Not yet") for one in told()))
+        await until(pilot, lambda: any(notice.startswith("Not yet") for notice in told()))
         await pilot.press("d")
-        await until(pilot, lambda: any("no other deployment" in one for one in told()))
+        await until(pilot, lambda: any("no other deployment" in notice for notice in told()))
         assert len(told()) == 2
         await pilot.press("f5")
-        await until(pilot, lambda: any(one.startswith("Not yet") for one in told()))
+        await until(pilot, lambda: any(notice.startswith("Not yet") for notice in told()))
         session.set(scene("ready"))
         await until(pilot, lambda: told() == {"the record could not be written"})
         await pilot.press("r")
-        await until(pilot, lambda: any("The connection is up" in one for one in told()))
+        await until(pilot, lambda: any("The connection is up" in notice for notice in told()))
         session.set(scene("loading"))
         await shows(pilot, "LOADING")
         session.set(scene("ready"))
@@ -84,7 +84,7 @@ async def test_a_word_on_a_key_takes_no_other_word_away() -> None:
         assert len(told()) == 2  # that word still holds
         for key in ("r", "d", "r", "d"):
             app.post_message(Key(key, None))
-        await until(pilot, lambda: any("no other deployment" in one for one in told()))
+        await until(pilot, lambda: any("no other deployment" in notice for notice in told()))
         await pilot.pause()
         assert len(told()) == 2
 
@@ -94,7 +94,7 @@ async def test_every_key_acts_or_says_why() -> None:
     app, _ = room(scene("connecting"))
     async with app.run_test(size=(120, 35)) as pilot:
         await until(pilot, lambda: app.main.furnished)
-        silent = {one.id for one in BY_ID.values() if one.needs and unavailable(app.main.view, one) == ""}
+        silent = {action.id for action in BY_ID.values() if action.needs and unavailable(app.main.view, action) == ""}
         assert silent == {"send", "type", "leave"}
 
 
@@ -200,9 +200,9 @@ async def test_escape_does_not_stop_a_benchmark() -> None:
         await pilot.press("escape")
         await shows(pilot, "f8 stops the benchmark.")
         assert app.main.benching
-        assert not any(isinstance(one, BenchmarkStopped) for one in posted)
+        assert not any(isinstance(message, BenchmarkStopped) for message in posted)
         await pilot.press("f8")
-        await until(pilot, lambda: any(isinstance(one, BenchmarkStopped) for one in posted))
+        await until(pilot, lambda: any(isinstance(message, BenchmarkStopped) for message in posted))
 
 
 async def test_smoke_verdicts_are_at_once_in_sight_on_a_small_screen() -> None:

@@ -128,8 +128,8 @@ async def test_a_line_looks_as_textual_draws_it(line: Content) -> None:
         await pilot.pause()
         theirs = Visual.to_strips(words, line, 60, 1, words.visual_style)[0]
         theirs = theirs.extend_cell_length(60, words.visual_style.rich_style)
-        for one in words.get_line_filters():
-            theirs = theirs.apply_filter(one, words.background_colors[1])
+        for line_filter in words.get_line_filters():
+            theirs = theirs.apply_filter(line_filter, words.background_colors[1])
         ours = Painter(words).strip(line, 60)
         assert cells_of(ours) == cells_of(theirs)
         assert ours.cell_length == 60

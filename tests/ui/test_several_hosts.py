@@ -107,7 +107,7 @@ def test_all_well_is_said_of_all_hosts() -> None:
 
 def test_headroom_is_looked_at_on_all_hosts() -> None:
     state = replace(over(100.0, well(100.0, 90000.0), well(100.0)), expected=Expected(gpus=16, headroom_mib=2048))
-    assert [one.wrong for one in hosts_of(state)] == [(), ("GPU 0: 1,154 MiB free, 2,048 expected",)]
+    assert [host.wrong for host in hosts_of(state)] == [(), ("GPU 0: 1,154 MiB free, 2,048 expected",)]
     assert "▲ 1" in strip(state, 78, Moment(mono=100.0)).plain
     assert "GPU 0: 1,154 MiB free, 2,048 expected" in "\n".join(status_lines(state))
 

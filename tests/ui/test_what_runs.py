@@ -177,10 +177,10 @@ async def test_a_locked_record_is_said_and_ends_nothing(tmp_path: Path) -> None:
 
 def check_reports(folder: Path) -> None:
     written = sorted(folder.glob("*.md"))
-    assert [one.name.split("-")[1] for one in written] == ["benchmark", "load", "load"]
-    for one in written:
-        assert stat.S_IMODE(one.stat().st_mode) == 0o600
-        assert not {"\x1b", "\u202e"} & set(one.read_text())
+    assert [path.name.split("-")[1] for path in written] == ["benchmark", "load", "load"]
+    for path in written:
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert not {"\x1b", "\u202e"} & set(path.read_text())
 
 
 async def test_a_report_takes_no_other_files_place(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_report_pane_and_status_give_the_same_advice() -> None:
     steps = next_steps(state)
     assert len(steps) == 2
     told = ["".join(span.text for span in row) for row in report_rows(state)]
-    pane = " ".join(" ".join(one.plain.split()) for one in failure_body(state, 200, 40, "l") if isinstance(one, Content))
+    pane = " ".join(" ".join(part.plain.split()) for part in failure_body(state, 200, 40, "l") if isinstance(part, Content))
     for step in steps:
         assert f"  {step}" in told
         assert step in pane

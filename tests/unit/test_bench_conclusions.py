@@ -36,7 +36,7 @@ def soak(rates: list[float], **last: object) -> Result:
     return Result("e", "m", Vantage.HOST, Plan(kind="soak"), (longest, *(Point(16, dict(figure)) for figure in figures)))
 
 
-@pytest.mark.parametrize(("rates", "verdict"), [one[1:] for one in COURSES], ids=[one[0] for one in COURSES])
+@pytest.mark.parametrize(("rates", "verdict"), [case[1:] for case in COURSES], ids=[case[0] for case in COURSES])
 def test_its_course(rates: list[float], verdict: str) -> None:
     words = soak_words(soak(rates))
     assert f"throughput between {min(rates):,.0f} and {max(rates):,.0f} tok/s: " in words

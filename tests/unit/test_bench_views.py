@@ -68,7 +68,7 @@ def test_a_row_of_the_table_is_in_every_view(
     beside = rest.index("streams smell 95 %")
     assert rest[beside + 1].split() == ["1", "1.00–2.50"]
     record = RunStore(tmp_path / "record.sqlite")
-    ids = [record.save_benchmark("box", one) for one in (before, after)]
+    ids = [record.save_benchmark("box", result) for result in (before, after)]
     runs = record.runs()
     assert "| noise dB |" in markdown(runs[0])
     monkeypatch.setattr(command, "open_record", lambda: record)

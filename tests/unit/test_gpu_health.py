@@ -68,7 +68,7 @@ def test_growth() -> None:
     ],
 )
 def test_health_of_one(gpu: Gpu, says: str | None) -> None:
-    found = [one for one in health(GpuSample((gpu,))) if "missing" not in one]
+    found = [finding for finding in health(GpuSample((gpu,))) if "missing" not in finding]
     assert found == ([says] if says else [])
 
 

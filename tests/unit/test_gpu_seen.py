@@ -25,8 +25,8 @@ def sample(uuids: str, part: bool = False, slots: str = "") -> GpuSample:
 
 def seen(*samples: GpuSample) -> DeploymentState:
     state = DeploymentState("kimi", "gpu-a")
-    for one in samples:
-        state = fold(state, GpusSampled(one))
+    for sample in samples:
+        state = fold(state, GpusSampled(sample))
     return state
 
 
@@ -51,7 +51,7 @@ def seen(*samples: GpuSample) -> DeploymentState:
 def test_gone(samples: tuple[GpuSample, ...], gone: str) -> None:
     found = seen(*samples).gpus
     assert found is not None
-    assert [gpu.uuid for gpu in found.gone] == [f"GPU-{one}" for one in gone]
+    assert [gpu.uuid for gpu in found.gone] == [f"GPU-{number}" for number in gone]
 
 
 def test_it_is_said_by_name_and_even_is_not_claimed() -> None:

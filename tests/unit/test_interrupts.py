@@ -26,7 +26,7 @@ class Interrupting(asyncio.DefaultEventLoopPolicy):
 
 def test_a_signal_before_the_loop_runs_ends_it_without_a_word() -> None:
     """Nothing says that a coroutine was never awaited."""
-    before = {one: signal.getsignal(one) for one in SIGNALS}
+    before = {signal_number: signal.getsignal(signal_number) for signal_number in SIGNALS}
     assert before[signal.SIGINT] is signal.default_int_handler
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -37,8 +37,8 @@ def test_a_signal_before_the_loop_runs_ends_it_without_a_word() -> None:
         finally:
             asyncio.set_event_loop_policy(None)
         gc.collect()
-    assert [str(one.message) for one in said] == []
-    assert {one: signal.getsignal(one) for one in SIGNALS} == before
+    assert [str(warning.message) for warning in said] == []
+    assert {signal_number: signal.getsignal(signal_number) for signal_number in SIGNALS} == before
 
 
 def test_the_exit_code_and_a_failure_come_through() -> None:

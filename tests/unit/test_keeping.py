@@ -32,7 +32,7 @@ def test_it_is_appended_and_what_stood_there_stays(tmp_path: Path) -> None:
     assert (kept.api, kept.engines[0].host, kept.engines[0].log) == ("http://127.0.0.1:8000", "gpu-8x", "file:/var/log/v.log")
     assert path.read_text().startswith("# mine\n")
     assert path.stat().st_mode & 0o777 == 0o600
-    assert [one.name for one in tmp_path.iterdir()] == ["config.toml"]
+    assert [path.name for path in tmp_path.iterdir()] == ["config.toml"]
 
 
 def test_tls_and_ipv6_make_an_address() -> None:

@@ -100,7 +100,7 @@ def test_right_answers(name: str, answer: dict[str, Any]) -> None:
             right = list(wanted) if isinstance(wanted, list) else [wanted]
             if field == "kv_tokens" and answer.get("kv_tokens_total") is not None:
                 right.append(answer["kv_tokens_total"])
-            if not any(same(one, value) for one in right):
+            if not any(same(answer, value) for answer in right):
                 wrong[field] = (right, value)
     shards = answer.get("shards")
     if "shards" in answer.get("absent", ()):

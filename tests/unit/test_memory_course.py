@@ -104,7 +104,7 @@ def grown() -> DeploymentState:
 def test_growth_is_said_of_every_host() -> None:
     state = grown()
     says = "GPU 0: grows by 900 MiB an hour, at this pace full in 77 min"
-    assert [one.wrong for one in hosts_of(state)] == [(), (says,)]
+    assert [host.wrong for host in hosts_of(state)] == [(), (says,)]
     told = "\n".join(status_lines(state, 4600.0))
     assert "since it is ready: peak 96,733 MiB, growth +0 MiB an hour" in told
     assert "since it is ready: peak 96,733 MiB, growth +900 MiB an hour" in told

@@ -137,7 +137,7 @@ STREAMS = [
 def test_steady_is_when_all_streams_were_busy(
     streams: list[list[RequestRecord]], concurrency: int, stop: float, window: tuple[float, float] | None
 ) -> None:
-    records = sorted((one for stream in streams for one in stream), key=lambda one: one.index)
+    records = sorted((record for stream in streams for record in stream), key=lambda one: one.index)
     found = steady_window(records, concurrency, stop)
     assert found == (None if window is None else pytest.approx(window, abs=1e-6))
 
@@ -151,8 +151,8 @@ def test_steady_is_when_all_streams_were_busy(
     ids=["staggered", "of two processes"],
 )
 def test_steady_throughput_is_that_of_all_streams(streams: list[list[RequestRecord]], rate: float) -> None:
-    records = [one for stream in streams for one in stream]
-    figures = summary(records, 100.0, max(one.end for one in records), concurrency=4)
+    records = [record for stream in streams for record in stream]
+    figures = summary(records, 100.0, max(record.end for record in records), concurrency=4)
     assert figures["output_throughput"] < 0.85 * rate
     assert figures["steady_output_throughput"] == pytest.approx(rate, rel=0.01)
     assert figures["peak_concurrency"] == 4

@@ -94,7 +94,7 @@ def test_a_damaged_file_is_set_aside_never_deleted(tmp_path: Path) -> None:
     assert record.runs() == ()
     assert record.problem is not None
     assert "set aside" in record.problem
-    assert [one.read_bytes()[:7] for one in tmp_path.glob("*.damaged-*")] == [b"this is"]
+    assert [path.read_bytes()[:7] for path in tmp_path.glob("*.damaged-*")] == [b"this is"]
     assert record.save_benchmark("kimi", result(1.0, 1.0)) is not None
 
 
@@ -149,12 +149,12 @@ def test_a_report_is_private_harmless_and_takes_no_other_ones_place(tmp_path: Pa
     path = tmp_path / "report.md"
     path.write_text("mine")
     written = [write_report(run, path), write_report(run, path)]
-    assert [one.name for one in written] == ["report-2.md", "report-3.md"]
+    assert [path.name for path in written] == ["report-2.md", "report-3.md"]
     assert path.read_text() == "mine"
-    for one in written:
-        assert stat.S_IMODE(one.stat().st_mode) == 0o600
-        assert "81.4" in one.read_text()
-        assert not {"\x1b", "\u202e"} & set(one.read_text())
+    for path in written:
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert "81.4" in path.read_text()
+        assert not {"\x1b", "\u202e"} & set(path.read_text())
     with pytest.raises(OSError, match="No such file"):
         write_report(run, tmp_path / "nowhere" / "report.md")
 

@@ -42,7 +42,7 @@ def test_a_real_load_as_a_stream_without_header() -> None:
     assert len(samples) == 600
     used = [sample.gpus[0].memory_used_mib for sample in samples]
     assert used[0] == 0.0
-    assert max(one for one in used if one is not None) == 138_039.0
+    assert max(mib for mib in used if mib is not None) == 138_039.0
     assert all(sample.gpus[0].memory_total_mib == 143_771.0 for sample in samples)
 
 
@@ -145,8 +145,8 @@ def test_processes_and_what_they_say_of_evenness() -> None:
     ]
     found = with_processes(sample, apps)
     first, second, third = (gpu.processes for gpu in found.gpus)
-    assert [(one.pid, one.rank, one.memory_mib, one.engine) for one in first] == [(11, "TP0", 96000.0, True)]
-    assert [(one.name, one.memory_mib, one.engine) for one in second] == [
+    assert [(process.pid, process.rank, process.memory_mib, process.engine) for process in first] == [(11, "TP0", 96000.0, True)]
+    assert [(process.name, process.memory_mib, process.engine) for process in second] == [
         ("VLLM::Worker_TP1", None, True),
         ("python3", 100.0, None),
     ]

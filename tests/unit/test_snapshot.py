@@ -33,12 +33,12 @@ def test_times_and_addresses_as_programs_read_them() -> None:
     )
     state = DeploymentState("kimi", "gpu-a", servers=servers, machine=MachineSample(cores=2, wall=1_764_000_000.0))
     document = json.loads(json.dumps(snapshot(state, 0.0)))
-    assert [(one["port"], one["uds"], one["started_at"]) for one in document["servers"]] == [
+    assert [(server["port"], server["uds"], server["started_at"]) for server in document["servers"]] == [
         (8000, None, "2025-11-24T16:00:00+00:00"),
         (None, "/run/s.sock", None),
         (None, None, None),
     ]
-    assert not any("where" in one for one in document["servers"])
+    assert not any("where" in server for server in document["servers"])
     assert (document["machine"]["wall"], document["machine"]["cores"]) == ("2025-11-24T16:00:00+00:00", 2)
 
 
@@ -66,10 +66,10 @@ def test_values_that_are_old_say_so() -> None:
     hosts = (HostSeen("gpu-b", gpus=now), HostSeen("gpu-c", gpus=replace(now, late=True)))
     document = json.loads(json.dumps(snapshot(DeploymentState("kimi", "gpu-a", gpus=now, others=hosts), 102.0)))
     hosts_told = [document, *document["others"]]
-    assert [one["uniform"] for one in hosts_told] == [True, True, None]
-    assert [one["gpu_source"]["late"] for one in hosts_told] == [False, False, True]
-    assert [one["gpu_source"]["age_s"] for one in hosts_told] == [2.0, 2.0, 2.0]
-    assert [one["headroom"]["free_mib"] for one in hosts_told] == [1154.0] * 3
+    assert [host["uniform"] for host in hosts_told] == [True, True, None]
+    assert [host["gpu_source"]["late"] for host in hosts_told] == [False, False, True]
+    assert [host["gpu_source"]["age_s"] for host in hosts_told] == [2.0, 2.0, 2.0]
+    assert [host["headroom"]["free_mib"] for host in hosts_told] == [1154.0] * 3
     assert document["xids"] == [{"gpu": 3, "code": 119, "at": "2025-11-24T16:00:00+00:00", "meaning": "GSP error"}]
 
 

@@ -188,8 +188,8 @@ def _clause(clause: str, numbers: list[tuple[int, int, bool]]) -> bool | None:
     verdict = None
     for word in _COMPARATIVE.finditer(clause):
         holds = word["larger"] is not None
-        before = [one for one in numbers if one[1] <= word.start()]
-        after = [one for one in numbers if one[0] >= word.end()]
+        before = [number for number in numbers if number[1] <= word.start()]
+        after = [number for number in numbers if number[0] >= word.end()]
         subject: tuple[int, int, bool] | None = None
         if after:
             gap = clause[word.end() : after[0][0]]

@@ -215,7 +215,8 @@ def _odd_share(text: str) -> float:
 
     Prose has 0 to 8 % of them, fewer than small words; random tokens have 17 % and more.
     """
-    pieces = [piece for piece in (one.strip(_AROUND) for one in text.split()) if piece and unicodedata.category(piece[0]) != "So"]
+    stripped = (piece.strip(_AROUND) for piece in text.split())
+    pieces = [piece for piece in stripped if piece and unicodedata.category(piece[0]) != "So"]
     odd = 0
     for piece in pieces:
         strange = _STRANGE.search(piece) or (any(map(str.isdigit, piece)) and sum(map(str.isalpha, piece)) > 2)

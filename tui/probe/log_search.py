@@ -49,7 +49,7 @@ def literals_of(sources: Sequence[str]) -> Optional[List[bytes]]:
             return None
         found.extend(needed)
     # A string that contains another one needs no search of its own.
-    return [one for one in set(found) if not any(other in one and other != one for other in found)]
+    return [path for path in set(found) if not any(other in path and other != path for other in found)]
 
 
 def _parser() -> Any:

@@ -237,7 +237,7 @@ class GpuDialog(Modal[None]):
                 yield Static(self._told())
 
     def _told(self) -> Content:
-        said = [part for one in self.seen.wrong for part in warning(one, 68)]
+        said = [part for finding in self.seen.wrong for part in warning(finding, 68)]
         old = old_words(self.seen.sample, Moment(time.time(), time.monotonic()))
         return rows(*gpu_facts(self.gpu, 68, old=old), *said)
 

@@ -157,6 +157,6 @@ class News:
         """Count what a state tells: errors in the log, and what is wrong with the GPUs of each host."""
         if state.load is not None and state.load.lines:
             self.tell("log", state.load.errors)
-        for one in hosts_of(state):
-            if one.sample is not None:
-                self.tell("gpus", len(one.wrong), one.host)
+        for host in hosts_of(state):
+            if host.sample is not None:
+                self.tell("gpus", len(host.wrong), host.host)

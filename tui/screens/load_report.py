@@ -41,9 +41,9 @@ def report_rows(state: DeploymentState) -> tuple[Row, ...]:
     context: dict[int, str] = {}
     if at is not None:
         context = {
-            one.number: one.text
-            for one in state.log.lines
-            if one.number is not None and at - AROUND[0] <= one.number <= at + AROUND[1]
+            held.number: held.text
+            for held in state.log.lines
+            if held.number is not None and at - AROUND[0] <= held.number <= at + AROUND[1]
         }
     zone = _zone(load.started_at if load.started_at is not None else time.time())
     return lines(
@@ -65,7 +65,7 @@ def drawn(report: tuple[Row, ...], width: int) -> Content:
         first, *rest = text.wrap(width)
         out.append(first)
         if rest:
-            out += [line(" " * indent, one) for one in Content(" ").join(rest).wrap(max(8, width - indent))]
+            out += [line(" " * indent, wrapped) for wrapped in Content(" ").join(rest).wrap(max(8, width - indent))]
     return rows(*out)
 
 

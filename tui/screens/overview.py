@@ -45,7 +45,7 @@ class FleetStatus(Canvas):
             label(" on "),
             counted(hosts, "host"),
         )
-        links = [one.connection for one in states if one.connection.online]
+        links = [state.connection for state in states if state.connection.online]
         slowest = max((link.round_trip_ms for link in links if link.round_trip_ms is not None), default=None)
         trip = line(label(", slowest "), f"{slowest:.0f}", label(" ms")) if slowest is not None else Content("")
         end = line((time.strftime("%H:%M:%S", time.localtime(self.moment.wall)) if self.moment.wall else "", B), " ")

@@ -57,8 +57,8 @@ class Painter:
             for style in styles:
                 whole += self._widget._get_style(style)
             sample = [Segment(" ", whole.rich_style)]
-            for one in self._widget.get_line_filters():
-                sample = one.apply(sample, self._widget.background_colors[1])
+            for line_filter in self._widget.get_line_filters():
+                sample = line_filter.apply(sample, self._widget.background_colors[1])
             ink = self._inks[styles] = sample[0].style or Style.null()
         return ink
 
@@ -155,7 +155,7 @@ class Verbatim:
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         filters: Sequence[LineFilter] = super().get_line_filters()  # type: ignore[misc]
-        return [one for one in filters if not isinstance(one, AsciiFilter)]
+        return [line_filter for line_filter in filters if not isinstance(line_filter, AsciiFilter)]
 
 
 class VerbatimText(Verbatim, Static):
@@ -297,12 +297,12 @@ class Canvas(Widget):
             return
         drawn = self.draw(width, height)
         whole = [drawn] if isinstance(drawn, Content) else drawn
-        lines = [part for one in whole for part in (one.split("\n", allow_blank=True) if "\n" in one.plain else (one,))]
+        lines = [part for text in whole for part in (text.split("\n", allow_blank=True) if "\n" in text.plain else (text,))]
         self._lines = [line.truncate(width, ellipsis=True) if line.cell_length > width else line for line in lines[:height]]
         if self.app.current_theme.ansi:
-            self._lines = [in_16_colours(one) for one in self._lines]
+            self._lines = [in_16_colours(text) for text in self._lines]
         if self.app.has_class("-ascii"):
-            self._lines = [in_ascii(one) for one in self._lines]  # the ellipsis of a cut line, too
+            self._lines = [in_ascii(text) for text in self._lines]  # the ellipsis of a cut line, too
 
 
 def difference(before: Content, after: Content) -> tuple[int, int]:

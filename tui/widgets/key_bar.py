@@ -37,12 +37,12 @@ class KeyBar(Canvas):
 
         chosen = list(self.actions)
         while len(chosen) > 1 and sum(map(size, chosen)) - 1 > width:
-            loose = [one for one in chosen if one.id not in KEPT]
+            loose = [action for action in chosen if action.id not in KEPT]
             chosen.remove(loose[-1] if loose else chosen[-1])
         out, at = [], 1
-        for one in chosen:
-            out.append((at, at + size(one) - 1, one, shown_key(one, self.own)))
-            at += size(one)
+        for action in chosen:
+            out.append((at, at + size(action) - 1, action, shown_key(action, self.own)))
+            at += size(action)
         return out
 
     def draw(self, width: int, height: int) -> Content:

@@ -108,10 +108,10 @@ class LogPane(Vertical):
         fresh = tail.lines[len(tail.lines) - min(len(tail.lines), new) :]
         needle = self.sought.casefold()
         found = tuple(
-            one for one in fresh if (needle in one.text.casefold() if needle else not bare(one.text) and not poll(one.text))
+            line for line in fresh if (needle in line.text.casefold() if needle else not bare(line.text) and not poll(line.text))
         )
         if not needle:
-            self._polls += sum(poll(one.text) for one in fresh)
+            self._polls += sum(poll(line.text) for line in fresh)
         if found:
             self._kept = (self._kept + found)[-LOG_LINES:]
         return self._kept

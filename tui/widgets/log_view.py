@@ -128,9 +128,9 @@ class LogView(Verbatim, ScrollView, can_focus=True):
         fresh = lines if not known or not lines or known[0] is not lines[0] else lines[len(known) :]
         self._longest = min(
             2000,
-            max((len(one.text) for one in fresh), default=0, key=int)
+            max((len(line.text) for line in fresh), default=0, key=int)
             if fresh is lines
-            else max(self._longest, *(len(one.text) for one in fresh), 0),
+            else max(self._longest, *(len(line.text) for line in fresh), 0),
         )
         self._lines, self._cause = lines, cause
         # assigning it would lay out the whole screen, with every batch of lines; only the scroll bar has to know
@@ -159,7 +159,7 @@ class LogView(Verbatim, ScrollView, can_focus=True):
             return
         shown = {id(line) for line in self._lines}
         at = next((index for index, one in enumerate(order) if one is self._top), 0)
-        self._stand_in = next((one for one in (self._top, *order[at:]) if id(one) in shown), self._lines[-1])
+        self._stand_in = next((line for line in (self._top, *order[at:]) if id(line) in shown), self._lines[-1])
 
     def _place(self) -> None:
         """Bring it to the top."""

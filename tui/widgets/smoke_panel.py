@@ -49,11 +49,11 @@ def smoke_lines(run: SmokeRun | None, running: bool, width: int, height: int, ke
         return [line(label(f"{key} asks six prompts with known answers."))]
     live = [live_line(run)] if running and len(run.results) < run.planned else []
     if len(run.results) + len(live) <= height:
-        return [*(result_line(one, width) for one in run.results), *live]
+        return [*(result_line(result, width) for result in run.results), *live]
     worst = [result for result in run.results if result.outcome is not Outcome.PASSED]
     passed = run.count(Outcome.PASSED)
     rest = height - len(live) - (1 if passed else 0)
-    shown = [result_line(one, width) for one in worst[: max(0, rest)]]
+    shown = [result_line(result, width) for result in worst[: max(0, rest)]]
     return [*shown, *([line((f"✓ {passed} passed", G))] if passed else []), *live][:height]
 
 
@@ -114,8 +114,8 @@ class SmokeStrip(SmokePanel):
             parts += [(f"{sign} ", style), f"{short(result.name, 12)}  "]
         if self.running:
             parts.append(("◐", BP))
-        worst = next((one for one in run.results if one.outcome is Outcome.FAILED), None) or next(
-            (one for one in run.results if one.outcome is Outcome.INCONCLUSIVE), None
+        worst = next((result for result in run.results if result.outcome is Outcome.FAILED), None) or next(
+            (result for result in run.results if result.outcome is Outcome.INCONCLUSIVE), None
         )
         if worst is None:
             second = line(("all passed", BG)) if run.passed else line(label("judging…" if self.running else "not all were asked"))

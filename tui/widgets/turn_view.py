@@ -35,16 +35,16 @@ class _Cell(Verbatim, MarkdownTableCellContents):
 
 class _Cells(MarkdownTableContent):
     def compose(self) -> ComposeResult:
-        for one in super().compose():
-            assert isinstance(one, MarkdownTableCellContents)
-            yield _Cell(one.content, classes=" ".join(one.classes), name=one.name)
+        for widget in super().compose():
+            assert isinstance(widget, MarkdownTableCellContents)
+            yield _Cell(widget.content, classes=" ".join(widget.classes), name=widget.name)
 
 
 class _Table(MarkdownTable):
     def compose(self) -> ComposeResult:
-        for one in super().compose():
-            assert isinstance(one, MarkdownTableContent)
-            yield _Cells(one.headers, one.rows)
+        for widget in super().compose():
+            assert isinstance(widget, MarkdownTableContent)
+            yield _Cells(widget.headers, widget.rows)
 
 
 def _of_words(kind: type[MarkdownBlock]) -> type[MarkdownBlock]:
