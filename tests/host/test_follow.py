@@ -230,6 +230,59 @@ def test_truncation_and_copytruncate(tmp_path: Path, follow: Callable[..., Follo
     assert follower.lines[-100:] == [f"newer {number}" for number in range(100)]
 
 
+HOLE = 1 << 36
+"""Bytes of a hole that nobody could read in the time of a test."""
+
+
+def test_a_log_emptied_under_a_writer_that_does_not_append(tmp_path: Path, follow: Callable[..., Follower]) -> None:
+    """The writer goes on at its old offset: before the new lines lies a hole as large as the log was."""
+    log = tmp_path / "vllm.log"
+    with log.open("wb", buffering=0) as writer:
+        writer.write(b"old\n")
+        follower = follow(log)
+        follower.caught_up()
+        for hole, text in ((1000, b"small\n"), (HOLE, b"large\n"), (HOLE + 77, b"unfinished, then ")):
+            writer.seek(hole)
+            os.truncate(log, 0)
+            writer.write(text + b"more\n")
+            seen = (text + b"more\n").decode().splitlines()
+            follower.until(lambda f, seen=seen: f.lines[-len(seen) :] == seen)  # type: ignore[misc]
+        writer.write(b"half a line")
+        follower.until(lambda f: f.lines[-1] == "half a line")
+        os.truncate(log, 0)
+        writer.write(b"whole\n")
+        follower.until(lambda f: f.lines[-1] == "whole")
+        place = follower.place
+        follower.close()
+        writer.write(b"meanwhile\n")
+        again = follow(log, **{"from": place})
+        again.caught_up()
+        assert again.lines == ["meanwhile"]
+        assert not again.said("truncated")
+        os.truncate(log, 0)
+        writer.write(b"emptied meanwhile\n")
+        elsewhere = follow(log, **{"from": again.place})
+        elsewhere.caught_up()
+        assert elsewhere.said("truncated")
+        assert elsewhere.lines == ["emptied meanwhile"]
+
+
+@pytest.mark.parametrize("megabytes", [0, 2])
+def test_attach_to_a_log_that_begins_with_a_hole(tmp_path: Path, follow: Callable[..., Follower], megabytes: int) -> None:
+    log = tmp_path / "vllm.log"
+    start = "INFO 11-29 10:00:00 [api_server.py:1] vLLM API server version 0.10.1"
+    noise = b"noise of some length, a whole line of it\n" * 25600
+    for lines, started in ((start.encode() + b"\n" + noise * megabytes, True), (noise * megabytes, False)):
+        with log.open("wb") as writer:
+            writer.seek(HOLE)
+            writer.write(lines + b"the end\n")
+        follower = follow(log)
+        follower.caught_up()
+        assert "\0" not in "".join(follower.lines)
+        assert (follower.lines[0] == start) == started
+        assert follower.lines[-1] == "the end"
+
+
 def test_missing_then_there_and_unreadable(tmp_path: Path, follow: Callable[..., Follower]) -> None:
     log = tmp_path / "later.log"
     follower = follow(log)

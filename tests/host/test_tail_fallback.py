@@ -84,6 +84,33 @@ async def test_a_log_that_comes_late_grows_is_rotated_and_truncated(tmp_path: Pa
     assert following.place == {"inode": log.stat().st_ino, "offset": 2, "number": 2}
 
 
+async def test_a_log_emptied_under_a_writer_that_does_not_append(tmp_path: Path, host: LocalHost) -> None:
+    log = tmp_path / "log"
+    start = "(APIServer pid=1) INFO vLLM API server version 0.11.0\n"
+    with log.open("wb", buffering=0) as writer:
+        writer.seek(hole := (1 << 36) + 77)
+        writer.write((start + "one\n").encode())
+        following = Following(host, log)
+        await following.until(2)
+        os.truncate(log, 0)
+        await eventually(lambda: "truncated" in following.names(), seconds=20, what="the truncation")
+        writer.write(b"two\n")
+        await following.until(3)
+        os.truncate(log, 0)
+        writer.write(b"three\n")
+        await following.until(4)
+        await following.end()
+        writer.seek(hole)
+        os.truncate(log, 0)
+        writer.write((start + "line\n" * 1_000_000 + "last\n").encode())
+        fresh = Following(host, log)
+        await eventually(lambda: "last" in fresh.lines, seconds=30, what="the end of the log")
+        await fresh.end()
+    assert following.lines == [start.strip(), "one", "two", "three"]
+    assert fresh.lines[0] == start.strip()
+    assert "\0" not in "".join(fresh.lines)
+
+
 async def test_goes_on_where_the_lost_link_left_it(tmp_path: Path, host: LocalHost) -> None:
     log = tmp_path / "log"
     log.write_text("one\ntwo\nthr")

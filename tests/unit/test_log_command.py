@@ -95,6 +95,19 @@ def test_the_line_number_is_an_editor_s() -> None:
     assert data.split(b"\n")[line - 1] == b"OSError: [Errno 98] Address already in use"
 
 
+def test_a_log_that_begins_with_a_hole(tmp_path: Path) -> None:
+    """It was emptied under a writer that does not append: the hole is not read, and a copy of it in a pipe is passed over."""
+    path = tmp_path / "vllm.log"
+    saved = (DATA / "cpu/fail-port-in-use.log").read_bytes()
+    status, out, _ = run(str(DATA / "cpu/fail-port-in-use.log"), "--json")
+    with path.open("wb") as file:
+        file.seek((1 << 40) + 77)
+        file.write(saved)
+    os.utime(path, (file_time := (DATA / "cpu/fail-port-in-use.log").stat().st_mtime, file_time))
+    assert run(str(path), "--json")[:2] == (status, out)
+    assert json.loads(run("-", "--json", data=bytes(3 << 20) + saved)[1])["failure"] == json.loads(out)["failure"]
+
+
 def test_nothing_in_a_log_reaches_the_terminal() -> None:
     hostile = "\x1b]0;owned\x07[bold red]x[/]\x1b[2J\u202e"
     log = Log().starts().raises(f"RuntimeError: {hostile} operator torchvision::nms does not exist")

@@ -1,5 +1,6 @@
 """`readyroom log`: reads a saved log and says where the start got to, how long each phase took, and why it failed."""
 
+import os
 import re
 import sys
 import zlib
@@ -85,8 +86,12 @@ def log(file: Path, as_json: bool, service: str | None) -> None:
 
 
 def _opened(file: Path) -> BinaryIO:
-    """Return the bytes of a log, unpacked if it is gzip (logrotate's)."""
+    """Return the bytes of a log, unpacked if it is gzip (logrotate's), from behind a hole that it begins with."""
     stream = file.open("rb")
+    if stream.peek(1)[:1] == b"\0" and stream.seekable():
+        from tui.probe.log_lines import after_hole
+
+        stream.seek(after_hole(stream.fileno(), 0, os.fstat(stream.fileno()).st_size))
     packed = stream.peek(2)[:2] == b"\x1f\x8b"
     if not packed:
         return stream
@@ -131,6 +136,8 @@ def _lines(stream: BinaryIO, kept: "deque[tuple[int, str]] | None" = None) -> It
     while raw := _line_of(stream):
         number += whole
         whole = raw.endswith(b"\n")
+        if raw.startswith(b"\0") and not (raw := raw.lstrip(b"\0")):
+            continue
         text = raw.decode("utf-8", "replace").rstrip("\r\n")
         parts = re.split(r"\r+", text) if "\r" in text else (text,)
         for part in parts:

@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 from tui.probe.become import Become
 from tui.probe.leash import Link
-from tui.probe.log_lines import LineCutter, Outlet, Place, holds, place_at, renamed
+from tui.probe.log_lines import LineCutter, Outlet, Place, after_hole, holds, place_at, renamed
 from tui.probe.log_search import ImportantLines, LineFilter, StartSearch, tail_start, whole_blocks
 
 POLL_S = 0.2
@@ -146,26 +146,27 @@ class FileFollower:
 
     def _attach_fresh(self) -> None:
         size = os.fstat(self._fd).st_size
-        if size <= WHOLE:
-            self._out.start(0)
-            self._cutter = LineCutter()
+        begin = after_hole(self._fd, 0, size)
+        if size - begin <= WHOLE:
+            self._out.start(begin)
+            self._cutter = LineCutter(begin)
             self._number = 1
             live, self._absent = self._absent, False
             self._send_to(size, live=live)
             return
         self._number = None
-        search = StartSearch(self._fd, size, self._markers)
+        search = StartSearch(self._fd, size, self._markers, begin)
         began = time.monotonic()
         while not search.over and time.monotonic() - began < SEARCH_S:
             search.step()
         if search.over:
-            self._send_from(search.found or 0, size)
+            self._send_from(search.found or begin, size)
         else:
             # The head holds a start in most cases; the search for a later one goes on behind the live lines.
-            head = StartSearch(self._fd, HEAD, self._markers)
+            head = StartSearch(self._fd, begin + HEAD, self._markers, begin)
             head.step()
-            self._send_from(head.found or 0, size, scan=False)
-            self._later = self._searching(search, size)
+            self._send_from(head.found or begin, size, scan=False)
+            self._later = self._searching(search, begin, size)
 
     def _send_from(self, start: int, size: int, quiet: bool = False, scan: bool = True) -> None:
         """Send what the state needs of a region: its head, the important lines of its middle, its tail."""
@@ -208,11 +209,11 @@ class FileFollower:
 
     # -- in the background ---------------------------------------------------------------------------------------------------------
 
-    def _searching(self, search: StartSearch, size: int) -> Callable[[], bool]:
+    def _searching(self, search: StartSearch, begin: int, size: int) -> Callable[[], bool]:
         def step() -> bool:
             search.step()
             if search.over:
-                self._again(search.found or 0, size)
+                self._again(search.found or begin, size)
             return search.over
 
         return step
@@ -324,6 +325,10 @@ class FileFollower:
     def _round(self, live: bool) -> None:
         """Send what is new: whole while it is little, in a choice when it is a flood."""
         size = os.fstat(self._fd).st_size
+        data = after_hole(self._fd, self._cutter.read, size)
+        if data > self._cutter.read:
+            self._send(self._cutter.flush(bars_only=False), live=live)
+            self._cutter = LineCutter(data)
         pending = size - self._cutter.read
         whole = pending <= AT_ONCE and not self._link.outlet_blocked() if live else pending <= 4 * AT_ONCE
         if whole:

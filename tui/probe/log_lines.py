@@ -4,6 +4,7 @@ Python 3.8: this runs on the GPU host.
 """
 
 import collections
+import errno
 import os
 import re
 import time
@@ -85,6 +86,7 @@ class LineCutter:
 
 
 def _text(part: bytes, longest: int) -> str:
+    part = part.lstrip(b"\0")  # the end of a hole, see `after_hole`
     if len(part) > longest:
         return part[:longest].decode("utf-8", "replace") + CUT_MARK
     return part.decode("utf-8", "replace")
@@ -138,6 +140,25 @@ def renamed(path: str, place: Place) -> Optional[int]:
 def _before(fd: int, offset: int) -> bytes:
     size = min(offset, CHECK)
     return os.pread(fd, size, offset - size)
+
+
+def after_hole(fd: int, offset: int, size: int) -> int:
+    """Return the first offset from `offset` on where the file, up to `size`, holds something else than NULs; `size` if none does.
+
+    A log that is emptied under a writer without O_APPEND (`vllm serve > log` and logrotate's copytruncate) begins with a hole as
+    large as the log was, for the writer goes on at its own offset.
+    """
+    at = offset
+    while at < size and os.pread(fd, 1, at) == b"\0":
+        try:
+            at = os.lseek(fd, at, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return size
+            # A file system that knows of no holes: its NULs are read.
+        block = os.pread(fd, 1 << 20, at)
+        at += len(block) - len(block.lstrip(b"\0"))
+    return min(at, size)
 
 
 FRAME_LINES = 5000

@@ -95,24 +95,25 @@ def _needed(parsed: Any) -> Optional[List[bytes]]:
 class StartSearch:
     """Looks for the last start of a server in a file, backwards, a block at a time: `step` until `found` or `over`."""
 
-    def __init__(self, fd: int, end: int, markers: Sequence[str]) -> None:
+    def __init__(self, fd: int, end: int, markers: Sequence[str], begin: int = 0) -> None:
         self._fd = fd
+        self._begin = begin
         self._end = end
         self._pattern = pattern_of(markers)
         self._literals = literals_of(markers)
         self._room = bytearray(BLOCK + OVERLAP)  # used again: fresh pages for each block would cost as much as the search
         self.found: Optional[int] = None
         """The offset of the line that begins the last start."""
-        self.over = self._pattern is None or end <= 0
+        self.over = self._pattern is None or end <= begin
 
     def step(self) -> None:
         """Search one block more."""
-        begin = max(0, self._end - BLOCK)
+        begin = max(self._begin, self._end - BLOCK)
         at = self.last_in(self._block(begin, self._end - begin + OVERLAP))
         if at is not None:
             self.found = self._first_of_start(begin + at)
             self.over = True
-        elif begin == 0:
+        elif begin == self._begin:
             self.over = True
         self._end = begin
 
@@ -143,9 +144,9 @@ class StartSearch:
 
     def _first_of_start(self, offset: int) -> int:
         """Return the first of the markers that belong together with the one at `offset`."""
-        least = max(0, offset - 4 * SAME_START)  # a crash loop's starts follow each other closely, too
+        least = max(self._begin, offset - 4 * SAME_START)  # a crash loop's starts follow each other closely, too
         while offset > least:
-            begin = max(0, offset - SAME_START)
+            begin = max(self._begin, offset - SAME_START)
             before = self.last_in(os.pread(self._fd, offset - begin, begin))
             if before is None:
                 return offset

@@ -33,8 +33,16 @@ _SCRIPT = " ".join(
     tell() { printf '\\n%s %s\\n' "$mark" "$*"; };
     facts() { ls -Lind /proc/self/fd/4 4<&4 2>/dev/null || ls -Lind -- "$path"; };
     seek() { dd bs=1 skip=$1 count=0 <&4 >/dev/null 2>&1; };
+    blank() { [ "$(dd if=/proc/self/fd/4 bs=1 skip=$1 count=64 2>/dev/null | tr -d '\\0' | wc -c)" -eq 0 ]; };
+    pass_hole() {
+        if [ $1 -lt 64 ] || ! blank 0; then return; fi;
+        low=0; pos=$1;
+        while [ $((pos - low)) -gt 1 ]; do half=$(((low + pos) / 2)); if blank $half; then low=$half; else pos=$half; fi; done;
+        tell hole $pos;
+    };
     give() { idle=0; tell now $(date +%s); dd bs=$1 count=1 <&4 2>/dev/null; pos=$((pos + $1)); tell so; };
     send() {
+        if [ $pos = 0 ]; then pass_hole $1; seek $pos; fi;
         n=$(($1 - pos));
         if [ $n -gt WHOLE ]; then
             blocks=$(((n - LATEST) / 65536));
@@ -46,17 +54,17 @@ _SCRIPT = " ".join(
     begin() {
         exec 4<"$path"; set -- "$1" $(facts); opened=$2; size=$7;
         if [ "$1" != first ]; then pos=0;
-        elif [ "$opened" = "$place" ] && [ $pos -le $size ]; then seek $pos; set -- on;
+        elif [ "$opened" = "$place" ] && [ $pos -le $size ]; then set -- on;
         elif [ -n "$place" ]; then
             pos=0; if [ "$opened" = "$place" ]; then set -- truncated; else set -- rotated; fi;
         else
-            pos=0;
-            if [ $size -gt WHOLE ]; then
-                pos=$(LC_ALL=C grep -abF STARTS -- "$path" 2>/dev/null | tail -n 1); pos=${pos%%:*};
-                if [ -z "$pos" ]; then pos=$((size - WHOLE)); fi;
-                seek $pos;
+            pos=0; pass_hole $size;
+            if [ $((size - pos)) -gt WHOLE ]; then
+                at=$(tail -c +$((pos + 1)) /proc/self/fd/4 | LC_ALL=C grep -abF STARTS 2>/dev/null | tail -n 1); at=${at%%:*};
+                if [ -n "$at" ]; then pos=$((pos + at)); else pos=$((size - WHOLE)); fi;
             fi;
         fi;
+        seek $pos;
         tell open $1 $opened $pos $size $(date '+%z %s') $(date -r "$path" +%s 2>/dev/null);
         if [ $1 = first ] && [ $((size - pos)) -gt WHOLE ]; then give HEAD; fi;
     };
@@ -173,6 +181,8 @@ class _Tail:
                 self._cutter = LineCutter(self._cutter.read + int(count))
                 self._cut, self._number = True, None
                 yield {"f": "skipped", "count": int(lines)}
+            case ["hole", at]:
+                self._cutter = LineCutter(int(at))
             case ["now", wall]:
                 self._wall = float(wall) if wall.isdigit() else None
             case ["why", *words]:
