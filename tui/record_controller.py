@@ -94,17 +94,14 @@ class RecordController:
                 main.compared = Compared(before, after, one, two)
 
     async def _report(self, id: str | None) -> None:
-        record, name = self._record, self._open.session.name
+        session = self._open.session
         from tui.record.markdown import write_report
 
         with self._complaints():
-            if id is not None:
-                run = await self._found(id)
-            else:
-                loads = await asyncio.to_thread(lambda: record.runs(kind="load", deployment=name, limit=1))
-                run = next(iter(loads), None)
-                if run is None:
-                    self._app.complain("This load is not in the record yet: it is kept when it ends.")
+            if id is None and session.recorded_load is None:
+                self._app.complain("This load is not in the record yet: it is kept when it ends.")
+                return
+            run = await self._found(id if id is not None else str(session.recorded_load))
             if run is None:
                 return
             when = time.strftime("%Y%m%d-%H%M", time.localtime(run.at))

@@ -12,7 +12,7 @@ from tui.core.api_status import Reach
 from tui.core.connection import ConnectionState, LinkState
 from tui.core.deployment import DeploymentState
 from tui.core.deployment_status import Status, conflict_of, status_of
-from tui.core.logs.load_state import Phase
+from tui.core.logs.load_state import Phase, ServerStart
 from tui.host.base import CommandStream, Completed, Host, HostError, ProbeFailed, ProbeStream, Refused, Unreachable
 from tui.host.local import LocalHost
 from tui.record.store import RunStore
@@ -137,7 +137,7 @@ async def test_from_an_empty_host_to_ready(tmp_path: Path, server: Replay) -> No
         assert conflict_of(state) is None
         assert len(state.log.lines) == len(lines)
         assert [line.number for line in state.log.lines] == list(range(1, len(lines) + 1))
-        await until(session, lambda _: record.loads("kimi"))
+        await until(session, lambda _: record.loads(ServerStart("kimi", "local", port)))
     assert not server.answers.keys() & {"POST /v1/completions"}
     assert not any(line.startswith("POST") for line, _, _ in server.asked)  # watching generates nothing
     record.close()

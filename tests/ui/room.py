@@ -26,6 +26,7 @@ class SetSession:
     target = "gpu-8x"
     api_key: str | None = None
     host: Host | None = None
+    recorded_load: int | None = None
 
     def __init__(self, state: DeploymentState, deployment: Deployment | None = None) -> None:
         self.state = state

@@ -20,7 +20,7 @@ from tui.actions import BY_ID
 from tui.core.api_status import ApiStatus
 from tui.core.bench_result import Plan, Point, Result, Vantage
 from tui.core.deployment import DeploymentState
-from tui.core.logs.load_state import LoadState, Phase
+from tui.core.logs.load_state import LoadState, Phase, ServerStart
 from tui.messages import CompareRequested, ReportRequested, RunOpened
 from tui.record.store import RunStore
 from tui.settings import BenchSettings, Deployment, Settings, UiSettings
@@ -186,9 +186,10 @@ def check_reports(folder: Path) -> None:
 async def test_a_report_takes_no_other_files_place(tmp_path: Path) -> None:
     record = RunStore(tmp_path / "record.sqlite")
     load = LoadState(model="\x1b[2Jkimi", phase=Phase.READY, ready=True, started_at=1000.0, ready_at=3160.0)
-    record.save_load("kimi-k2-w4", load, at=3160.0)
+    number = record.save_load(ServerStart("kimi-k2-w4", "gpu-8x", 8000), load, at=3160.0)
     record.save_benchmark("kimi-k2-w4", with_fields(RESULT, model="kimi\u202e"))
-    app, _ = room(idle(), record=record)
+    app, session = room(idle(), record=record)
+    session.recorded_load = number
     async with app.run_test(size=(120, 35), notifications=True) as pilot:
         for count, run in ((1, None), (2, None), (3, "2")):
             app.post_message(ReportRequested(run))

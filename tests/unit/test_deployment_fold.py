@@ -9,18 +9,21 @@ from tui.core.deployment import (
     ApiPolled,
     ConnectionChanged,
     DeploymentState,
+    Event,
     GpusSampled,
     LogLine,
     LogRead,
     LogRestarted,
     LogTail,
+    ProcessesSeen,
     fold,
 )
 from tui.core.deployment_status import Status, conflict_of, exit_code_of, status_of, unheard_text
 from tui.core.gpu import Gpu, GpuSample
 from tui.core.host_machine import MachineSample
 from tui.core.liveness import SignTracker
-from tui.core.logs.load_state import Failure, LoadState, Phase, SignsOfLife
+from tui.core.logs.forecast import make_forecast
+from tui.core.logs.load_state import Failure, LoadState, Phase, PhaseSpan, SignsOfLife
 from tui.core.server_end import Supervisor
 from tui.core.trends import TREND
 from tui.core.wait_rules import Waiting, WaitOutcome, WaitRules
@@ -304,3 +307,36 @@ def test_the_ends_of_a_wait() -> None:
     seen = waiting()
     seen.look(ONLINE, 0, True)
     assert seen.look(unreachable, 1, True) is WaitOutcome.GOES_ON
+
+
+def begun(first_line_at: float, *, ready_at: float | None = None) -> LoadState:
+    """A start as its log tells it."""
+    phases = (PhaseSpan(Phase.STARTING, first_line_at, 5.0), PhaseSpan(Phase.LOADING, first_line_at + 5, None))
+    return LoadState(lines=9, started_at=first_line_at, first_line_at=first_line_at, ready_at=ready_at, phases=phases)
+
+
+@pytest.mark.parametrize(
+    ("starts", "first_line_at", "expected"),
+    [
+        ((1000.0,), 1016.0, 1000.0),  # the imports come before the first line
+        ((1016.4,), 1016.0, 1016.0),  # whole seconds
+        ((1100.0,), 1016.0, 1016.0),  # the log is still that of the start before
+        ((1000.0, 1100.0), 1016.0, 1000.0),  # as read before it was started anew
+        ((1000.0, 1100.0), 1120.0, 1100.0),
+        ((1000.0,), 4616.0, 4616.0),  # a log in another zone's time
+        ((), 1016.0, 1016.0),
+    ],
+)
+@pytest.mark.parametrize("log_first", [True, False])
+def test_a_start_begins_with_its_process(starts: tuple[float, ...], first_line_at: float, expected: float, log_first: bool) -> None:
+    load = begun(first_line_at, ready_at=first_line_at + 140)
+    read: list[Event] = [LogRead((), load)]
+    seen: list[Event] = [ProcessesSeen(7, started_at=at) for at in starts]
+    state = DeploymentState("kimi", "gpu")
+    for event in (*read, *seen) if log_first else (*seen, *read):
+        state = fold(state, event)
+    assert state.load is not None
+    assert state.load.started_at == expected
+    assert state.load.phases[0] == PhaseSpan(Phase.STARTING, expected, first_line_at + 5 - expected)
+    ready = replace(state.load, phase=Phase.READY, ready=True)
+    assert make_forecast(ready, first_line_at + 200).ready_s == first_line_at + 140 - expected

@@ -11,11 +11,13 @@ from tui.core.expectations import Expected
 from tui.core.gpu import GpuSample, with_gone
 from tui.core.host_machine import MachineSample
 from tui.core.logs.load_state import Forecast, LoadState, PastLoad, SignsOfLife
+from tui.core.logs.start_parser import with_process_start
 from tui.core.server_end import Supervisor
 from tui.core.trends import MemoryCourse, Trends, appended, followed, with_api, with_gpus
 from tui.wire.log_prefixes import NO_LOG
 
 LOG_LINES = 5000
+STARTS_KEPT = 4
 
 
 class LogLine(Struct, frozen=True):
@@ -92,6 +94,8 @@ class DeploymentState(Struct, frozen=True):
     trends: Trends = Trends()
     server_pid: int | None = None
     """The server's process, where it could be found."""
+    process_starts: tuple[float, ...] = ()
+    """When the last processes of the server started, the newest seen first (the host's wall clock)."""
     orphans: tuple[int, ...] = ()
     """Engine processes whose server is gone: they serve nobody and keep their GPU memory."""
     down_polls: int = 0
@@ -168,6 +172,8 @@ class ProcessesSeen(Struct, frozen=True):
     orphans: tuple[int, ...] = ()
     servers: tuple[ServerSeen, ...] = ()
     undecided: bool = False
+    started_at: float | None = None
+    """When the server's process started, or the one last seen, if none runs."""
 
 
 class SupervisorTold(Struct, frozen=True):
@@ -210,10 +216,10 @@ def fold(state: DeploymentState, event: Event) -> DeploymentState:
             log = state.log.extended(lines) if lines else state.log
             if skipped:
                 log = replace(log, skipped=log.skipped + skipped)
-            return replace(state, load=load, log=log)
+            return replace(state, load=with_process_start(load, state.process_starts), log=log)
         case LogRestarted(load, keep_lines):
             log = state.log if keep_lines else replace(state.log, lines=(), skipped=0)
-            return replace(state, load=load, log=log)
+            return replace(state, load=with_process_start(load, state.process_starts), log=log)
         case LogSourceChanged(source, problem, note, of):
             return replace(state, log=replace(state.log, source=source, problem=problem, note=note, of=of))
         case ApiPolled(status):
@@ -222,7 +228,8 @@ def fold(state: DeploymentState, event: Event) -> DeploymentState:
             return replace(state, api=status, down_polls=count, trends=with_api(state.trends, status))
         case ForecastMade(forecast, signs):
             return replace(state, forecast=forecast, signs=signs)
-        case ProcessesSeen(server, orphans, servers, undecided):
+        case ProcessesSeen(server, orphans, servers, undecided, started_at):
+            state = _with_start(state, started_at)
             if None not in (server, state.server_pid) and server != state.server_pid:  # another one: its memory begins anew
                 others = tuple(replace(other, ready_memory=None) for other in state.others)
                 state = replace(state, ready_memory=None, others=others)
@@ -240,6 +247,16 @@ def fold(state: DeploymentState, event: Event) -> DeploymentState:
             return replace(state, others=others)
         case HistoryRead(history):
             return replace(state, history=history)
+
+
+def _with_start(state: DeploymentState, started_at: float | None) -> DeploymentState:
+    """Return the state with the start of a process taken note of, from which its load's clock counts."""
+    known = state.process_starts
+    if started_at is None or (known and started_at == known[0]):
+        return state
+    starts = (started_at, *(at for at in known if abs(at - started_at) > 1))[:STARTS_KEPT]
+    load = with_process_start(state.load, starts) if state.load is not None else None
+    return replace(state, process_starts=starts, load=load)
 
 
 def _ready_memory(state: DeploymentState, course: MemoryCourse | None, sample: GpuSample | None) -> MemoryCourse | None:

@@ -95,6 +95,8 @@ class LastServer(Struct, frozen=True):
     port: int | None = None
     uds: str | None = None
     tls: bool = False
+    started_at: float | None = None
+    """When its process started, by the host's wall clock."""
 
     @property
     def words(self) -> str:

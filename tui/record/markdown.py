@@ -146,9 +146,15 @@ def _load(run: Run) -> Iterator[str]:
         yield f"| {escaped(name_of(str(name)))} | {_seconds(seconds)} |"
     failure = document.get("failure")
     if failure:
+        kind = str(failure["kind"]).replace("_", " ")
+        served = document.get("served_s")
+        if document.get("total_s") is None:
+            head = f"Failed to start, in {name_of(failure['phase'])} ({kind}):"
+        else:
+            head = f"Died after serving {_seconds(served)} ({kind}):" if served is not None else f"Died while serving ({kind}):"
         yield from (
             "",
-            f"**Failed in {name_of(failure['phase'])} ({failure['kind']}):** {escaped(failure['cause'])}",
+            f"**{head}** {escaped(failure['cause'])}",
             "",
             escaped(failure["advice"]),
         )

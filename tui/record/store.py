@@ -18,26 +18,38 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import to_builtins
 
-from tui.core.logs.load_state import LoadState, PastLoad, Phase
-from tui.core.presentation import clock
+from tui.core.logs.load_state import LoadState, PastLoad, Phase, ServerStart
+from tui.core.presentation import about, clock
 from tui.core.server_end import LastServer
 
 if TYPE_CHECKING:
     from tui.core.bench_result import Result
     from tui.core.smoke_prompts import SmokeRun
 
-SCHEMA = 1
-TABLES = """
-CREATE TABLE run (
-    id INTEGER PRIMARY KEY,
-    kind TEXT NOT NULL CHECK (kind IN ('load', 'smoke', 'benchmark')),
-    deployment TEXT NOT NULL,
-    at REAL NOT NULL,
-    title TEXT NOT NULL,
-    document TEXT NOT NULL
-);
-CREATE INDEX run_of_deployment ON run (deployment, kind, at);
+MIGRATIONS = (
+    """
+    CREATE TABLE run (
+        id INTEGER PRIMARY KEY,
+        kind TEXT NOT NULL CHECK (kind IN ('load', 'smoke', 'benchmark')),
+        deployment TEXT NOT NULL,
+        at REAL NOT NULL,
+        title TEXT NOT NULL,
+        document TEXT NOT NULL
+    );
+    CREATE INDEX run_of_deployment ON run (deployment, kind, at);
+    """,
+    """
+    ALTER TABLE run ADD COLUMN host TEXT;
+    ALTER TABLE run ADD COLUMN port;
+    CREATE INDEX run_of_server ON run (host, port, kind, at);
+    """,
+)
+"""Each makes a record of the schema before it one of its own; `port` holds a number, or the path of a Unix socket."""
+SCHEMA = len(MIGRATIONS)
+READABLE = """
+CREATE TEMP VIEW run AS SELECT id, kind, deployment, at, title, document, NULL AS host, NULL AS port FROM main.run
 """
+"""Stands for the table of schema 1 in a file that may only be read."""
 LAST_SERVER = """
 CREATE TABLE IF NOT EXISTS last_server (
     deployment TEXT NOT NULL,
@@ -52,6 +64,12 @@ CREATE TABLE IF NOT EXISTS last_server (
 """Made when it is first written: a record from before it, or one that may only be read, is as good without."""
 COLUMNS = "id, kind, deployment, at, title, document"
 PAST_LOADS = 20
+LOADS_READ = 200
+CLOCK_S = 5.0
+"""Two readings of one time agree to so many seconds: logs tell whole ones."""
+PROCESS_S = 2.0
+"""The same for the start of a process, which /proc tells."""
+LONG_AGO_S = 10 * 365 * 86400.0
 LOCK_S = 2.0
 """How long a call waits for another process that writes."""
 
@@ -87,56 +105,60 @@ class RunStore:
 
     # -- loads -------------------------------------------------------------------------------------------------------------------
 
-    def save_load(self, deployment: str, load: LoadState, at: float | None = None) -> int | None:
-        """Store a start that reached ready (or failed) with its times; None if it is stored already or has no times."""
-        end = load.ready_at
-        if load.started_at is None or (end is None and load.failure is None):
-            return None
-        document = {
-            "engine": load.engine,
-            "version": load.version,
-            "model": load.model,
-            "started_at": load.started_at,
-            "total_s": end - load.started_at if end is not None else None,
-            "phases": [
-                [span.name.value, span.seconds] for span in load.phases if span.seconds is not None and span.name != Phase.READY
-            ],
-            "step_seconds": list(load.shards.step_seconds) if load.shards else [],
-            "shards": [load.shards.done, load.shards.total] if load.shards else None,
-            "gib_per_gpu": load.gib_per_gpu,
-            "kv_tokens": load.kv_tokens,
-            "max_concurrency": load.max_concurrency,
-            "max_model_len": load.max_model_len,
-            "tensor_parallel": load.tensor_parallel,
-            "failure": to_builtins(load.failure) if load.failure else None,
-        }
-        total = document["total_s"]
-        title = (
-            f"failed: {load.failure.kind}"
-            if load.failure
-            else f"ready after {clock(total) if isinstance(total, float | int) else '—'}"
-        )
-        with self._one_at_a_time:
-            for run in self.runs(kind="load", deployment=deployment):
-                known, failed = run.document.get("started_at"), bool(run.document.get("failure"))
-                # the same start, read again after a reconnect: clocks are the log's own, to the second
-                if known is not None and abs(known - load.started_at) < 5 and failed == bool(load.failure):
-                    return None
-            return self._insert("load", deployment, at, title, document)
+    def save_load(self, start: ServerStart, load: LoadState, at: float | None = None) -> int | None:
+        """Store a start that reached ready or failed, and return its number; None if it has no times.
 
-    def loads(self, deployment: str) -> tuple[PastLoad, ...]:
-        """Return the starts that reached ready, newest first."""
-        found = []
-        for run in self.runs(kind="load", deployment=deployment):
+        A start that is stored already is brought up to date: it may have died since it was ready.
+        """
+        if load.started_at is None or (load.ready_at is None and load.failure is None):
+            return None
+        document = _load_document(start, load)
+        with self._open() as db, db:
+            db.execute("BEGIN IMMEDIATE")  # another process may be about to store the same start
+            known = next((run for run in self._loads(db, start) if _same_start(run.document, document)), None)
+            if known is None:
+                return self._store(db, "load", start, at if at is not None else _ended_at(load), _load_title(document), document)
+            if _told(known.document) > _told(document):
+                return known.id  # what was read then is more than is told now
+            values = (start.host, start.port, _load_title(document), json.dumps(document, ensure_ascii=False), known.id)
+            db.execute("UPDATE run SET host = ?, port = ?, title = ?, document = ? WHERE id = ?", values)
+            return known.id
+
+    def loads(self, start: ServerStart, before: float | None = None) -> tuple[PastLoad, ...]:
+        """Return the starts of the same server and model that reached ready, newest first.
+
+        `before` leaves out what started then or later: the present start, which may be stored already.
+        """
+        found: list[PastLoad] = []
+        began: list[float] = []
+        with self._open() as db:
+            runs = self._loads(db, start)
+        for run in runs:
             document = run.document
-            if document.get("total_s") is None:
+            model, started_at = document.get("model"), document.get("started_at")
+            if document.get("total_s") is None or (start.models and model is not None and model not in start.models):
                 continue
+            if started_at is not None and before is not None and started_at > before - CLOCK_S:
+                continue
+            first = document.get("first_line_at") or started_at
+            if first is not None:
+                if any(abs(first - other) < CLOCK_S for other in began):
+                    continue  # stored twice by the first version
+                began.append(first)
             phases = tuple((Phase(name), float(seconds)) for name, seconds in document.get("phases", ()) if name in set(Phase))
             steps = tuple(float(step) for step in document.get("step_seconds", ()))
             found.append(PastLoad(float(document["total_s"]), phases, steps, run.at, document.get("version")))
             if len(found) == PAST_LOADS:
                 break
         return tuple(found)
+
+    def _loads(self, db: sqlite3.Connection, start: ServerStart) -> list[Run]:
+        """Return the starts on the same host and port, newest first; of those without either, the ones under the same name."""
+        query = f"""SELECT {COLUMNS} FROM run WHERE kind = 'load' AND
+            ((host = :host AND port IS :port) OR (host IS NULL AND deployment IN (:deployment, :host)))
+            ORDER BY at DESC, id DESC LIMIT :limit"""
+        values = {"host": start.host, "port": start.port, "deployment": start.deployment, "limit": LOADS_READ}
+        return [_run(row) for row in db.execute(query, values)]
 
     # -- benchmarks and smoke runs -----------------------------------------------------------------------------------------------
 
@@ -214,9 +236,16 @@ class RunStore:
     # -- the file ----------------------------------------------------------------------------------------------------------------
 
     def _insert(self, kind: str, deployment: str, at: float | None, title: str, document: dict[str, Any]) -> int | None:
-        values = (kind, deployment, time.time() if at is None else at, title, json.dumps(document, ensure_ascii=False))
         with self._open() as db, db:
-            return db.execute("INSERT INTO run (kind, deployment, at, title, document) VALUES (?, ?, ?, ?, ?)", values).lastrowid
+            return self._store(db, kind, ServerStart(deployment, ""), at, title, document)
+
+    def _store(
+        self, db: sqlite3.Connection, kind: str, start: ServerStart, at: float | None, title: str, document: dict[str, Any]
+    ) -> int | None:
+        at = time.time() if at is None else at
+        values = (kind, start.deployment, start.host or None, start.port, at, title, json.dumps(document, ensure_ascii=False))
+        columns = "kind, deployment, host, port, at, title, document"
+        return db.execute(f"INSERT INTO run ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", values).lastrowid
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
@@ -228,7 +257,7 @@ class RunStore:
             except sqlite3.OperationalError as error:
                 if "locked" in str(error):
                     raise RecordError(f"{self.path} is locked by another process; nothing was stored, try again") from error
-                if "readonly" in str(error) or "full" in str(error):
+                if any(word in str(error) for word in ("readonly", "full", "is a view")):
                     raise RecordError(f"{self.path} can't be written ({error}); free space or make it writable") from error
                 raise RecordError(f"{self.path}: {error}") from error
             except sqlite3.DatabaseError as error:
@@ -263,9 +292,8 @@ class RunStore:
     def _prepared(self, db: sqlite3.Connection) -> sqlite3.Connection:
         try:
             (version,) = db.execute("PRAGMA user_version").fetchone()
-            if version == 0:
-                with db:
-                    db.executescript(f"BEGIN; {TABLES} PRAGMA user_version = {SCHEMA}; COMMIT;")
+            if version < SCHEMA:
+                self._migrate(db, version)
             elif version > SCHEMA:
                 raise RecordError(f"{self.path} was written by a newer readyroom (schema {version}); update readyroom to read it")
         except BaseException:
@@ -273,10 +301,96 @@ class RunStore:
             raise
         return db
 
+    def _migrate(self, db: sqlite3.Connection, version: int) -> None:
+        try:
+            with db:
+                db.execute("BEGIN IMMEDIATE")
+                (version,) = db.execute("PRAGMA user_version").fetchone()  # another process may have done it meanwhile
+                for migration in MIGRATIONS[version:]:
+                    for statement in filter(str.strip, migration.split(";")):
+                        db.execute(statement)
+                db.execute(f"PRAGMA user_version = {SCHEMA}")
+        except sqlite3.OperationalError as error:
+            if version == 0 or not any(words in str(error) for words in ("readonly", "unable to open")):
+                raise
+            db.execute(READABLE)
+
 
 def _run(row: tuple[int, str, str, float, str, str]) -> Run:
     id, kind, deployment, at, title, document = row
     return Run(id, kind, deployment, at, title, json.loads(document))
+
+
+def _load_document(start: ServerStart, load: LoadState) -> dict[str, Any]:
+    assert load.started_at is not None
+    total_s = load.ready_at - load.started_at if load.ready_at is not None else None
+    died = load.failure is not None and total_s is not None
+    end = load.phases[-1].started_at if load.phases and load.phases[-1].name is Phase.FAILED else None
+    return {
+        "engine": load.engine,
+        "version": load.version,
+        "model": load.model or next(iter(start.models), None),
+        "host": start.host,
+        "port": start.port,
+        "boot": start.boot,
+        "process_started_at": start.process_started_at,
+        "first_line_at": load.first_line_at,
+        "started_at": load.started_at,
+        "outcome": "died" if died else "failed" if load.failure is not None else "ready",
+        "total_s": total_s,
+        "served_s": max(0.0, end - load.ready_at) if died and end is not None and load.ready_at is not None else None,
+        "failed_after_s": max(0.0, end - load.started_at) if total_s is None and end is not None else None,
+        "phases": [
+            [span.name.value, span.seconds] for span in load.phases if span.seconds is not None and span.name != Phase.READY
+        ],
+        "step_seconds": list(load.shards.step_seconds) if load.shards else [],
+        "shards": [load.shards.done, load.shards.total] if load.shards else None,
+        "gib_per_gpu": load.gib_per_gpu,
+        "kv_tokens": load.kv_tokens,
+        "max_concurrency": load.max_concurrency,
+        "max_model_len": load.max_model_len,
+        "tensor_parallel": load.tensor_parallel,
+        "failure": to_builtins(load.failure) if load.failure else None,
+    }
+
+
+def _load_title(document: dict[str, Any]) -> str:
+    failure = document["failure"]
+    kind = str(failure["kind"]).replace("_", " ") if failure else ""
+    if document["outcome"] == "failed":
+        return f"failed to start: {kind}"
+    ready = f"ready after {clock(document['total_s'])}"
+    if document["outcome"] == "ready":
+        return ready
+    served = f" after {about(document['served_s'])}" if document["served_s"] is not None else ""
+    return f"{ready}, died{served}: {kind}"
+
+
+def _ended_at(load: LoadState) -> float:
+    """Return when a start ended, by its host's clock if that tells a date, else now."""
+    now = time.time()
+    ends = [load.ready_at, *(span.started_at for span in load.phases if span.name is Phase.FAILED)]
+    at = next((at for at in ends if at is not None), now)
+    return at if now - LONG_AGO_S < at < now else now
+
+
+def _told(document: dict[str, Any]) -> int:
+    """Return how much of a start's course is known: that it was ready, and that it died then."""
+    ready = document.get("total_s") is not None
+    return ready + (ready and document.get("failure") is not None)
+
+
+def _same_start(known: dict[str, Any], new: dict[str, Any]) -> bool:
+    """Tell whether two documents, of the same host and port, are of one start."""
+    boot, process, first = known.get("boot"), known.get("process_started_at"), known.get("first_line_at")
+    if None not in (boot, new["boot"]) and boot != new["boot"]:
+        return False
+    if process is not None and new["process_started_at"] is not None:
+        return abs(float(process) - float(new["process_started_at"])) < PROCESS_S
+    if first is None:  # the first version stored the first line's time as the start
+        first = known.get("started_at")
+    now = new["first_line_at"] if new["first_line_at"] is not None else new["started_at"]
+    return first is not None and abs(float(first) - float(now)) < CLOCK_S
 
 
 def benchmark_of(run: Run) -> "Result":

@@ -12,7 +12,7 @@ import msgspec
 
 from tui.aio import ended
 from tui.core.connection import ConnectionState, LinkState
-from tui.core.deployment import ConnectionChanged, DeploymentState, ForecastMade, HistoryRead, HostSeen, ProcessesSeen, ServerSeen
+from tui.core.deployment import ConnectionChanged, DeploymentState, ForecastMade, HostSeen, ProcessesSeen, ServerSeen
 from tui.core.expectations import Expected
 from tui.core.gpu_findings import together as gpus_together
 from tui.core.logs.forecast import make_forecast
@@ -87,7 +87,7 @@ class Session:
         self._finder = ServerFinder(host, store, choice, self.become)
         self._api = ApiWatcher(host, store, choice, deployment, api_key)
         self._log = LogFollower(host, store, choice, engine.log, self.become, on_ready=self._api.ask_soon)
-        self._loads = LoadKeeper(name, store, record)
+        self._loads = LoadKeeper(name, target, store, choice, lambda: self._api.address, record)
         choice.on_change(self._choice_changed)
 
     # -- lifetime ------------------------------------------------------------------------------------------------------------------
@@ -111,7 +111,9 @@ class Session:
                 await self.host.__aexit__(kind, error, trace)
 
     async def _run(self) -> None:
-        await self._read_history()
+        if self._record is not None:
+            with contextlib.suppress(RecordError):  # nothing was seen then; writing says what is wrong with it
+                await self.choice.last.read()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.link.run(self._while_online))
             tasks.create_task(self._keep_up())
@@ -128,16 +130,11 @@ class Session:
         """Judge the load as time passes, and keep in the record what came to its end."""
         while True:
             await self.choice.keep()
+            await self._loads.compare()
             self.store.make_forecast()
             await self._loads.save_if_finished(caught_up=self.caught_up)
             known = self.store.state.forecast != Forecast()
             await asyncio.sleep(FORECAST_S if known else FORECAST_S / 4)
-
-    async def _read_history(self) -> None:
-        if self._record is not None:
-            with contextlib.suppress(RecordError):  # nothing to compare with then; writing says what is wrong with it
-                self.store.publish(HistoryRead(await asyncio.to_thread(self._record.loads, self.name)))
-                await self.choice.last.read()
 
     # -- what the parts publish ----------------------------------------------------------------------------------------------------
 
@@ -148,7 +145,7 @@ class Session:
         self.store.publish(ConnectionChanged(connection))
 
     def _choice_changed(self) -> None:
-        choice = self.choice
+        choice, last = self.choice, self.choice.last.server
         self.store.signs.process_alive = choice.alive
         if choice.target is not None:
             self._api.ask(choice.target)
@@ -157,7 +154,8 @@ class Session:
             ServerSeen(server.pid, server.engine, server.served_name or server.model, server.where, server.user, server.started_at)
             for server in choice.running
         )
-        self.store.publish(ProcessesSeen(pid, choice.orphans, seen, choice.undecided))
+        started_at = choice.server.started_at if choice.server is not None else last.started_at if last is not None else None
+        self.store.publish(ProcessesSeen(pid, choice.orphans, seen, choice.undecided, started_at))
 
     def _forecast(self, load: LoadState) -> ForecastMade:
         """Judge the load as it stands now."""
@@ -257,4 +255,9 @@ class Session:
     @property
     def settled(self) -> bool:
         """Whether the log has been read as far as it went, or can't be, and the host's processes have been looked at."""
-        return (self.caught_up or self.state.log.problem is not None) and self.choice.looked
+        return (self.caught_up or self.state.log.problem is not None) and self.choice.looked and self._loads.compared
+
+    @property
+    def recorded_load(self) -> int | None:
+        """The number in the record of the start that is shown; None until it ended."""
+        return self._loads.saved

@@ -143,7 +143,9 @@ class LastSeen:
                 source = before.source  # a process that is ending has closed its output already
             elif source is not None and source.startswith(OF_A_PROCESS):
                 source = None
-            self.server = LastServer(server.pid, time.time(), source, self.boot, server.host, server.port, server.uds, server.tls)
+            self.server = LastServer(
+                server.pid, time.time(), source, self.boot, server.host, server.port, server.uds, server.tls, server.started_at
+            )
 
     async def keep(self, *, leaving: bool = False) -> None:
         """Write it to the record if that is due. A record that can't be written is tried again later: nobody waits for this."""

@@ -5,17 +5,18 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, Protocol
+from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
 from tui.aio import together
 from tui.core.api_status import ApiStatus
-from tui.core.deployment import ApiPolled, GpusSampled, LogSourceChanged, MachineSampled
+from tui.core.deployment import ApiPolled, GpusSampled, HistoryRead, LogSourceChanged, MachineSampled
 from tui.core.gpu import GpuSample
 from tui.core.gpu_findings import only
 from tui.core.gpu_frames import gpus_from_frame, machine_from_frame
 from tui.core.host_machine import MachineSample, StorageTracker
-from tui.core.logs.load_state import LoadState, PastLoad, Phase
+from tui.core.logs.load_state import LoadState, PastLoad, Phase, ServerStart
 from tui.engines.registry import TITLES, commands
 from tui.host.api import ApiClient
 from tui.host.base import Host, HostError, ProbeFailed, Unreachable
@@ -252,31 +253,94 @@ class ApiWatcher:
 class LoadRecord(Protocol):
     """The part of the record that keeps finished starts."""
 
-    def save_load(self, deployment: str, load: LoadState, /) -> Any: ...
+    def save_load(self, start: ServerStart, load: LoadState, /) -> int | None: ...
 
-    def loads(self, deployment: str, /) -> tuple[PastLoad, ...]: ...
+    def loads(self, start: ServerStart, before: float | None, /) -> tuple[PastLoad, ...]: ...
 
 
 class LoadKeeper:
-    """Keeps each start that came to its end, ready or failed, once."""
+    """Keeps each start that came to its end, ready or failed, once, and publishes the earlier starts of the same server."""
 
-    def __init__(self, name: str, store: DeploymentStore, record: LoadRecord | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        target: str,
+        store: DeploymentStore,
+        choice: ServerChoice,
+        address: Callable[[], str],
+        record: LoadRecord | None,
+    ) -> None:
+        """`address` returns where the API is asked: what tells the port of a server whose process was never seen."""
         self._name = name
+        self._target = target
         self._store = store
+        self._choice = choice
+        self._address = address
         self._record = record
-        self._saved: set[tuple[float | None, int]] = set()
+        self._saved: dict[tuple[ServerStart, float | None, int, Phase], int | None] = {}
+        self._compared: tuple[ServerStart, float | None] | None = None
+
+    @property
+    def start(self) -> ServerStart:
+        """Which start is watched, as far as host, process and log tell."""
+        state, last = self._store.state, self._choice.last
+        server, load = self._choice.server, state.load
+        where: str | int | None = None
+        if server is not None:
+            where = server.where
+        elif last.server is not None:
+            where = last.server.uds or last.server.port
+        if where is None:
+            address = self._address()
+            where = socket_of(address) or urlsplit(address).port
+        named = [load.model if load is not None else None]
+        if server is not None:
+            named += [server.model, server.served_name]
+        began = state.process_starts[0] if state.process_starts else None
+        if load is not None and load.first_line_at is not None:
+            began = load.process_started_at
+        models = tuple(dict.fromkeys(name for name in named if name))
+        return ServerStart(self._name, self._target, where, last.boot, began, models)
+
+    def _before(self) -> float | None:
+        """Return the time before which starts are earlier ones than the present."""
+        state = self._store.state
+        if state.load is not None and state.load.started_at is not None:
+            return state.load.started_at
+        return state.process_starts[0] if state.process_starts else None
+
+    @property
+    def compared(self) -> bool:
+        """Whether the earlier starts of this server are known, or there is no record."""
+        return self._record is None or self._compared == (self.start, self._before())
+
+    @property
+    def saved(self) -> int | None:
+        """The number in the record of the start that is shown; None until it ended."""
+        load = self._store.state.load
+        return self._saved.get((self.start, load.started_at, load.restarts, load.phase)) if load is not None else None
+
+    async def compare(self) -> None:
+        """Publish the earlier starts of this server, when another start or another server is watched."""
+        if self._record is None or self.compared:
+            return
+        start, before = self.start, self._before()
+        with contextlib.suppress(RecordError):  # nothing to compare with then; writing says what is wrong with it
+            self._store.publish(HistoryRead(await asyncio.to_thread(self._record.loads, start, before)))
+        self._compared = start, before
 
     async def save_if_finished(self, *, caught_up: bool) -> None:
         """Save the present start if it has ended and its whole log was read (`caught_up`). Publish why it can't be saved."""
         load, record = self._store.state.load, self._record
-        if load is None or record is None or not load.lines or not caught_up:
+        if load is None or record is None or not load.lines or not caught_up or not self._choice.looked:
             return
-        key = (load.started_at, load.restarts)
+        start = self.start
+        key = (start, load.started_at, load.restarts, load.phase)
         if key in self._saved or not (load.phase is Phase.FAILED or (load.ready and load.phase is Phase.READY)):
             return
-        self._saved.add(key)
+        self._saved[key] = None
         try:
-            await asyncio.to_thread(record.save_load, self._name, load)  # it may wait for another process that writes
+            self._saved[key] = await asyncio.to_thread(record.save_load, start, load)  # it may wait for another process that writes
         except RecordError as error:
             log = self._store.state.log
             self._store.publish(LogSourceChanged(log.source, f"this start could not be kept: {error}", log.note, log.of))

@@ -116,9 +116,14 @@ def _load(document: Mapping[str, Any], width: int) -> list[Content]:
     ]
     out = [line(label(fit(name, 14)), value) for name, value in told]
     if isinstance(failure, Mapping):
+        served = _number(document.get("served_s"))
+        if _number(document.get("total_s")) is None:
+            when_words = f"  failed to start, in {_told(name_of(str(failure.get('phase'))))}"
+        else:
+            when_words = "  died while serving" + (f", after {clock(served)}" if served is not None else "")
         out += [
             Content(""),
-            line(("✗ ", BE), (_told(failure.get("kind")), B), label(f" in {_told(name_of(str(failure.get('phase'))))}")),
+            line(("✗ ", BE), (_told(failure.get("kind")).replace("_", " "), B), label(when_words)),
             *[line("  ", part) for part in Content(_told(failure.get("cause"))).wrap(max(8, width - 2))],
         ]
     phases = [phase for phase in document.get("phases") or () if isinstance(phase, list | tuple) and len(phase) == 2]

@@ -125,6 +125,9 @@ class LoadState(Struct, frozen=True):
     """When the engine processes began: the API server's patience counts from about then."""
     capture: Loader | None = None
     started_at: float | None = None
+    """When the server's process started, if that is known; else the time of its first line."""
+    first_line_at: float | None = None
+    process_started_at: float | None = None
     ready_at: float | None = None
     last_line_at: float | None = None
     phases: tuple[PhaseSpan, ...] = ()
@@ -149,8 +152,23 @@ class LoadState(Struct, frozen=True):
         return self.engine is None and self.failure is None and not self.phases
 
 
+class ServerStart(Struct, frozen=True):
+    """Which start of which server. `host` is the target as configured; `port` a port or the path of a Unix socket.
+
+    Two with the same host and port are one start if boot and start of the process agree, whatever the deployment is called.
+    """
+
+    deployment: str
+    host: str
+    port: str | int | None = None
+    boot: str | None = None
+    process_started_at: float | None = None
+    models: tuple[str, ...] = ()
+    """The names under which its model goes: in the log, in the arguments."""
+
+
 class PastLoad(Struct, frozen=True):
-    """One earlier start of this deployment, from the record: what ETA and verdict compare with. Seconds."""
+    """One earlier start of a server, from the record: what ETA and verdict compare with. Seconds."""
 
     total_s: float
     phases: tuple[tuple[Phase, float], ...] = ()

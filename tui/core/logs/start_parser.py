@@ -1,6 +1,7 @@
 """Collect what one start of a server has shown as its log is read: facts, phases, bars. `snapshot` freezes it."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -235,6 +236,7 @@ def snapshot(start: StartParser, counts: Counts, failure: Failure | None, last_l
     """Return what the start shows now, in the log's own clock."""
     bars = start.loaders.bars
     main = start.loaders.main
+    began = start.started_at if start.start_seen or start.phase is Phase.STARTING else None
     return LoadState(
         engine=start.engine,
         version=start.version,
@@ -264,7 +266,8 @@ def snapshot(start: StartParser, counts: Counts, failure: Failure | None, last_l
         init_engine_s=start.figure("init_engine_s"),
         engine_started_at=start.engine_started_at,
         capture=start.capture(),
-        started_at=start.started_at if start.start_seen or start.phase is Phase.STARTING else None,
+        started_at=began,
+        first_line_at=began,
         ready_at=start.ready_at,
         last_line_at=last_line_at,
         phases=start.phases(),
@@ -295,6 +298,7 @@ def shifted(load: LoadState, seconds: float) -> LoadState:
     return replace(
         load,
         started_at=later(load.started_at),
+        first_line_at=later(load.first_line_at),
         ready_at=later(load.ready_at),
         engine_started_at=later(load.engine_started_at),
         last_line_at=later(load.last_line_at),
@@ -305,6 +309,30 @@ def shifted(load: LoadState, seconds: float) -> LoadState:
         silences=tuple(replace(known, at=later(known.at)) for known in load.silences),
         serving=None if load.serving is None else replace(load.serving, at=later(load.serving.at)),
     )
+
+
+EARLY_S = 5.0
+"""A first line may seem so much older than its process: both are in whole seconds, and a boot's time moves with the clock."""
+LATE_S = 900.0
+"""A first line so long after the process's start is of another zone's clock, or not of this process."""
+
+
+def with_process_start(load: LoadState, starts: Sequence[float]) -> LoadState:
+    """Return the load with its clock begun by the process that wrote it, whose first line comes after its imports.
+
+    `starts` are when processes of the server started, the likeliest first; the load stays as it is if none of them fits.
+    """
+    first = load.first_line_at
+    process = next((at for at in starts if first is not None and -EARLY_S <= first - at < LATE_S), None)
+    if first is None or process is None:
+        return load
+    began = min(process, first)
+    phases = load.phases
+    if phases and phases[0].name is Phase.STARTING:
+        end = phases[1].started_at if len(phases) > 1 else None
+        took = end - began if end is not None else phases[0].seconds
+        phases = (PhaseSpan(Phase.STARTING, began, took), *phases[1:])
+    return replace(load, started_at=began, process_started_at=process, phases=phases)
 
 
 _LOADER = re.compile(r"[Ll]oading .*(?:checkpoint|shards|Streamer|loader)|Multi-thread loading")
