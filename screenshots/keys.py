@@ -9,7 +9,7 @@ BEGIN, END = "from the table that footer, help and palette use -->\n", "<!-- /ke
 
 
 def table() -> str:
-    """The table as Markdown."""
+    """Return the table of keys as Markdown."""
     rows = ["| key | does |", "| --- | --- |"]
     rows += [f"| `{action.shown}` | {help_of(action, NO_KEYS)} |" for action in ACTIONS if action.shown]
     return "\n".join(rows) + "\n"

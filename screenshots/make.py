@@ -38,7 +38,7 @@ Room = Pilot[str | None]
 async def room(
     record: RunStore, scenario: str, size: tuple[int, int], **changes: object
 ) -> AsyncIterator[tuple[ControlRoom, Room]]:
-    """The control room on a simulated host, as `readyroom demo` opens it, with a Pilot at its keys."""
+    """Open the control room on a simulated host, as `readyroom demo` does, with a Pilot at its keys."""
     async with simulated_host(scenario, **changes) as sim:  # type: ignore[arg-type]
         engine = EngineSettings(host=sim.target, log=f"file:{sim.log_path}")
         deployment = msgspec.structs.replace(sim.deployment, engines=(engine,))
@@ -51,7 +51,7 @@ async def room(
 
 
 async def until(pilot: Room, holds: Callable[[], bool]) -> None:
-    """Lets the app run until the predicate holds."""
+    """Let the app run until the predicate holds."""
     deadline = time.monotonic() + PATIENCE_S
     while not holds():
         if time.monotonic() > deadline:
@@ -60,13 +60,13 @@ async def until(pilot: Room, holds: Callable[[], bool]) -> None:
 
 
 async def settle(pilot: Room, seconds: float) -> None:
-    """Lets trends grow for so long."""
+    """Let trends grow for this many seconds."""
     end = time.monotonic() + seconds
     await until(pilot, lambda: time.monotonic() > end)
 
 
 def save(app: ControlRoom, name: str) -> None:
-    """Writes the screen as an SVG that needs nothing from the network: the fonts of whoever looks at it."""
+    """Write the screen as an SVG that loads nothing from the network: it uses the viewer's own fonts."""
     svg = app.export_screenshot(title="readyroom")
     svg = re.sub(r"@font-face\s*\{[^}]*\}", "", svg)
     svg = svg.replace("Fira Code", "ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas")
@@ -94,7 +94,7 @@ async def ready(record: RunStore) -> None:
 
 
 async def bench(record: RunStore) -> None:
-    """A sweep while it runs, and its results."""
+    """Save a sweep while it runs, and its results."""
     async with room(record, "ready", MID) as (app, pilot):
         main = app.main
         await until(pilot, lambda: main.shown.api.ready and main.tab == "chat")
@@ -109,7 +109,7 @@ async def bench(record: RunStore) -> None:
 
 
 async def loading(record: RunStore) -> None:
-    """A load at 22 %, on two sizes of terminal, compared with the one before it."""
+    """Save a load at 22 %, on two sizes of terminal, compared with the one before it."""
     if not record.loads(NAME):
         async with room(record, "ready", MID) as (_, pilot):
             await until(pilot, lambda: bool(record.loads(NAME)))
@@ -126,7 +126,7 @@ def shards_reach(app: ControlRoom, count: int) -> bool:
 
 
 async def failed(record: RunStore) -> None:
-    """A load that failed in one worker."""
+    """Save a load that failed in one worker."""
     async with room(record, "oom", MID, under_way_s=1080.0) as (app, pilot):
         main = app.main
         await until(

@@ -48,7 +48,7 @@ class RecordController:
 
     @contextmanager
     def _complaints(self) -> Iterator[None]:
-        """Says what the record can't do just now, and goes on without it."""
+        """Show what the record can't do just now, and go on without it."""
         from tui.record.store import RecordError
 
         try:
@@ -113,7 +113,7 @@ class RecordController:
                 self._app.notify(f"Report written to {path}", markup=False)
 
     def _benchmark(self, run: "Run") -> "Result | None":
-        """The benchmark in a run; None where it is none. Raises RecordError where it can't be read."""
+        """Return the benchmark in a run, or None if it holds none. Raises RecordError if it can't be read."""
         if run.kind != "benchmark":
             return None
         from tui.record.store import benchmark_of

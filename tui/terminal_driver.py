@@ -43,7 +43,7 @@ class Output:
 
 
 def _terminal() -> IO[str]:
-    """The terminal to draw on: the standard error, as Textual has it, or, where that goes elsewhere (`2> FILE`), the output."""
+    """Return the terminal to draw on: standard error, as in Textual, or standard output if that is redirected (`2> FILE`)."""
     streams = [stream for stream in (sys.__stderr__, sys.__stdout__) if stream is not None]
     return next((stream for stream in streams if stream.isatty()), streams[0])
 
@@ -109,7 +109,7 @@ class TerminalDriver(LinuxDriver):
             os.kill(os.getpid(), signal.SIGSTOP)
 
     def _sigcont_application(self, *_: object) -> None:
-        """In the event loop, not here: the main thread may be within the very queue that the screen is written to."""
+        """Schedule the redraw in the event loop: the main thread may hold the very queue that the screen is written to."""
         with contextlib.suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._continued)
 

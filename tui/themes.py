@@ -39,7 +39,7 @@ LIGHT = Theme(
 
 
 def _sixteen(name: str, base: str, dark: bool, primary: str, warning: str) -> Theme:
-    """In 16 colours the terminal's own palette is used; the ground stays the terminal's."""
+    """Return a theme of 16 colours that uses the terminal's own palette and background."""
     return Theme(
         name,
         ansi=True,
@@ -65,7 +65,7 @@ WORDS = {"dark": DARK.name, "light": LIGHT.name, "16": SIXTEEN.name, "16-light":
 
 
 def choose(wanted: str, color_system: str | None, environ: Mapping[str, str]) -> str:
-    """The theme's name for a terminal.
+    """Return the name of the theme for a terminal.
 
     `wanted` is the setting (auto, dark, light, 16, 16-light, or a theme's full name); `color_system` is what the console can do
     ("standard" is 16 colours). COLORFGBG, where the terminal sets it, tells a light ground.

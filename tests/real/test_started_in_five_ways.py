@@ -97,7 +97,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     process.wait()
-    until(lambda: not [process for process in below if alive(process)], seconds=20, what="the end of the server's processes")
+    until(lambda: not [pid for pid in below if alive(pid)], seconds=20, what="the end of the server's processes")
 
 
 def redirect(place: Place) -> Started:

@@ -70,7 +70,7 @@ def show(as_json: bool, file: Path | None) -> None:
 @config.command("path")
 @config_path_option
 def path_(file: Path | None) -> None:
-    """Show where the configuration is looked for."""
+    """Show which configuration file is used."""
     click.echo(file or settings_path())
 
 

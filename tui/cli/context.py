@@ -143,7 +143,7 @@ def api_key(deployment: Deployment, *, base_url: bool = False) -> str | None:
 
 
 def _sendable(key: str | None, where: str) -> str | None:
-    """Return a key as a header can carry it. Raises Fail naming where it is from, never the key."""
+    """Return the key if a header can carry it. Raises Fail naming where the key came from, never the key itself."""
     if key is not None and not (key.isascii() and key.isprintable()):
         raise Fail(ExitCode.USAGE, f"the API key of {where} has characters that no HTTP header can carry: set it anew")
     return key
@@ -158,7 +158,7 @@ def open_record() -> "RunStore":
 
 @contextmanager
 def printing(kept: str | None) -> Iterator[None]:
-    """Note `kept` on an error of writing within the block: it says where the output is all the same."""
+    """If writing output fails within the block, add `kept` to the error: it says where the result is stored."""
     try:
         yield
     except OSError as error:
@@ -168,7 +168,7 @@ def printing(kept: str | None) -> Iterator[None]:
 
 
 def keep(save: "Callable[[RunStore], int | None]") -> str | None:
-    """Keep a run and return where it is. If that fails stderr says why, and the exit code stays the run's own.
+    """Keep a run and return where it is stored. If that fails, stderr says why, and the exit code stays the run's own.
 
     Before its results are printed: whoever reads them may close the pipe.
     """

@@ -121,7 +121,9 @@ async def _watch(settings: Settings, chosen: str | None, accept_new: bool, port:
 
 
 async def until_left(app: "ControlRoom") -> None:
-    """Show the screen until the user leaves. A signal leaves, too, and the terminal is as it was before.
+    """Show the screen until the user leaves or a signal arrives, then restore the terminal.
+
+    Raises Interrupted after a signal or if the terminal went away, and the original exception if a bug ended the screen.
 
     Raises Interrupted after a signal, or where the terminal went away, and what broke the screen where that was a bug.
     """

@@ -39,7 +39,7 @@ _DENIED_AFTER = re.compile(
 
 
 def plain(reply: str) -> str:
-    """The reply without markup, tokens of the chat format, full-width forms or digits of other scripts."""
+    """Return the reply without markup, chat-format tokens, full-width forms or digits of other scripts."""
     text = unicodedata.normalize("NFKC", _SPECIAL.sub(" ", reply))
     text = "".join(
         str(unicodedata.digit(char)) if char.isdigit() and not char.isascii() and _is_digit(char) else char for char in text
@@ -55,7 +55,7 @@ def _is_digit(char: str) -> bool:
 
 
 def shown(reply: str, width: int = 40) -> str:
-    """The reply in one line, for a verdict."""
+    """Return the reply in one line, for a verdict."""
     text = " ".join(plain(reply).split())
     return text if len(text) <= width else text[: width - 1] + "…"
 
@@ -64,7 +64,7 @@ def shown(reply: str, width: int = 40) -> str:
 
 
 def number(reply: str, expected: int, *, workings: Collection[int] = (), spelled: Sequence[str] = ()) -> Judged:
-    """Whether the reply's last claim is the expected number; `workings` are numbers that an explanation may mention."""
+    """Judge whether the last claim of the reply is the expected number; `workings` are numbers that an explanation may mention."""
     boxed = _BOXED.findall(reply)
     if boxed:
         value = _value(plain(boxed[-1]).strip())
@@ -123,7 +123,7 @@ _NOT_HERE = re.compile(r"\b(?:not|n't|isn't|nicht|pas|no|não|non|niet|не)\b|�
 
 
 def larger_of(reply: str, larger: str, smaller: str) -> Judged:
-    """Whether the reply holds `larger` (such as "9.9") to be the larger one of the two decimals."""
+    """Judge whether the reply holds `larger` (such as "9.9") to be the larger of the two decimals."""
     boxed = _BOXED.findall(reply)
     text = plain(boxed[-1] if boxed else reply)
     one = {True: _decimal(larger), False: _decimal(smaller)}
@@ -143,13 +143,13 @@ def larger_of(reply: str, larger: str, smaller: str) -> Judged:
 
 
 def _decimal(number: str) -> str:
-    """A pattern for it with a point or a comma, with zeros behind, and not inside a longer number."""
+    """Return a pattern for a decimal with a point or a comma, with trailing zeros, and not inside a longer number."""
     whole, fraction = number.split(".")
     return rf"(?<![\d.,]){whole}[.,]{fraction}0*(?![\d]|[.,]\d)"
 
 
 def _said_alone(text: str, either: re.Pattern[str]) -> bool | None:
-    """The verdict of a last line that is one of the numbers and little else: `9.9`, `Answer: 9.9`."""
+    """Return the verdict of a last line that is one of the numbers and little else: `9.9`, `Answer: 9.9`."""
     lines = [line.strip(" .!。:*#>-") for line in text.splitlines() if line.strip(" .!。:*#>-")]
     last = lines[-1] if lines else ""
     matches = list(either.finditer(last))
@@ -159,7 +159,7 @@ def _said_alone(text: str, either: re.Pattern[str]) -> bool | None:
 
 
 def _related(text: str, one: dict[bool, str]) -> bool | None:
-    """The verdict of the last `9.9 > 9.11` or `9.9比9.11大`."""
+    """Return the verdict of the last `9.9 > 9.11` or `9.9比9.11大`."""
     verdict, at = None, -1
     for first in (True, False):
         for match in re.finditer(rf"{one[first]}\s*比\s*{one[not first]}\s*(?:更|要|还)?(?:(大)|小)", text):
@@ -172,7 +172,7 @@ def _related(text: str, one: dict[bool, str]) -> bool | None:
 
 
 def _worded(text: str, found: list[tuple[int, int, bool]]) -> bool | None:
-    """The verdict of the last sentence that compares the two in words."""
+    """Return the verdict of the last sentence that compares the two in words."""
     verdict = None
     for match in re.finditer(r"[^\n!?。！？]+", text):
         for clause in re.split(r"(?<!\d)\.(?!\d)|\.\s", match[0]):
@@ -208,7 +208,7 @@ def _clause(clause: str, numbers: list[tuple[int, int, bool]]) -> bool | None:
 
 
 def _subject(clause: str, before: list[tuple[int, int, bool]], word_at: int) -> tuple[int, int, bool]:
-    """Which of the numbers before the comparative it speaks of: not the one that "than" marks (9.11 より, 9.11보다, 比 9.11)."""
+    """Return the number before the comparative that it speaks of: not the one that "than" marks (9.11 より, 9.11보다, 比 9.11)."""
     for index in range(len(before) - 1, -1, -1):
         start, end, _ = before[index]
         limit = before[index + 1][0] if index + 1 < len(before) else word_at
@@ -224,7 +224,7 @@ def _subject(clause: str, before: list[tuple[int, int, bool]], word_at: int) -> 
 
 
 def named(reply: str, right: Sequence[str], wrong: Sequence[str]) -> Judged:
-    """Whether the reply claims one of the `right` spellings; a wrong one beside it counts where the reply asserts it."""
+    """Judge whether the reply claims one of the `right` spellings; a wrong one beside it counts if the reply asserts it."""
     boxed = _BOXED.findall(reply)
     text = plain(boxed[-1] if boxed else reply).casefold()
     good = [at for name in right for at in _claims(text, name.casefold())]
@@ -249,7 +249,7 @@ def _claims(text: str, name: str) -> list[int]:
 
 
 def json_object(reply: str, expected: dict[str, Any]) -> Judged:
-    """Whether the reply is, or holds, the expected JSON object; the order of its keys does not matter."""
+    """Judge whether the reply is, or holds, the expected JSON object; the order of its keys does not matter."""
     text = _SPECIAL.sub("", reply).strip()
     candidates: list[tuple[Any, str]] = []
     decoder = json.JSONDecoder()
@@ -273,6 +273,6 @@ def json_object(reply: str, expected: dict[str, Any]) -> Judged:
 
 
 def needle(reply: str, word: str, digits: str) -> Judged:
-    """Whether the reply recalls a code word made of a word and digits, however it is joined, spaced or cased."""
+    """Judge whether the reply recalls a code word made of a word and digits, however it is joined, spaced or cased."""
     found = re.search(rf"{re.escape(word)}[\s\-_.:#'\"]{{0,4}}{digits}(?!\d)", plain(reply), re.IGNORECASE)
     return Judged(bool(found), f"{word}-{digits}" if found else f"not found: {shown(reply)}")

@@ -16,7 +16,10 @@ class Reach(StrEnum):
 
 
 class ServedModel(Struct, frozen=True):
-    """`id` is as it may be shown; `called` what requests must say, where the server's own name of it is not that."""
+    """One listed model.
+
+    `id` is safe to show; `called` is the name that requests must use, if the server's own differs from `id`.
+    """
 
     id: str
     max_model_len: int | None = None

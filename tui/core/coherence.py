@@ -90,7 +90,7 @@ class Coherence:
 
 
 def coherence(text: str) -> Coherence:
-    """Judges a text of any language, with or without Markdown; code and formulas in it are passed over."""
+    """Judge a text of any language, with or without Markdown; code and formulas in it are skipped."""
     prose = _CODE.sub(" ", unicodedata.normalize("NFKC", text)).strip()
     words = _WORD.findall(prose)
     entropy = _entropy(prose) if prose else None
@@ -109,7 +109,7 @@ class Doubt:
         self._found: str | None = None
 
     def confirmed(self, text: str) -> str | None:
-        """What is wrong with the text so far, when two looks in a row found it to be no language; None before that."""
+        """Return what is wrong with the text so far if two looks in a row found it to be no language, else None."""
         if len(text) < self._next_look:
             return None
         self._next_look = len(text) + NEXT_LOOK
@@ -118,7 +118,7 @@ class Doubt:
 
 
 def repetition(text: str) -> str | None:
-    """What a text repeats without end: its last characters are periodic, or it compresses to next to nothing."""
+    """Return what a text repeats without end: its last characters are periodic, or it compresses to next to nothing."""
     text = text.strip()
     for period in range(1, min(400, len(text) // 4) + 1):
         length = max(5 * period, 48)
@@ -158,7 +158,10 @@ def _scripts(text: str) -> Counter[str]:
 
 
 def _mixture(text: str) -> str | None:
-    """Running text is of one script, or of two; random tokens of a large vocabulary are of many."""
+    """Return what is wrong with the mixture of scripts.
+
+    Running text is of one script, or of two; random tokens of a large vocabulary are of many.
+    """
     found = _scripts(text)
     found["han"] += found.pop("kana", 0)
     total = sum(found.values())
@@ -171,7 +174,7 @@ def _mixture(text: str) -> str | None:
 
 
 def _salad(text: str, words: list[str]) -> str | None:
-    """Words without the small ones that hold sentences together."""
+    """Return what is wrong with a text that lacks the small words that hold sentences together."""
     found = _scripts(text)
     total = sum(found.values())
     if not total:
@@ -211,7 +214,7 @@ def _salad(text: str, words: list[str]) -> str | None:
 
 
 def _odd_share(text: str) -> float:
-    """The share of pieces between blanks that no language writes so: `_getters`, `]]>`, `0x7fthe`, a word of two scripts.
+    """Return the share of pieces between blanks that no language writes: `_getters`, `]]>`, `0x7fthe`, a word of two scripts.
 
     Prose has 0 to 8 % of them, fewer than small words; random tokens have 17 % and more.
     """

@@ -47,7 +47,7 @@ class ThinkingSplitter:
         """The last character handed out: a tag in `backquotes` is spoken of, not used."""
 
     def feed(self, text: str) -> tuple[str, str, bool]:
-        """Returns reasoning and answer of this piece, and whether all that was handed out as answer before was reasoning."""
+        """Return reasoning and answer of this piece, and whether everything returned as answer before was in fact reasoning."""
         thought, answer, moved = self._split(self._held + text)
         if self._at_start:
             answer = answer.lstrip("\n")
@@ -85,7 +85,7 @@ class ThinkingSplitter:
         return "", text[: len(text) - len(self._held)], False
 
     def _unopened(self, text: str) -> tuple[int, str]:
-        """Where the first closing tag stands that is not spoken of, and which one it is ("" for none)."""
+        """Return the position of the first closing tag that the text does not merely mention, and the tag ("" for none)."""
         places = []
         for closing in LONE:
             at = text.find(closing)
@@ -96,12 +96,12 @@ class ThinkingSplitter:
         return min(places, default=(-1, ""))
 
     def flush(self) -> tuple[str, str]:
-        """What is still held back, as reasoning and answer: the stream has ended. The splitter stays as it is."""
+        """Return what is still held back when the stream has ended, as reasoning and answer. The splitter does not change."""
         return (self._held, "") if self._closing is not None and not self._answered else ("", self._held)
 
 
 def _piece_of(text: str, tags: tuple[str, ...]) -> str:
-    """The end of the text that may be the beginning of a tag."""
+    """Return the end of the text that may be the beginning of a tag."""
     for length in range(min(len(text), max(map(len, tags)) - 1), 0, -1):
         if any(tag.startswith(text[-length:]) for tag in tags):
             return text[-length:]
@@ -168,7 +168,7 @@ class Turn:
 
     @property
     def miscounted(self) -> bool:
-        """Whether the server's count contradicts what came: each chunk holds a token at least, but for an empty one at the end."""
+        """Tell whether the server's count contradicts what came: each chunk holds at least one token, except an empty last one."""
         return self.usage.completion_tokens is not None and _too_few(self.usage.completion_tokens, self.chunks)
 
     @property
@@ -176,7 +176,7 @@ class Turn:
         return self.seconds is None and self.finish is None and self.error is None
 
     def stopped(self) -> "Turn":
-        """The turn as it ends when the user stops it; what came stays."""
+        """Return the turn as it ends when the user stops it; what came stays."""
         return replace(self, finish="stopped", seconds=self.so_far_s)
 
 
@@ -186,7 +186,7 @@ class Conversation:
     turns: tuple[Turn, ...] = ()
 
     def answered(self, turn: Turn) -> "Conversation":
-        """The conversation with one more turn."""
+        """Return the conversation with one more turn."""
         return replace(self, turns=(*self.turns, turn))
 
     def with_system(self, system: str) -> "Conversation":
@@ -194,12 +194,12 @@ class Conversation:
 
     @property
     def endpoint(self) -> str:
-        """Where the next turn goes: a model that had no chat template in this conversation is not asked for one again."""
+        """The endpoint of the next turn: completions once the model has turned out to have no chat template."""
         return self.turns[-1].endpoint if self.turns else "chat"
 
     @property
     def refused(self) -> int:
-        """What the server is known to refuse: it isn't asked for again."""
+        """How many of STREAM_OPTIONS the server has refused; these are not tried again."""
         return self.turns[-1].refused if self.turns else 0
 
 
@@ -208,7 +208,7 @@ def _too_few(tokens: int, chunks: int) -> bool:
 
 
 def messages(conversation: Conversation, asked: str) -> list[dict[str, str]]:
-    """The `messages` of the next request.
+    """Return the `messages` of the next request.
 
     Turns without a reply (failed, stopped at once) are left out whole, since templates demand that user and assistant alternate;
     reasoning is never sent back.
@@ -221,7 +221,7 @@ def messages(conversation: Conversation, asked: str) -> list[dict[str, str]]:
 
 
 def plain_prompt(conversation: Conversation, asked: str) -> str:
-    """The prompt for a model without a chat template: the text so far, to be continued; no roles that it never saw in training."""
+    """Return the prompt for a model without a chat template: the text so far, to be continued, without roles."""
     before = [turn.asked + turn.reply for turn in conversation.turns if turn.reply.strip()]
     return "\n\n".join([*([conversation.system] if conversation.system.strip() else []), *before, asked])
 
@@ -250,7 +250,7 @@ def request(
 
 
 def lacks_chat_template(status: int | None, message: str) -> bool:
-    """Whether an error says that this model can't be asked in turns.
+    """Tell whether an error says that the model can't be asked in turns.
 
     The words are transformers' and vLLM's ("default chat template is no longer allowed, so you must provide a chat template",
     "tokenizer.chat_template is not set", "The model does not support Chat Completions API"), and those of llama.cpp and SGLang.
@@ -272,7 +272,7 @@ def lacks_chat_template(status: int | None, message: str) -> bool:
 
 
 def refuses_options(status: int | None, message: str) -> bool:
-    """Whether an error says that the server does not know what was asked for in `stream_options`.
+    """Tell whether an error says that the server does not know an option of `stream_options`.
 
     OpenAI's words ("Unknown parameter: 'stream_options.continuous_usage_stats'"), pydantic's ("Extra inputs are not permitted"),
     Go's ("json: unknown field").
@@ -306,7 +306,7 @@ class ReplyReader:
     _splitter: ThinkingSplitter = field(default_factory=ThinkingSplitter)
 
     def feed(self, at: float, chunk: dict[str, Any]) -> None:
-        """Takes one decoded object of the event stream; unknown shapes are passed over, an error object is kept in full."""
+        """Take one decoded object of the event stream. Unknown shapes are skipped; an error object is kept in full."""
         if isinstance(chunk.get("usage"), dict):
             self._take_usage(chunk["usage"])
         problem = error_of(chunk)
@@ -328,7 +328,7 @@ class ReplyReader:
             self.changes += 1
 
     def take(self, delta: Delta) -> None:
-        """Takes one token-bearing chunk; its text may be empty (a token that decodes to nothing)."""
+        """Take one chunk that carries a token; its text may be empty (a token that decodes to nothing)."""
         self.chunks += 1
         self.changes += 1
         self._first_at = delta.at if self._first_at is None else self._first_at
@@ -361,12 +361,12 @@ class ReplyReader:
         self.changes += 1
 
     def fail(self, message: str) -> None:
-        """Ends the turn with an error; what came before stays."""
+        """End the turn with an error; what came before stays."""
         self.error = clean(message, keep_newlines=True).strip() or "the server gave no reason"
         self.changes += 1
 
     def turn(self, ended_at: float | None = None) -> Turn:
-        """The turn as it is now, or as it was when it ended."""
+        """Return the turn as it is now, or as it was when it ended."""
         thought, reply = ("", "") if ended_at is None else self._splitter.flush()
         replied = ("".join(self._reply) + reply).lstrip("\n") if self._reasoning or thought else "".join(self._reply) + reply
         tokens, first, last = self.usage.completion_tokens, self._first_at, self._last_at

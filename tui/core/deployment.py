@@ -21,8 +21,11 @@ STARTS_KEPT = 4
 
 
 class LogLine(Struct, frozen=True):
-    """One cleaned line. `number` counts the lines of the source from 1 (None where it was found from the tail); `level` is one of
-    DEBUG, INFO, WARNING, ERROR, CRITICAL or None."""
+    """One cleaned line.
+
+    `number` counts the lines of the source from 1 (None if it was found from the tail); `level` is one of DEBUG, INFO, WARNING,
+    ERROR, CRITICAL or None.
+    """
 
     text: str
     level: str | None = None

@@ -59,7 +59,7 @@ def engine_titles() -> tuple[str, ...]:
 
 
 def left_behind(process: GpuProcess, state: DeploymentState) -> bool:
-    """Tell whether the process belongs to an engine that is gone: it serves nobody.
+    """Tell whether the process is left over from an engine that is gone.
 
     It is an orphan, or a worker of one; or a worker where no server runs any more. Workers of a server that lives are not.
     """

@@ -22,7 +22,7 @@ class MachineCounters(Struct, frozen=True):
 
 
 class MachineSample(Struct, frozen=True):
-    """Rates are per second over the time since the sample before; None on the first one or where the host doesn't tell."""
+    """Rates are per second since the previous sample; None on the first one or if the host doesn't tell."""
 
     cpu_percent: float | None = None
     """Of all cores together, 0 to 100."""

@@ -62,7 +62,7 @@ _TOKENS_PER_WORD = 1.45
 
 @dataclass(frozen=True, slots=True)
 class SmokePrompt:
-    """`completion` is the same question for a model without a chat template, to be continued; None where that makes no sense."""
+    """One question. `completion` is the same question as text to be continued, for a model without a chat template, or None."""
 
     name: str
     asked: str
@@ -73,7 +73,7 @@ class SmokePrompt:
 
 
 def prompts(context_tokens: int | None = CONTEXT_TOKENS) -> tuple[SmokePrompt, ...]:
-    """All prompts; the recall test is about `context_tokens` long, left out for None."""
+    """Return all prompts. The recall test is about `context_tokens` long, and left out if that is None."""
     out = [
         SmokePrompt(
             "arithmetic",
@@ -116,7 +116,7 @@ def prompts(context_tokens: int | None = CONTEXT_TOKENS) -> tuple[SmokePrompt, .
 
 
 def judge(prompt: SmokePrompt, turn: Turn) -> tuple[Outcome, str]:
-    """The verdict on a finished turn, and why.
+    """Return the verdict on a finished turn, and the reason.
 
     What follows the reasoning counts. A text that can't be language fails even when it was cut; else a reply cut by its length is
     inconclusive. A completion (no chat template) goes on until it is cut: of it, the beginning is the answer.
@@ -216,7 +216,7 @@ def _capital(reply: str) -> Judged:
 
 
 def _rain(reply: str) -> Judged:
-    """Running text (its coherence is judged before) that speaks of rain."""
+    """Judge whether a running text speaks of rain; its coherence is judged before."""
     text = plain(reply).lower()
     found = {stem for stem in _RAIN if stem in text}
     measured = coherence(reply)
@@ -283,7 +283,7 @@ _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Su
 
 
 def haystack(tokens: int) -> str:
-    """A diary of about so many tokens (of any usual tokenizer), always the same; the access word stands once, at two fifths."""
+    """Return the same diary of about this many tokens (of any usual tokenizer); the access word stands once, at two fifths."""
     chance = random.Random(4817)
     lines: list[str] = []
     words, wanted = 0, tokens / _TOKENS_PER_WORD

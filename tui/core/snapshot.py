@@ -83,7 +83,7 @@ def _gpus(seen: HostGpus, now: float) -> dict[str, Any]:
 
 
 def _gpu_source(sample: GpuSample | None, now: float) -> dict[str, Any] | None:
-    """Return where the values are from. `late`: the driver does not answer, and they are as old as `age_s` says."""
+    """Return the origin of the values. `late`: the driver does not answer, and they are as old as `age_s` says."""
     if sample is None:
         return None
     old = round(now - sample.received_at, 1) if sample.received_at is not None else None

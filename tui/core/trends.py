@@ -17,7 +17,7 @@ TREND = 240
 
 
 class Trends(Struct, frozen=True):
-    """One value a sample, the last TREND of them; None where nothing was known."""
+    """One value a sample, the last TREND of them; None if nothing was known."""
 
     gpu_memory: tuple[tuple[float | None, ...], ...] = ()
     """One tuple a sample, a share (0 to 1) a GPU."""
@@ -94,7 +94,7 @@ class MemoryCourse(Struct, frozen=True):
 
 
 class Outgrowth(Struct, frozen=True):
-    """The GPU that is full first, or else grows most. `full_s` is known where the growth is an alarm: the GPU is full after it."""
+    """The GPU that fills up first, or else grows most. `full_s` is known if the growth is an alarm: the GPU is full after it."""
 
     growth: Growth
     full_s: float | None = None

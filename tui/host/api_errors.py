@@ -20,7 +20,7 @@ WORDS = 2000
 
 
 class ApiError(Exception):
-    """A call that failed, in the server's own words where it had any; cleaned, and without the API key.
+    """A call that failed, in the server's own words if it sent any; cleaned, and without the API key.
 
     `kind`: "closed" (nothing listens), "unreachable", "not_permitted", "timeout", "unauthorized", "http" (any other status),
     "stream" (an error object inside a stream), "cut" (a stream that ended before its reply), "garbage" (no such API speaks so),

@@ -62,7 +62,7 @@ class Completed:
 
 
 class Asker(Protocol):
-    """How a login asks the person: a modal in the control room, the terminal headless, nobody where there is none."""
+    """How a login asks the person: a dialog in the control room, the terminal in commands, nobody if there is none."""
 
     async def trust_host_key(self, host: str, key_type: str, fingerprint: str) -> bool:
         """Return whether to accept and remember the unknown key; `fingerprint` is SHA256:…"""

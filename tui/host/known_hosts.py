@@ -143,7 +143,7 @@ def line_for(name: str, key: asyncssh.SSHKey, *, hashed: bool) -> str:
 
 
 def append(file: Path, line: str) -> None:
-    """Add a line in one write; the file is made readable by the user only, and so is its directory, where they are new.
+    """Append a line in one write. A new file or directory is readable by the user only.
 
     Raises OSError.
     """

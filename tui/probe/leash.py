@@ -94,8 +94,11 @@ class Link:
     # -- children ------------------------------------------------------------------------------------------------------------------
 
     def spawn(self, argv: Sequence[str], **options: Any) -> "subprocess.Popen[bytes]":
-        """Start a child on the leash, in a session of its own; options as subprocess.Popen's. Call it from the main thread: the
-        kernel kills the child when the thread that started it ends. Raises OSError where the program can't be started."""
+        """Start a child on the leash, in a session of its own; options are those of subprocess.Popen.
+
+        Call it from the main thread: the kernel kills the child when the thread that started it ends. Raises OSError if the program
+        can't be started.
+        """
         self._guard.start(self._children)
         numbers, number = os.pipe()  # which number a child had whose program can't be started, Popen doesn't tell
 
@@ -239,8 +242,10 @@ def _kill_group(pid: int) -> None:
 
 
 def _parent_death_signal() -> Optional[Callable[[], None]]:
-    """Make what a child calls before its program starts, so that the kernel kills it if this process is itself killed with -9; None
-    where there is no such call (it is Linux's)."""
+    """Return what a child calls before its program starts, so that the kernel kills it if this process is killed with -9.
+
+    None on systems without the call, which is Linux's.
+    """
     try:
         import ctypes
 

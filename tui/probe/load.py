@@ -51,7 +51,7 @@ class Heartbeat:
     """Send a progress frame each second, from a thread that sleeps in between, until its end."""
 
     def __init__(self, link: Link, number: Any, stage: str, work: str) -> None:
-        """`number` is the point's, `work` says what is done, in words."""
+        """Begin heartbeats for the point `number`; `work` says in words what is done."""
         self._link = link
         self._frame = {"f": "progress", "id": number, "stage": stage, "work": work}
         self._over = threading.Event()

@@ -35,7 +35,7 @@ class LineCutter:
 
     @property
     def rest(self) -> bytes:
-        """What came after the last line end."""
+        """The bytes after the last line end."""
         return self._rest
 
     @property
@@ -74,8 +74,11 @@ class LineCutter:
         return lines
 
     def flush(self, bars_only: bool) -> List[str]:
-        """The unfinished line, when nothing more came for a while: a progress bar stands there until it is drawn again, and what a
-        killed process wrote last has no line end. With `bars_only`, nothing but a bar."""
+        """Return the unfinished line when nothing more came for a while.
+
+        A progress bar stands there until it is drawn again, and what a killed process wrote last has no line end. With `bars_only`,
+        return nothing but a bar.
+        """
         if not self._rest or (bars_only and not _BAR.search(self._rest)):
             return []
         line = _text(self._rest.rstrip(b"\r"), self._longest)
@@ -183,7 +186,9 @@ class Outlet:
         stamps: Optional[Sequence[Optional[float]]] = None,
         quiet: bool = False,
     ) -> None:
-        """`resume` is the place after the last of them; `first` the number of the first line in its source, where it is known.
+        """Write lines.
+
+        `resume` is the position after the last of them; `first` the number of the first line in its source, if known.
 
         Live lines carry the host's clocks of this moment; those of the past when the last of them was `written`, or their source's
         own times in `stamps`.
@@ -279,6 +284,6 @@ class Digest:
         self._tail.append(item)
 
     def chosen(self) -> List[Any]:
-        """(number, line, extra) of what is kept, in order, none twice."""
+        """Return (number, line, extra) of each line kept, in order, none twice."""
         kept = {item[0]: item for part in (self._head, self._important, self._tail) for item in part}
         return [kept[number] for number in sorted(kept)]

@@ -261,7 +261,7 @@ class Calls:
 
 
 class XidWatch:
-    """One event set. Waiting for it blocks, so a thread of its own has it. Raises NVMLError where no set can be made."""
+    """One event set. Waiting for it blocks, so it needs a thread of its own. Raises NVMLError if no set can be made."""
 
     def __init__(self) -> None:
         self._set = pynvml.nvmlEventSetCreate()

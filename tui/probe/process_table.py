@@ -31,9 +31,10 @@ def read(path: str, limit: int = 65536) -> Optional[bytes]:
 
 
 def name_of(command_line: bytes) -> str:
-    """Return a process's name from /proc/PID/cmdline: its title where it set one (`VLLM::Worker_TP0`), else the program, and
-    what an
-    interpreter runs; never further arguments."""
+    """Return a process's name from /proc/PID/cmdline: its title if it set one (`VLLM::Worker_TP0`), else the program.
+
+    For an interpreter also what it runs; never further arguments.
+    """
     words = [word.decode("utf-8", "replace") for word in command_line.split(b"\0")]
     words = [word for word in words if word.strip()]
     if not words:

@@ -16,7 +16,7 @@ from textual.strip import Strip
 
 
 class Piece(NamedTuple):
-    """A part of a row, where it stands."""
+    """A part of a row, and its position."""
 
     y: int
     x: int
@@ -30,7 +30,7 @@ class SparingUpdate(CompositorUpdate):
         self.pieces = pieces
 
     def render_segments(self, console: Console) -> str:
-        """The terminal sequences."""
+        """Return the terminal sequences."""
         return "".join(Control.move_to(x, y).segment.text + strip.render(console) for y, x, strip in self.pieces)
 
 
@@ -38,13 +38,13 @@ class SparingCompositor(Compositor):
     """Textual's own, with updates that spare the terminal and the processor."""
 
     def render_partial_update(self) -> SparingUpdate | None:  # type: ignore[override]
-        """What has to be written since the last one; None when that is nothing."""
+        """Return what has to be written since the last update, or None if that is nothing."""
         regions = self._dirty_regions.copy()
         self._dirty_regions.clear()
         return SparingUpdate(self._pieces(regions)) if regions else None
 
     def _pieces(self, regions: Iterable[Region]) -> list[Piece]:
-        """What stands in these regions: of each row the widgets at the front, until nothing of it is left to show."""
+        """Return what stands in these regions: of each row the widgets at the front, until nothing of it is left to show."""
         width, height = self.size
         left: dict[int, list[tuple[int, int]]] = {}
         for y, first, end in self._regions_to_spans(regions):

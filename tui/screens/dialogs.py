@@ -266,7 +266,7 @@ class HelpDialog(Modal[None]):
         self.own = own
 
     def told(self, width: int = 69) -> Content:
-        """The text of the help; what is longer than a line goes on below its own column."""
+        """Return the text of the help; a long line goes on below its own column."""
 
         def row(one: Action) -> list[Content]:
             first, *rest = Content(help_of(one, self.own)).wrap(max(20, width - HELP_AT))

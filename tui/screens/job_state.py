@@ -68,18 +68,18 @@ class JobScreen(Screen[None]):
         return self.query_one("#tab-runs", RunsPane)
 
     def begin_benchmark(self, plan: "Plan") -> None:
-        """A benchmark starts: what was measured on the tab becomes what it is compared with."""
+        """Begin a benchmark: the tab's previous result becomes what it is compared with."""
         if self.result is not None and self.result.points:
             self.previous = self.result
         self.plan, self.points, self.result, self.progress, self.bench_problem = plan, (), None, None, None
         self.benching = True
 
     def end_benchmark(self) -> None:
-        """It is over, whatever came of it."""
+        """End the benchmark, whatever came of it."""
         self.benching, self.progress = False, None
 
     def ended_by_leaving(self) -> str:
-        """What becomes of the benchmark that runs when the app is left."""
+        """Say what becomes of the running benchmark when the user leaves."""
         progress, plan = self.progress, self.plan
         several = progress is not None and progress.points > 1
         how_far = f", point {progress.point + 1} of {progress.points}" if progress is not None and several else ""

@@ -118,7 +118,7 @@ def titles(view: ScreenView, news: Callable[[str], int], log_note: Content) -> d
 
 
 def _padded(title: Content, ruled: bool) -> Content:
-    """A title on a rule gets blanks at its sides; Textual gives them to one on a border."""
+    """Return a title for a rule with blanks at its sides; Textual adds them only to a title on a border."""
     return line(" ", title, " ") if ruled else title
 
 

@@ -28,12 +28,12 @@ INKS = {"title": BP, "good": BG, "warn": BW, "bad": BE, "label": QUIET, "value":
 
 
 def _zone(at: float) -> timezone:
-    """This machine's zone at that moment: the screen's other times of day are written in it too."""
+    """Return this machine's time zone at that moment: other times of day on the screen use it too."""
     return timezone(timedelta(seconds=time.localtime(at).tm_gmtoff))
 
 
 def report_rows(state: DeploymentState) -> tuple[Row, ...]:
-    """The rows of the report for a live state; the lines around the cause are those that the pane still holds."""
+    """Return the rows of the report for a live state; the lines around the cause are those that the pane still holds."""
     load = state.load
     if load is None:
         return ()
@@ -52,7 +52,7 @@ def report_rows(state: DeploymentState) -> tuple[Row, ...]:
 
 
 def drawn(report: tuple[Row, ...], width: int) -> Content:
-    """The rows in the screen's colours; what is longer than a line goes on below its own column."""
+    """Draw the rows in the screen's colours; a long line goes on below its own column."""
     out: list[Content] = []
     for row in report:
         # some terminals draw ▶ two cells wide

@@ -367,7 +367,7 @@ class MainScreen(JobScreen):
     # -- tabs ----------------------------------------------------------------------------------------------------------------------
 
     def open_tab(self, tab: str, *, focus: bool = True) -> None:
-        """Show a tab; `focus` goes to what it is for, but not where the tab opens by itself: keys stay commands then."""
+        """Show a tab. `focus` moves to its main widget, but not if the tab opens by itself: keys stay commands then."""
         self.tab = tab
         if not focus:
             self.set_focus(None)

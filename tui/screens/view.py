@@ -80,5 +80,5 @@ class ScreenView(Struct, frozen=True, kw_only=True):
 
     @property
     def busy(self) -> bool:
-        """Whether the model is at work for the user."""
+        """Whether the model is working for the user: a chat, a smoke test or a benchmark."""
         return self.streaming or self.smoking or self.benching

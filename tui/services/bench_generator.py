@@ -310,7 +310,7 @@ def _ended_early(frame: Mapping[str, Any]) -> ProbeFailed:
 
 
 def _read_ca(path: str | None) -> str | None:
-    """Return the file's text: it travels to where the load generator runs. Raises OSError."""
+    """Return the file's text, which is sent to the host that runs the load generator. Raises OSError."""
     if path is None:
         return None
     with open(path, encoding="ascii") as file:

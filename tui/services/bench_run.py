@@ -318,7 +318,7 @@ class Benchmarks:
     # -- where the load comes from -------------------------------------------------------------------------------------------------
 
     def _vantage(self, plan: Plan) -> Vantage:
-        """Return where the load is to come from; a host that can't run the load generator has it come through the tunnel."""
+        """Return where the load comes from: through the tunnel if the host can't run the load generator."""
         return plan.vantage or (Vantage.DIRECT if self._direct else Vantage.HOST)
 
     async def _start(
@@ -369,7 +369,7 @@ class _Findings:
     """What one benchmark has found so far."""
 
     def __init__(self, plan: Plan, steps: tuple[Step, ...], at: float, vantage: Vantage) -> None:
-        """`vantage` counts until `begin` says from where the load comes indeed."""
+        """Begin with `vantage`, until `begin` says where the load really comes from."""
         self.plan = plan
         self.steps = steps
         self.points: list[Point] = []

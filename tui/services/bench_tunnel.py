@@ -31,7 +31,7 @@ class Tunnel:
     """A socket that stands for the server at a URL as seen from a host; `async with` guarantees that nothing of it is left."""
 
     def __init__(self, host: Host, url: str) -> None:
-        """Raises ValueError if the URL names no address."""
+        """Take the URL of the server. Raises ValueError if it names no address."""
         self._host = host
         self._socket = socket_of(url)
         self._name = "" if self._socket else urlsplit(url).hostname or ""
@@ -46,7 +46,7 @@ class Tunnel:
         return str(Path(self._folder) / "api")
 
     async def __aenter__(self) -> Self:
-        """Raises OSError."""
+        """Start the local listener. Raises OSError."""
         self._folder = tempfile.mkdtemp(prefix="readyroom-")  # 0700
         try:
             self._server = await asyncio.start_unix_server(self._serve, self.path)

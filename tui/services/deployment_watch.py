@@ -206,7 +206,7 @@ class Session:
 
     @property
     def servers(self) -> tuple[FoundServer, ...]:
-        """The servers that run on the host, youngest last."""
+        """The servers that run on the host, the youngest last."""
         return self.choice.running
 
     @property

@@ -108,7 +108,7 @@ class Fleet:
 
     @property
     def states(self) -> tuple[DeploymentState, ...]:
-        """The newest state of each; of one never asked for, a state that says that nothing is known."""
+        """The newest state of each deployment; one that was never opened has a state in which nothing is known."""
         return tuple(session.state for session in self._sessions.values())
 
     def retry(self) -> None:

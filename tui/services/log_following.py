@@ -187,7 +187,7 @@ class LogFollower:
 
     @property
     def caught_up(self) -> bool:
-        """Whether the log has been read as far as it went; one that is not to be read has been."""
+        """Whether the log has been read to its end; true if it is not to be read at all."""
         if self._configured == NO_LOG:
             return True
         return self._decoder is not None and self._decoder.caught_up.is_set()

@@ -134,7 +134,7 @@ class Marks:
 
     @property
     def between(self) -> bool:
-        """Whether nothing half is held back."""
+        """Whether no half line is held back."""
         return not self._rest
 
     def feed(self, data: bytes) -> Iterator[bytes | list[str]]:

@@ -47,12 +47,12 @@ class Wanted:
 
     @property
     def moves(self) -> bool:
-        """Return whether the API is where the found server listens, since nobody said where it is."""
+        """Whether the API moves to where the found server listens, since nobody said where it is."""
         return self.api == DEFAULT_API or self.port is not None or self.pid is not None
 
 
 def at_port(api: str, port: int) -> str:
-    """Return the same address on another port: where a server named by its port is asked until, or unless, it is found."""
+    """Return the same address on another port: the one to ask until the server named by its port is found."""
     if socket_of(api) is not None:
         return f"http://127.0.0.1:{port}"
     parts = urlsplit(api)
@@ -221,7 +221,7 @@ class ServerChoice:
 
     @property
     def target(self) -> FoundServer | None:
-        """The server that the API client should ask: the one that is meant, or while none was seen the one last seen."""
+        """The server that the API client should ask: the chosen one, or the last one seen if none was seen yet."""
         if self.server is not None or self._seen or self.last.server is None:
             return self.server
         return as_server(self.last.server)

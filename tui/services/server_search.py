@@ -23,7 +23,7 @@ _TOKENS = re.compile(r"([0-9]{1,9})([kK]?)")
 
 @dataclass(frozen=True, slots=True)
 class FoundServer:
-    """One server process. `source` is its log in the words of `log = …`; None with `why` where its output can't be read."""
+    """One server process. `source` is its log as a value of `log = …`; None with `why` if its output can't be read."""
 
     pid: int
     engine: str

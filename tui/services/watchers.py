@@ -170,7 +170,7 @@ class ServerFinder:
 
 
 class ApiWatcher:
-    """Polls the server's API, and asks it where the server that is meant listens. Never generates a token."""
+    """Polls the server's API and follows the chosen server to where it listens. Never generates a token."""
 
     def __init__(
         self, host: Host, store: DeploymentStore, choice: ServerChoice, deployment: Deployment, api_key: str | None = None

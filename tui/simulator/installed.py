@@ -27,7 +27,7 @@ def compiler() -> str | None:
 
 
 def library() -> Path | None:
-    """Return the compiled library, from the cache where it was built before; None if there is no C compiler.
+    """Return the compiled library, from the cache if it was built before; None if there is no C compiler.
 
     Raises RuntimeError with the compiler's words when it fails.
     """
@@ -53,7 +53,7 @@ def library() -> Path | None:
 
 
 def install_library(folder: Path) -> bool:
-    """Put the library where a host's LD_LIBRARY_PATH finds it; False if it can't be built. It reads VARIABLE's file."""
+    """Put the library on a host's LD_LIBRARY_PATH; False if it can't be built. It reads VARIABLE's file."""
     built = library()
     if built is None:
         return False
@@ -136,7 +136,7 @@ class Machinery:
         }
 
     def write(self, rows: list[dict[str, Any]]) -> None:
-        """Put the GPUs where the library and nvidia-smi read them."""
+        """Write the GPUs for the library and nvidia-smi to read."""
         driver = self._driver
         scenario_file.write(
             self._state, rows, driver=driver["driver"], init=driver["start"] or 0, hang=driver["hang"], xids=self.xids

@@ -75,7 +75,7 @@ class SimulatedMachine:
 
 @dataclass(frozen=True, slots=True)
 class DriverEvent:
-    """What happens to a GPU, or to the driver where none is named, `after_s` after the server is ready.
+    """What happens to a GPU, or to the driver if none is named, `after_s` after the server is ready.
 
     `change` of a GPU are fields of its row ("error", "hang", any value), or {"gone": True}: lost to those who counted it,
     not there for those who start anew; of the driver "start" (see Machine), "hang" and "driver" (its version).

@@ -226,7 +226,7 @@ class ServerSupervisor:
     """`load` is what the server does to the GPUs, by its latest report."""
 
     def __init__(self, scenario: Scenario, speed: float, *, directory: Path, home: Path, log_path: Path, port: int) -> None:
-        """Set up the supervisor; `directory` is where the server's order is written, `port` its API's."""
+        """Set up the supervisor. The server's order is written to `directory`; `port` is its API's."""
         self._scenario = scenario
         self._speed = speed
         self._order = directory / "serve.json"
@@ -322,7 +322,7 @@ class ServerSupervisor:
             await self.server.wait()
 
     def _command(self, tell: int) -> list[str]:
-        """Write the server's order; `tell` is where it reports to."""
+        """Write the server's order; `tell` is the port that it reports to."""
         command = command_line(self._scenario, self._port)
         serving = ServeOrder(
             scenario=self._scenario,

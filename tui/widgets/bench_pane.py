@@ -219,7 +219,7 @@ REMARKS = 2
 
 
 class BenchPane(Canvas, can_focus=True):
-    """While it runs `points` grow and `progress` tells of the one in hand; `result` is what came of it, compared with `previous`.
+    """While a benchmark runs `points` grow and `progress` describes the current one; `result` is compared with `previous`.
 
     Left and right move along the columns where they don't all fit.
     """

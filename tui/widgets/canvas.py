@@ -39,7 +39,7 @@ class Painter:
         self._inks: dict[Styles, Style] = {}
 
     def forget(self) -> None:
-        """The theme, or the widget's own style, is another one."""
+        """Drop what was painted: the theme or the widget's own style changed."""
         self._inks.clear()
 
     def strip(self, line: Content, width: int) -> Strip:
@@ -64,13 +64,13 @@ class Painter:
 
 
 def printable(line: Content) -> Content:
-    """The line with its tabs as spaces, and nothing in it that a terminal would obey."""
+    """Return the line with its tabs as spaces and without control characters."""
     text = line.plain.translate(CONTROLS)
     return Content(text, list(line.spans), strip_control_codes=False).expand_tabs(TAB)
 
 
 def runs(line: Content) -> Iterator[Run]:
-    """The pieces of a line that have the same styles throughout, and those styles, the strongest last."""
+    """Yield the pieces of a line that have the same styles throughout, and those styles, the strongest last."""
     text, spans, at = line.plain, line.spans, 0
     if any(after.start < before.end for before, after in pairwise(spans)):
         yield from _overlapping(line)
@@ -132,7 +132,7 @@ def in_16_colours(content: Content) -> Content:
 
 
 def in_ascii(content: Content) -> Content:
-    """The same in ASCII; every glyph is replaced by one of the same width."""
+    """Return the content in ASCII; every glyph is replaced by one of the same width."""
     text = content.plain.translate(ASCII)
     return Content(text if text.isascii() or len(text) == len(content.plain) else content.plain, list(content.spans))
 
@@ -258,7 +258,7 @@ class Canvas(Widget):
         return Content("\n").join(self._lines)
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """A line is painted once, until it changes; Textual would paint all of them again for one."""
+        """Paint each line once, until it changes; Textual would paint all of them again for one."""
         if self.text_selection is not None or self.opacity != 1.0 or self.styles.gutter:
             return super().render_lines(crop)  # something lies over the lines, or around them
         strips = [self._painted(y) for y in crop.line_range]
@@ -267,7 +267,7 @@ class Canvas(Widget):
         return [strip.crop(crop.x, crop.right) for strip in strips]
 
     def render_line(self, y: int) -> Strip:
-        """A line of which each piece says where it stands: what the mouse selects is found by it."""
+        """Return a line in which each piece has its offset, which text selection with the mouse needs."""
         if self.text_selection is not None:
             return super().render_line(y)
         return self._painted(y).apply_offsets(0, y)
@@ -306,7 +306,7 @@ class Canvas(Widget):
 
 
 def difference(before: Content, after: Content) -> tuple[int, int]:
-    """The first column in which two lines differ, and the one after the last."""
+    """Return the first column in which two lines differ, and the one after the last."""
     old, new = list(runs(before)), list(runs(after))
     head = _alike(old, new)
     tail = _alike(old[:head:-1], new[:head:-1]) if before.cell_length == after.cell_length else 0
@@ -319,7 +319,7 @@ def difference(before: Content, after: Content) -> tuple[int, int]:
 
 
 def _alike(some: Sequence[object], others: Sequence[object]) -> int:
-    """How many they have in common at the beginning."""
+    """Return how many items they have in common at the beginning."""
     alike, end = 0, min(len(some), len(others))
     if some[:end] == others[:end]:
         return end
@@ -333,14 +333,14 @@ def _alike(some: Sequence[object], others: Sequence[object]) -> int:
 
 
 def _cells(some: Sequence[Run], others: Sequence[Run]) -> tuple[Sequence[object], Sequence[object]]:
-    """For comparing, what is in each column of two lines; the characters do where they can't differ in anything else."""
+    """Return what is in each column of two lines, for comparing: the characters alone if nothing else can differ."""
     if len(some) == len(others) == 1 and some[0][1] == others[0][1] and _narrow(some[0][0]) and _narrow(others[0][0]):
         return some[0][0], others[0][0]
     return _inked(some), _inked(others)
 
 
 def _inked(pieces: Iterable[Run]) -> list[Run]:
-    """Each column's character and styles; the second column of a wide character has the same as the first."""
+    """Return each column's character and styles; the second column of a wide character has the same as the first."""
     cells: list[Run] = []
     for text, styles in pieces:
         narrow = _narrow(text)

@@ -76,14 +76,14 @@ class Prompt(TextArea):
         self.insert("\n")
 
     def sent(self, text: str) -> None:
-        """The text went out: it becomes the newest of the history, and the prompt is empty again."""
+        """Add the sent text to the history as its newest entry, and empty the prompt."""
         if not self._sent or self._sent[-1] != text:
             self._sent = [*self._sent, text][-HISTORY:]
         self._place, self._draft = len(self._sent), ""
         self.text = ""
 
     def _walk(self, step: int) -> bool:
-        """Shows the entry before or after; False at the ends, where the key keeps its usual meaning."""
+        """Show the previous or next entry; False at the ends, if the key keeps its usual meaning."""
         place = self._place + step
         if not 0 <= place <= len(self._sent):
             return False
@@ -186,7 +186,7 @@ class ChatPane(Vertical):
     # -- values --------------------------------------------------------------------------------------------------------------------
 
     async def watch_conversation(self, before: Conversation, after: Conversation) -> None:
-        """Gives each view its turn; a conversation that is another one is drawn anew."""
+        """Give each view its turn; draw a different conversation anew."""
         if not before.turns and not after.turns:
             self._show_system()
             return
@@ -344,18 +344,18 @@ class ChatPane(Vertical):
         self.query_one(Prompt).focus()
 
     def toggle_thoughts(self) -> None:
-        """Shows or folds the reasoning of all turns."""
+        """Show or fold the reasoning of all turns."""
         self.folded = not self.folded
 
     def clear_conversation(self) -> None:
-        """A new conversation, after the reply that streams has been stopped; the system prompt stays."""
+        """Begin a new conversation after stopping the streaming reply; the system prompt stays."""
         if self.streaming:
             self.post_message(GenerationStopped())
         self.post_message(ConversationCleared())
         self.focus_prompt()
 
     def copy_reply(self) -> None:
-        """The last reply, as the model wrote it, into the terminal's clipboard (OSC 52)."""
+        """Copy the last reply, as the model wrote it, to the terminal's clipboard (OSC 52)."""
         reply = next((turn.reply for turn in reversed(self.conversation.turns) if turn.reply.strip()), None)
         if reply is None:
             self.notify("There is no reply to copy yet.", markup=False)
@@ -363,7 +363,7 @@ class ChatPane(Vertical):
         self.post_message(TextCopied(reply, f"the reply, {counted(len(reply), 'character')}"))
 
     def edit_system(self) -> None:
-        """The prompt becomes the editor of the system prompt."""
+        """Turn the prompt into the editor of the system prompt."""
         prompt = self.query_one(Prompt)
         if not self._editing_system:
             self._editing_system = True

@@ -24,7 +24,7 @@ LEVELS = " ▁▂▃▄▅▆▇█"
 
 
 def line(*parts: Part) -> Content:
-    """Parts side by side."""
+    """Join parts side by side."""
     text: list[str] = []
     spans: list[Span] = []
     at = 0
@@ -50,27 +50,27 @@ def line(*parts: Part) -> Content:
 
 
 def lines(parts: Iterable[Content | str]) -> list[Content]:
-    """Lines below each other, each for itself."""
+    """Return each part as a line of its own."""
     return [line(part) if isinstance(part, str) else part for part in parts]
 
 
 def rows(*parts: Content | str) -> Content:
-    """The same in one piece."""
+    """Join parts below each other in one piece."""
     return Content("\n").join(lines(parts))
 
 
 def warning(text: str, width: int) -> list[Content]:
-    """A line with the sign of a warning, broken where it is longer than that."""
+    """Draw a warning with its sign, wrapped to the width."""
     return [line(("▲ ", W) if i == 0 else "  ", one) for i, one in enumerate(Content(text).wrap(max(8, width - 2)))]
 
 
 def label(text: str, width: int = 0) -> tuple[str, str]:
-    """A quiet word: a name, a unit."""
+    """Return a dimmed word: a name, a unit."""
     return f"{text:<{width}}", QUIET
 
 
 def fit(text: str, width: int) -> str:
-    """The text in exactly `width` cells: padded, or ended with an ellipsis."""
+    """Return the text in exactly `width` cells: padded, or cut with an ellipsis."""
     if width <= 0:
         return ""
     length = cell_len(text)
@@ -80,12 +80,12 @@ def fit(text: str, width: int) -> str:
 
 
 def short(text: str, width: int) -> str:
-    """The text in at most `width` cells, ended with an ellipsis where it was longer."""
+    """Return the text in at most `width` cells, cut with an ellipsis if it was longer."""
     return fit(text, width).rstrip() if cell_len(text) > width else text
 
 
 def middle(text: str, width: int) -> str:
-    """The text in at most `width` cells, shortened in its middle: both ends of a path or a model's name tell something."""
+    """Return the text in at most `width` cells, shortened in its middle: both ends of a path or a model's name matter."""
     if cell_len(text) <= width or width < 5:
         return short(text, width)
     head = (width - 1) // 3
@@ -137,7 +137,7 @@ def table(width: int, columns: Sequence[Sequence[str]], records: Iterable[Sequen
 
 @lru_cache(256)
 def bar(share: float | None, width: int, other: float = 0.0, style: str = P) -> Content:
-    """A share of the whole; ▒ is the part of it that is not the engine's.
+    """Draw a share of the whole; ▒ is the part of it that is not the engine's.
 
     The boundary cell is mixed, not cut, since ▆ leaves a line between rows and has no eighths.
     """
@@ -156,7 +156,7 @@ def bar(share: float | None, width: int, other: float = 0.0, style: str = P) -> 
 
 
 def edges(total: int, width: int) -> list[int]:
-    """Where each of `total` cells begins in `width` columns, and where the last one ends; empty when they don't fit one by one."""
+    """Return where each of `total` cells begins in `width` columns and where the last one ends; empty if they don't fit."""
     if total <= 0 or width < total:
         return []
     if width < 1.4 * total:
@@ -174,7 +174,7 @@ def meter(
     mark: tuple[str, str] | None = None,
     bright: bool = True,
 ) -> Content:
-    """Progress, one cell a shard: ▊ done, ▌ in hand, ▏ to come: the shape says it without colour; brighter towards the head.
+    """Draw progress, one cell a shard: ▊ done, ▌ current, ▏ to come, so that it reads without colour; brighter towards the head.
 
     With more shards than columns it is one continuous bar. `bright` False shows the cell in hand dim (its other half second);
     `mark` stands in the cell where it ended.
@@ -219,8 +219,10 @@ def _continuous(share: float, width: int, style: str, mark: tuple[str, str] | No
 
 
 def area(values: Sequence[float | None], height: int, style: str | Sequence[str] = P, top: float | None = None) -> list[Content]:
-    """One column a value, in eighths, brighter the higher, never as bright as a bar. None leaves a gap. TRACK is a ghost: expected,
-    not measured."""
+    """Draw one column a value, in eighths, brighter the higher, never as bright as a bar.
+
+    None leaves a gap. TRACK is a ghost: expected, not measured.
+    """
     if height <= 0:
         return []
     return list(_area(tuple(values), height, style if isinstance(style, str) else tuple(style), top))
@@ -248,7 +250,7 @@ def _strong(tint: str, strength: int, height: int) -> str:
 
 
 def sparks(values: Sequence[float | None], width: int, top: float | None = None, style: str = f"{P} 70%") -> Content:
-    """A one-row chart of the last `width` values, right-aligned."""
+    """Draw a one-row chart of the last `width` values, right-aligned."""
     if width <= 0:
         return Content("")
     recent = list(values)[-width:]
@@ -256,7 +258,7 @@ def sparks(values: Sequence[float | None], width: int, top: float | None = None,
 
 
 def resample(values: Sequence[float | None], width: int) -> list[float | None]:
-    """The values in exactly `width` columns: the largest of each bucket, or each one over several columns."""
+    """Return the values in exactly `width` columns: the largest of each bucket, or each one over several columns."""
     if not values or width <= 0:
         return [None] * max(0, width)
     out: list[float | None] = []
@@ -328,7 +330,7 @@ _BIG = {
 
 @lru_cache(64)
 def big(text: str, style: str = B) -> tuple[Content, ...]:
-    """The text in figures three rows high (digits, `:` `.` `,` `%` and the dash)."""
+    """Draw the text in digits three rows high (digits, `:` `.` `,` `%` and the dash)."""
     drawn = [_BIG.get(char, (" ", char, " ")) for char in text]
     return tuple(line(("".join(glyph[row] for glyph in drawn), style)) for row in range(3))
 

@@ -92,9 +92,7 @@ def _steps(state: DeploymentState, width: int) -> list[Content]:
 
 
 def failure_body(state: DeploymentState, width: int, height: int, key: str) -> list[Content]:
-    """Draw what is below the band: because, the line, next, what follows, where the load stopped. `key` shows the line in the
-    log.
-    """
+    """Draw what is below the band: cause, log line, next step, consequences, where the load stopped. `key` opens the log line."""
     load = state.load
     if load is None or load.failure is None:
         return []

@@ -110,7 +110,7 @@ class Spot(Struct, frozen=True):
 
 
 class GpuRow(Struct, frozen=True):
-    """One line; `spots` is empty where it shows no GPU."""
+    """One line; `spots` is empty if it shows no GPU."""
 
     text: Content
     spots: tuple[Spot, ...] = ()

@@ -111,7 +111,7 @@ def _host_memory(state: DeploymentState) -> Content:
 
 
 class GpuStrip(Canvas):
-    """The one-line form, where the GPUs have no pane."""
+    """The one-line form, if the GPUs have no pane."""
 
     DEFAULT_CSS = "GpuStrip { height: 1; }"
 

@@ -99,7 +99,10 @@ class LogPane(Vertical):
             view.show_lines(self._lines(), order=tail.lines if force else (), cause=cause)
 
     def _lines(self) -> tuple[LogLine, ...]:
-        """What of the tail is shown: not the bare prefixes that progress bars leave behind, and only what holds the text sought."""
+        """Return the lines of the tail to show.
+
+        Those that hold the text sought, without the bare prefixes that progress bars leave.
+        """
         tail = self.state.log
         new = tail.seen - self._seen
         if new < 0 or len(tail.lines) < min(LOG_LINES, self._held + new):  # the log starts over
@@ -126,7 +129,7 @@ class LogPane(Vertical):
             self.follow = True
 
     def note(self) -> Content:
-        """What the pane's border says: paused, filtered, skipped, a problem."""
+        """Return the text of the pane's border: paused, filtered, skipped, a problem."""
         tail = self.state.log
         parts: list[Content] = []
         if not self.follow:
@@ -159,7 +162,7 @@ class LogPane(Vertical):
             self.query_one(LogView).focus()
 
     def jump_to_cause(self) -> bool:
-        """Hold the log at the line that says why the start failed; False where that line is not kept."""
+        """Hold the log at the line that says why the start failed; False if that line is no longer kept."""
         load = self.state.load
         if load is None or load.failure is None or load.failure.line is None:
             return False

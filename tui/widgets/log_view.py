@@ -26,7 +26,7 @@ LEVELS = {"ERROR": "error", "CRITICAL": "error", "FATAL": "error", "WARNING": "w
 
 
 def bare(text: str) -> bool:
-    """Whether a line is only the prefix of a process: what a progress bar's carriage return leaves."""
+    """Tell whether a line is only the prefix of a process: what a progress bar's carriage return leaves."""
     return (
         len(text) < 60
         and text.startswith("(")
@@ -36,12 +36,12 @@ def bare(text: str) -> bool:
 
 
 def poll(text: str) -> bool:
-    """Whether a line is the access log of a health check: a screen that asks each second would drown in its own questions."""
+    """Tell whether a line is the access log of a health check: a screen that polls each second would drown in its own requests."""
     return '"GET /' in text and POLL.search(text) is not None
 
 
 def parts_of(text: str, brief: bool) -> tuple[str, str, str]:
-    """The line as prefix, level word, message. `brief` leaves process and time of the prefix, for narrow screens."""
+    """Return the line as prefix, level word, message. `brief` drops process and time of the prefix, for narrow screens."""
     found = PREFIX.match(text)
     if found is None or not found.end():
         return "", "", text
@@ -106,7 +106,7 @@ class LogView(Verbatim, ScrollView, can_focus=True):
         return self._placing or self.size != self._settled
 
     def hold(self) -> None:
-        """From now on the line that is at the top stays there."""
+        """Keep the line at the top in place from now on."""
         self._held = True
         self._note_top()
 
@@ -153,7 +153,7 @@ class LogView(Verbatim, ScrollView, can_focus=True):
         self._top = self._stand_in = self._lines[top] if 0 <= top < len(self._lines) else None
 
     def _find_stand_in(self, order: Sequence[LogLine]) -> None:
-        """Of the lines that are shown: the reader's own, else the next one after it, else the last."""
+        """Find a line that is still shown: the reader's own, else the next one after it, else the last."""
         if self._top is None or not self._lines:
             self._stand_in = None
             return
@@ -189,7 +189,7 @@ class LogView(Verbatim, ScrollView, can_focus=True):
         self.post_message(self.EndWanted())
 
     def jump_to(self, number: int) -> bool:
-        """Hold the line with that number in the middle; False where it is not among the lines kept.
+        """Hold the line with that number in the middle; False if it is not among the lines kept.
 
         Before there is a size to know the middle of, it waits for one.
         """
@@ -218,13 +218,13 @@ class LogView(Verbatim, ScrollView, can_focus=True):
         super().notify_style_update()
 
     def _style(self, name: str) -> Style:
-        """A component's style ("" for the view's own), asked for once a batch: working one out costs half a millisecond."""
+        """Return a component's style ("" for the view's own), once a batch: working one out costs half a millisecond."""
         if name not in self._inks:
             self._inks[name] = self.get_component_rich_style(f"log--{name}") if name else self.rich_style
         return self._inks[name]
 
     def _sign(self, sign: str) -> str:
-        """One of the view's own, which are all that is written in ASCII here."""
+        """Return one of the view's own signs, the only text here that is replaced in ASCII mode."""
         return sign.translate(ASCII) if self.app.has_class("-ascii") else sign
 
     def _segments(self, one: LogLine) -> list[Segment]:

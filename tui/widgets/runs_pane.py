@@ -225,7 +225,7 @@ def _kind(run: StoredRun) -> str:
 
 
 class RunsPane(Vertical):
-    """`opened` is shown in full, with `result` where it is a benchmark; `compared` takes its place when set.
+    """`opened` is shown in full, with `result` if it is a benchmark; `compared` takes its place when set.
 
     Enter opens; space marks a benchmark as the one to compare with; the screen's own keys call `compare` and `export`.
     """
@@ -295,7 +295,7 @@ class RunsPane(Vertical):
         self._show(home=True)
 
     def _fill(self) -> None:
-        """Fill the rows by key, with the cursor on the run where it was."""
+        """Fill the rows by key, and keep the cursor on its run."""
         table, selected = self.table, self.selected
         wide = columns(self.runs, self.size.width)
         self.set_class(not self.runs, "-empty")

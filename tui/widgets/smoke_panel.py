@@ -18,7 +18,7 @@ ROOMY = 22
 
 
 def sum_line(run: SmokeRun | None, running: bool) -> Content | None:
-    """For the border: `5 of 6, 15:04`; None before the first run."""
+    """Return the summary for the border: `5 of 6, 15:04`; None before the first run."""
     if run is None:
         return None
     passed = run.count(Outcome.PASSED)
@@ -44,7 +44,7 @@ def live_line(run: SmokeRun) -> Content:
 
 
 def smoke_lines(run: SmokeRun | None, running: bool, width: int, height: int, key: str) -> list[Content]:
-    """All prompts, or, where they don't fit, those that did not pass, and how many did; `key` begins a run."""
+    """Draw all prompts or, if they don't fit, those that did not pass and a count; `key` starts a run."""
     if run is None:
         return [line(label(f"{key} asks six prompts with known answers."))]
     live = [live_line(run)] if running and len(run.results) < run.planned else []
@@ -58,7 +58,7 @@ def smoke_lines(run: SmokeRun | None, running: bool, width: int, height: int, ke
 
 
 def smoke_report(run: SmokeRun, width: int) -> Content:
-    """Every prompt with its verdict and its reply, wrapped to the width."""
+    """Draw every prompt with its verdict and its reply, wrapped to the width."""
     out: list[Content | str] = []
     for result in run.results:
         out.append(result_line(result, width))
@@ -82,7 +82,7 @@ class SmokePanel(Canvas):
     running: drawn[bool] = drawn(False)
 
     def note(self) -> Content | None:
-        """What the pane's border tells."""
+        """Return the text of the pane's border."""
         return sum_line(self.run, self.running)
 
     def draw(self, width: int, height: int) -> Content:

@@ -86,7 +86,7 @@ FINISH = {
 
 
 def footer(turn: Turn) -> Content:
-    """The figures of a reply: `TTFT 187 ms   81.2 tok/s   28 in, 201 out   2.7 s`."""
+    """Draw the figures of a reply: `TTFT 187 ms   81.2 tok/s   28 in, 201 out   2.7 s`."""
     if turn.streaming:
         if turn.ttft_ms is None:
             return line(("◐ ", BP), label("waiting for the first token"))
@@ -213,13 +213,13 @@ class TurnView(Vertical):
             self._put("thinking", Content(_tail(turn.reasoning)))
 
     def _last_thought(self) -> Content:
-        """What it thinks now, where the rest is folded."""
+        """Draw the newest line of thought, if the rest is folded."""
         turn = self.turn
         now = self.folded and turn.streaming and not turn.reply
         return line(label(turn.reasoning.rstrip().rpartition("\n")[2][-100:] if now else ""))
 
     def _own(self, words: Content) -> Content:
-        """The room's own words before those of others, in which no character is replaced."""
+        """Draw the room's own words, which ASCII mode may replace, unlike those of others."""
         return in_ascii(words) if self.app.has_class("-ascii") else words
 
     async def _show_reply(self, turn: Turn) -> None:
@@ -255,13 +255,13 @@ class TurnView(Vertical):
             widget.update(content)
 
     def on_click(self, event: object) -> None:
-        """A click on the line of the thought opens or folds it."""
+        """Fold or unfold the reasoning when its line is clicked."""
         widget = getattr(event, "widget", None)
         if isinstance(widget, Static) and widget.has_class("thought"):
             self.folded = not self.folded
 
     def on_markdown_link_clicked(self, event: Markdown.LinkClicked) -> None:
-        """A link of a reply is never opened: it is copied, so that the user sees where it leads."""
+        """Copy a link of a reply instead of opening it, so that the user sees where it leads."""
         event.stop()
         self.post_message(TextCopied(event.href, "the link"))
 

@@ -172,7 +172,7 @@ _SIGNALS = {int(number): number.name for number in signal.Signals}
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """One process's end. `code` is negative for a signal, None where it is not told; `process` is None for the server itself."""
+    """The end of one process. `code` is negative for a signal and None if unknown; `process` is None for the server itself."""
 
     process: str | None
     code: int | None

@@ -178,7 +178,7 @@ class PastLoad(Struct, frozen=True):
 
 
 class SignsOfLife(Struct, frozen=True):
-    """What else than the log moved, and how many seconds ago it last did; None where it can't be told."""
+    """What moved besides the log, and how many seconds ago it last did; None if unknown."""
 
     gpu_memory_s: float | None = None
     engine_read_s: float | None = None

@@ -38,8 +38,10 @@ _SUCCESS = re.compile(r'"(?:POST|GET) /(?:v1|health|generate|invocations|score|r
 
 
 class LogReader:
-    """Turn lines into `state`. `year` is the log's (a file's date); live, the lines' times of arrival tell it. `zone_s` is how far
-    the host's local time is ahead of UTC, where that is known. `service` is the one to read where a compose log holds several.
+    """Turn lines into `state`.
+
+    `year` is the log's (a file's date); live, the lines' times of arrival tell it. `zone_s` is how far the host's local time is
+    ahead of UTC, if that is known. `service` is the one to read if a compose log holds several.
 
     Feed lines as they are split; pass the time of arrival (seconds since 1970) where it is known.
     """

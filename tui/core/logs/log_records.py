@@ -30,8 +30,10 @@ _RANK = re.compile(r"\brank=(\d+)|(?:^|[ _])(?<!ATTN_)(?<!MOE_)(DP|PP|TP|EP)(\d+
 
 
 class Speaker:
-    """One process as its prefix names it. `engine` is its number among data-parallel engines and `rank` its place within its
-    engine, None where the name does not tell."""
+    """One process as its prefix names it.
+
+    `engine` is its number among data-parallel engines and `rank` its place within its engine, None if the name does not tell.
+    """
 
     __slots__ = ("engine", "key", "name", "pid", "rank", "worker")
 

@@ -22,7 +22,7 @@ _SCALE = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 
 
 class Bar(Struct, frozen=True):
-    """One refresh. `elapsed` is in seconds, None where it is cut off; `shards` tells the weight loader's own format."""
+    """One refresh of a bar. `elapsed` is in seconds, None if it is cut off; `shards` marks the weight loader's own format."""
 
     name: str
     done: float

@@ -137,7 +137,7 @@ class StartParser:
         self.spans.append((phase, at))
 
     def end(self, phase: Phase, at: float | None) -> None:
-        """Stopped or failed, from wherever it was."""
+        """End the phase, stopped or failed."""
         if self.phase is phase:
             return
         if not self.spans:

@@ -54,7 +54,7 @@ class Timeline:
             self._forward(at)
 
     def take(self, line: Line, at: float | None, place: int, start: StartParser) -> None:
-        """Move on to a line, and tell the start when and where it stands. `place` is the line's number."""
+        """Move on to a line, and tell the start its time and position. `place` is the line's number."""
         before = self.now
         if line.uptime and line.at is not None:
             if at is None:
