@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from needs import allowed
 from test_attach import ALONE, HERE, Box, box  # noqa: F401
 from test_locked_record import held
@@ -173,7 +174,8 @@ async def test_over_ssh_until_a_new_one_is_followed(tmp_path: Path, monkeypatch:
             state = await until(session, lambda s: s.log.of and session.settled and status_of(s) == ended)
             assert state.log.source == sim.log_path
             assert f"the last server seen here, pid {pid}," in (state.log.of or "")
-            assert (conflict_of(state) is not None) == (ended == Status.FAILED)
+            alone = replace(state, servers=())  # this machine may run others' servers
+            assert (conflict_of(alone) is not None) == (ended == Status.FAILED)
             await sim.do("restart_server")
             state = await until(session, lambda s: s.log.of is None and s.server_pid and s.load and s.load.lines)
             assert state.server_pid != pid
@@ -265,3 +267,30 @@ async def test_a_log_that_is_configured_is_not_remembered(tmp_path: Path) -> Non
     await last.keep(leaving=True)
     assert record.last_server("box", "local", None) is None
     record.close()
+
+
+@pytest.mark.parametrize("named", ["local", "kimi"])
+def test_another_server_does_not_take_the_place_of_one_that_was_killed(box: Box, named: str) -> None:  # noqa: F811
+    (box.folder / "config.toml").write_text('[deployments.kimi]\n[[deployments.kimi.engines]]\nhost = "local"\n')
+    other = "'{program}' serve /models/o --served-model-name o --port 8124 > o.log 2>&1 & until [ -s o.log ]; do sleep 0.1; done; "
+    said = played(
+        box,
+        f"serve a.log; r status {named} --json; {other.replace('{program}', str(box.program))}"
+        f"r wait {named} --port 8123 --json; r status {named} --port 8123 --json; end; r status {named} --port 8123 --json;"
+        f"r status {named} --port 8124 --json; serve a.log; r status {named} --port 8123 --json",
+        READYROOM_CONFIG=str(box.folder / "config.toml"),
+    )
+    assert said.codes == [0, 0, 0, 4, 0, 0]
+    after, other_one, again = (said.document(number) for number in (3, 4, 5))
+    assert (after["status"], after["server_pid"]) == ("failed", None)
+    assert "another server runs on port 8124" in after["conflict"]
+    assert other_one["api"]["models"][0]["id"] == "o"
+    assert again["api"]["models"][0]["id"] == "m"
+
+
+def test_what_runs_beside_a_direct_api_is_not_its_server(box: Box) -> None:  # noqa: F811
+    (box.folder / "config.toml").write_text('[deployments.far]\napi = "http://192.0.2.1:8123"\ndirect = true\n')
+    said = played(box, "serve a.log; r status far --json; end", READYROOM_CONFIG=str(box.folder / "config.toml"))
+    document = said.document(0)
+    assert (document["load"], document["server_pid"], document["api"]["version"]) == (None, None, None)
+    assert document["status"] != "ready"

@@ -131,11 +131,35 @@ def process_gone(state: DeploymentState) -> bool:
 
 
 def conflict_of(state: DeploymentState) -> str | None:
-    """Return in one line where log, API and processes disagree and what to look at, or None if they agree or are not known."""
+    """Return in one line where log, API and processes disagree and what to look at, or None if they agree or are not known.
+
+    Named with it are what a dead server left behind, and the servers that run in its stead.
+    """
+    parts = (_leftovers(state) or _disagreement(state), another_server(state))
+    return "; ".join(part for part in parts if part) or None
+
+
+def _leftovers(state: DeploymentState) -> str | None:
+    if not state.orphans or state.api.ready:
+        return None
+    pids = " ".join(str(pid) for pid in state.orphans)
+    return f"an engine without its server still holds GPU memory: kill {pids}"
+
+
+def another_server(state: DeploymentState) -> str | None:
+    """Return which other servers run on the host while the watched one does not, and how to watch one of them."""
+    if state.server_pid is not None or state.undecided or not state.servers:
+        return None
+    if status_of(state) not in (Status.FAILED, Status.STOPPED, Status.WAITING):
+        return None
+    ports = [f"port {server.where}" if isinstance(server.where, int) else f"{server.where}" for server in state.servers]
+    if len(ports) == 1:
+        return f"another server runs on {ports[0]}: v or --port"
+    return f"other servers run on {some_of(ports, 4)}: v or --port"
+
+
+def _disagreement(state: DeploymentState) -> str | None:
     load, api = state.load, state.api
-    if state.orphans and not api.ready:
-        pids = " ".join(str(pid) for pid in state.orphans)
-        return f"an engine without its server still holds GPU memory: kill {pids}"
     if process_gone_unheard(state):
         return "the server's process is gone and left no line to read: look at what started it, and at dmesg"
     if load is None or not load.lines or api.reach is Reach.UNKNOWN or not state.connection.online:

@@ -97,6 +97,8 @@ class LastServer(Struct, frozen=True):
     tls: bool = False
     started_at: float | None = None
     """When its process started, by the host's wall clock."""
+    beside: tuple[int, ...] = ()
+    """The pids of the servers that ran there at the same time."""
 
     @property
     def words(self) -> str:

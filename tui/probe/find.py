@@ -4,8 +4,8 @@ Arguments: `every` (seconds between looks, or null for one look), `become` (word
 (which processes are servers, as `server_processes` describes it). Frames:
 
     servers   {"servers": [{"pid", "engine", "argv", "user", "started_at", "model", "served_name", "tensor_parallel", "needs_key",
-              "port", "host", "uds", "tls", "interpreter", "source", "why"}], "boot": the id of the host's boot, or null}, youngest
-              last; with `every`, again on every change
+              "port", "host", "own_network", "uds", "tls", "interpreter", "source", "why"}], "boot": the id of the host's boot, or
+              null}, youngest last; with `every`, again on every change
 
 `source` is in the words of the configuration's `log`; without one, `why` says why. Of an argument that may be a secret only the
 name leaves the host. `host` and `port` are where the API is reached from this host.
@@ -161,6 +161,7 @@ def describe(pid: int, table: Table, logs: LogFinder) -> Dict[str, Any]:
         facts["listens"] = os.path.exists(facts["uds"])
         return _with_output(facts, logs)
     facts["port"] = port or engine["port"]
+    facts["own_network"] = _elsewhere(pid)
     facts["host"] = reached_by(host, pid)
     facts["listens"] = None if listeners is None else any(listener[1] == facts["port"] for listener in listeners)
     return _with_output(facts, logs)

@@ -27,7 +27,7 @@ from tui.services.other_hosts import OtherHost
 from tui.services.server_choice import ServerChoice, ServerRecord, Undecided, Wanted, at_port, choice_text, meant, undecided
 from tui.services.server_search import FoundServer, find_servers
 from tui.services.watchers import ApiWatcher, LoadKeeper, LoadRecord, MachineWatcher, ServerFinder
-from tui.settings import Deployment, Settings
+from tui.settings import Deployment, EngineSettings, Settings
 
 FORECAST_S = 1.0
 
@@ -65,7 +65,9 @@ class Session:
         engine = deployment.engines[0]
         self.become = shlex.split(engine.become)
         """The words before a command that may see more on the host."""
-        wanted = Wanted(deployment.api, engine.log, name in settings.deployments, port)
+        named = engine.host != EngineSettings().host
+        configured = name in settings.deployments
+        wanted = Wanted(deployment.api, engine.log, configured, port, direct=deployment.direct, host_named=named)
         if port is not None and not deployment.direct:
             deployment = msgspec.structs.replace(deployment, api=at_port(deployment.api, port))
         self._deployment = deployment
@@ -236,7 +238,7 @@ class Session:
         servers = await find_servers(self.host, self.become)
         if among := undecided(servers, wanted):
             raise Undecided(choice_text(self.target, among))
-        server = meant(servers, wanted)
+        server = meant(servers, wanted, self.choice.watched)
         if server is not None:
             self.ask(server)
         return server

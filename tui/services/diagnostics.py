@@ -55,7 +55,7 @@ async def examine(session: Session, *, token: bool = True) -> AsyncGenerator[Che
                 servers = found
     with suppress(RecordError):  # nothing is known of an earlier server then
         await session.choice.last.read()
-    server = meant(servers or (), session.choice.wanted)
+    server = meant(servers or (), session.choice.wanted, last=session.choice.last)
     choice = undecided(servers or (), session.choice.wanted)
     if choice:
         server = None
@@ -63,7 +63,7 @@ async def examine(session: Session, *, token: bool = True) -> AsyncGenerator[Che
         yield _server(session, servers, choice, server)
     if server is not None:
         session.ask(server)
-        session.choice.last.see(server)
+        session.choice.last.see(server, servers or ())
         await session.choice.last.keep(leaving=True)
     async with aclosing(_machine(host, server)) as checks:
         async for check in checks:

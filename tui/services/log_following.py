@@ -255,6 +255,8 @@ class LogFollower:
 
     def _none_yet(self) -> str:
         said, last = "no server process on this host yet: waiting for one", self._choice.last.server
+        if self._choice.running:
+            said = "none of the servers on this host is this deployment's: waiting for it"
         return f"{said}; {last.unread(self._unread)}" if last is not None else said
 
     def _switch(self, recalled: LastServer | None) -> None:

@@ -12,13 +12,17 @@ from msgspec.structs import replace
 
 from tui.core.server_end import LastServer
 from tui.record.store import RecordError
-from tui.services.server_search import FoundServer, best_server
+from tui.services.server_search import FoundServer
 from tui.settings import Deployment
-from tui.wire.log_prefixes import AUTO
+from tui.wire.log_prefixes import AUTO, FILE
 from tui.wire.urls import socket_of
 
 KEEP_EVERY_S = 60.0
 """How often the record is told when the server was last seen, while it runs."""
+SAME_START_S = 1.5
+"""Starts of one process that were read from the host's clock at different times differ by less."""
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+FILE_SOURCE = f"{FILE}:"
 OF_A_PROCESS = "file:/proc/"
 """Begins a log that was deleted, or lies in a container's own files: its path goes with the process, and pids come again."""
 
@@ -31,7 +35,7 @@ class Wanted:
     """What says which server is meant.
 
     `port` was asked for; `api` and `log` stand in the configuration, or are its defaults unless `configured`; `pid` was chosen
-    among several.
+    among several. `direct`: `api` is reached from this machine, and need not be a server of the host.
     """
 
     api: str = DEFAULT_API
@@ -39,16 +43,31 @@ class Wanted:
     configured: bool = False
     port: int | None = None
     pid: int | None = None
+    direct: bool = False
+    host_named: bool = False
+    """Whether the configuration names a host for the engine, other than this machine."""
 
     @property
     def free(self) -> bool:
         """Return whether nobody said which server is meant: it may be any, at any address."""
-        return self.port is None and self.pid is None and not self.configured and self.api == DEFAULT_API and self.log == "auto"
+        return (
+            self.port is None
+            and self.pid is None
+            and not self.configured
+            and not self.direct
+            and self.api == DEFAULT_API
+            and self.log == "auto"
+        )
 
     @property
     def moves(self) -> bool:
         """Whether the API moves to where the found server listens, since nobody said where it is."""
         return self.api == DEFAULT_API or self.port is not None or self.pid is not None
+
+    @property
+    def where(self) -> str | int | None:
+        """Return the port or the Unix socket that names the server; None if none does."""
+        return self.port or socket_of(self.api) or urlsplit(self.api).port
 
 
 def at_port(api: str, port: int) -> str:
@@ -67,26 +86,67 @@ def alive(servers: Sequence[FoundServer]) -> tuple[FoundServer, ...]:
     )
 
 
-def meant(servers: Sequence[FoundServer], wanted: Wanted, current: FoundServer | None = None) -> FoundServer | None:
+def tied(servers: Sequence[FoundServer], wanted: Wanted) -> list[FoundServer]:
+    """Return the running servers that can be meant: by port or socket, by the configured log, or any if nobody said more."""
+    running = alive(servers)
+    here = not wanted.direct or wanted.host_named or urlsplit(wanted.api).hostname in LOOPBACK
+    listening = [server for server in running if here and wanted.where is not None and server.where == wanted.where]
+    if listening or wanted.port is not None:
+        return listening
+    if wanted.log != AUTO:
+        return [server for server in running if server.source in (wanted.log, FILE_SOURCE + wanted.log)]
+    if wanted.direct:
+        # A gateway's address has no port of its own; then the host that is named for the engine says which server it is.
+        return list(running) if wanted.host_named and urlsplit(wanted.api).port is None else []
+    if wanted.moves:
+        return list(running)
+    # A published port leads to another one in the container's own network.
+    return [server for server in running if server.own_network]
+
+
+def successor(servers: Sequence[FoundServer], of: FoundServer, wanted: Wanted) -> FoundServer | None:
+    """Return the server `of` if it runs, else the one that was started in its place: on the same port, or into the same log.
+
+    A server that ran beside it is another one, unless its port was asked for.
+    """
+    for server in alive(servers):
+        if server.pid == of.pid and not _later(server, of):
+            return server
+    named = wanted.port is not None or not wanted.moves
+    later = [server for server in alive(servers) if named or not _later(of, server)]
+    again = [server for server in later if of.where is not None and server.where == of.where]
+    same_log = of.source is not None and not of.source.startswith(OF_A_PROCESS)
+    again = again or [server for server in later if same_log and server.source == of.source]
+    return again[-1] if again else None
+
+
+def _later(server: FoundServer, other: FoundServer) -> bool:
+    """Return whether a server was started after another one, as far as that is known."""
+    if server.started_at is None or other.started_at is None:
+        return False
+    return server.started_at - other.started_at > SAME_START_S
+
+
+def meant(
+    servers: Sequence[FoundServer], wanted: Wanted, current: FoundServer | None = None, last: "LastSeen | None" = None
+) -> FoundServer | None:
     """Return the server that is meant, if it runs.
 
-    `current` is the one meant so far: a server that starts beside it does not take its place.
+    `current` is the one meant so far: no other takes its place, when it has ended either. Without it `last` is the one that an
+    earlier run has seen: what ran beside that one is another.
     """
-    running = alive(servers)
-    if wanted.pid is not None:
-        chosen = [server for server in running if server.pid == wanted.pid]
-        if not chosen and current is not None:
-            # It was started again: by the same port it is the same server.
-            chosen = [server for server in running if server.where == current.where]
-        return chosen[-1] if chosen else None
-    if wanted.port is not None:
-        chosen = [server for server in running if server.port == wanted.port]
-        return chosen[-1] if chosen else None
-    if wanted.free and current is not None:
-        for server in running:
-            if server.pid == current.pid:
+    if wanted.pid is not None and (current is None or current.pid != wanted.pid):
+        for server in alive(servers):
+            if server.pid == wanted.pid:
                 return server
-    return best_server(running, socket_of(wanted.api) or urlsplit(wanted.api).port, wanted.log)
+    if current is not None:
+        return successor(servers, current, wanted)
+    candidates = tied(servers, wanted)
+    if last is not None and wanted.port is None and len(candidates) == 1 and last.ran_beside(candidates[0]):
+        return None
+    listening = [server for server in candidates if server.where == wanted.where]
+    chosen = listening or candidates
+    return chosen[-1] if chosen else None
 
 
 def undecided(servers: Sequence[FoundServer], wanted: Wanted) -> tuple[FoundServer, ...]:
@@ -135,17 +195,24 @@ class LastSeen:
         if self._record is not None and self._applies:
             self.server = self._kept = await asyncio.to_thread(self._record.last_server, *self._key)
 
-    def see(self, server: FoundServer) -> None:
-        """Take note of a server that runs now."""
+    def ran_beside(self, server: FoundServer) -> bool:
+        """Return whether this server is known to have run beside the one last seen, so that it is not its next start."""
+        last = self.server
+        if last is None or self.boot is None or self.boot != last.boot or server.pid == last.pid:
+            return False
+        return server.pid in last.beside and server.where != (last.uds or last.port)
+
+    def see(self, server: FoundServer, beside: Sequence[FoundServer] = ()) -> None:
+        """Take note of a server that runs now, and of those `beside` it."""
         if self._applies:
             before, source = self.server, server.source
             if source is None and before is not None and before.pid == server.pid:
                 source = before.source  # a process that is ending has closed its output already
             elif source is not None and source.startswith(OF_A_PROCESS):
                 source = None
-            self.server = LastServer(
-                server.pid, time.time(), source, self.boot, server.host, server.port, server.uds, server.tls, server.started_at
-            )
+            others = tuple(other.pid for other in beside if other.pid != server.pid)
+            where = (server.host, server.port, server.uds, server.tls)
+            self.server = LastServer(server.pid, time.time(), source, self.boot, *where, server.started_at, others)
 
     async def keep(self, *, leaving: bool = False) -> None:
         """Write it to the record if that is due. A record that can't be written is tried again later: nobody waits for this."""
@@ -179,6 +246,9 @@ class ServerChoice:
         self.last = LastSeen(name, target, wanted, record)
         self.server: FoundServer | None = None
         """The one that is meant, while it runs."""
+        self.watched: FoundServer | None = None
+        """The one that is meant, also once it has ended: it is replaced by its own next start, or by choice."""
+        self._seen = False
         self.running: tuple[FoundServer, ...] = ()
         """The servers that run on the host, youngest last."""
         self.orphans: tuple[int, ...] = ()
@@ -229,21 +299,20 @@ class ServerChoice:
     async def keep(self) -> None:
         """Keep in the record when the server was last seen; called every second while the host is online."""
         if self.server is not None and self._up_to_date and not self.undecided:
-            self.last.see(self.server)
+            self.last.see(self.server, self.running)
         await self.last.keep()
-
-    _seen = False
 
     def _decide(self) -> None:
         self._seen = self.alive is not None
-        before, self.server = self.server, meant(self.running, self.wanted, self.server)
-        kept = before is not None and self.server is not None and before.pid == self.server.pid
+        before = self.watched
+        self.server = meant(self.running, self.wanted, before, self.last)
+        self.watched = self.server or before
         # A server that starts beside the one that is watched makes nothing unclear.
-        self.undecided = bool(undecided(self.running, self.wanted)) and (self.undecided or not kept)
+        self.undecided = bool(undecided(self.running, self.wanted)) and (self.undecided or before is None)
         if self.server is not None:
             self.alive = True
             if not self.undecided:  # a guess is not remembered
-                self.last.see(self.server)
+                self.last.see(self.server, self.running)
         elif self._seen or self.last.server is not None:
             self.alive = False
         for listener in self._listeners:

@@ -48,6 +48,8 @@ class FoundServer:
     """The Unix socket that it listens on instead of a port; not cleaned: it is a path to open."""
     orphan: bool = False
     """An engine whose API server is gone: it serves nobody and keeps its GPU memory."""
+    own_network: bool = False
+    """It listens in a network of its own (a container's), so that the host may reach it at another port."""
 
     @property
     def where(self) -> str | int | None:
@@ -111,18 +113,10 @@ def servers_from_frame(frame: Mapping[str, Any]) -> tuple[FoundServer, ...]:
                 tls=entry.get("tls") is True,
                 uds=str(entry["uds"]) if entry.get("uds") else None,
                 orphan=entry.get("orphan") is True,
+                own_network=entry.get("own_network") is True,
             )
         )
     return tuple(found)
-
-
-def best_server(servers: Sequence[FoundServer], where: str | int | None, log: str = "auto") -> FoundServer | None:
-    """Return the one on the API's port or socket, else the one that writes the configured log, else (`auto`) the youngest."""
-    alive = [server for server in servers if not server.orphan]
-    chosen = [server for server in alive if server.where == where]
-    if not chosen:
-        chosen = alive if log == "auto" else [server for server in alive if server.source in (log, f"file:{log}")]
-    return max(chosen, key=lambda server: (server.started_at or 0.0, server.pid), default=None)
 
 
 def _text(value: Any) -> str | None:
@@ -255,6 +249,7 @@ def _entry(pid: int, facts: dict[str, Any]) -> dict[str, Any]:
         "port": int(port) if port.isdigit() else engine["port"],
         # In a network of its own it can't be told from here where it is reached.
         "host": None if "elsewhere" in facts else "127.0.0.1" if host in ("0.0.0.0", "::") else host,
+        "own_network": "elsewhere" in facts,
         "tls": has_option("tls", options, engine),
         "uds": option("uds", options, engine),
         "orphan": argv[0].startswith(tuple(engine["orphans"])) and _stat(facts)[1] in (None, 1),
