@@ -48,7 +48,7 @@ class Listening:
         return f"http{'s' if self._tls else ''}://127.0.0.1:{self.port}"
 
     async def stop(self) -> None:
-        """Nothing listens there any more; connections stay.
+        """Stop listening; open connections stay.
 
         A connection whose server is closed between its accept and its transport is dropped unclosed: so it accepts no more first.
         """
@@ -61,7 +61,7 @@ class Listening:
         self._server.close()
 
     def cut(self) -> None:
-        """Ends every connection at once."""
+        """End every connection at once."""
         for writer in tuple(self._writers.values()):
             writer.transport.abort()
 

@@ -28,7 +28,7 @@ Result = TypeVar("Result")
 
 
 def why_not() -> str | None:
-    """Why there can be no such network on this machine; None where there can."""
+    """Return why there can be no such network on this machine; None if there can."""
     if not Path("/dev/net/tun").exists():
         return "there is no /dev/net/tun"
     if subprocess.run(["unshare", "--net", "--", "ip", "link", "set", "lo", "up"], capture_output=True, check=False).returncode:
@@ -52,7 +52,7 @@ class Namespace:
 
 
 def _device(address: str, peer: str) -> int:
-    """Gives this thread a network of its own; the descriptor of its device."""
+    """Give this thread a network of its own; return the descriptor of its device."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), "unshare")

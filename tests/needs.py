@@ -1,4 +1,4 @@
-"""What a test needs of the machine: skipped with its reason where that is missing, failed where the machine promised to have it.
+"""What a test needs of the machine: skipped with its reason if that is missing, failed if the machine promised to have it.
 
 `need` is for what can be installed, `allowed` for what the kernel and the user's rights must give.
 """
@@ -11,7 +11,7 @@ REQUIRED = "READYROOM_REQUIRE_REAL"
 
 
 def need(condition: object, reason: str) -> None:
-    """Skips the test unless the condition holds; fails it when READYROOM_REQUIRE_REAL=1 says that nothing may be missing."""
+    """Skip the test unless the condition holds; fail it if READYROOM_REQUIRE_REAL=1 says that nothing may be missing."""
     if condition:
         return
     if os.environ.get(REQUIRED) == "1":
@@ -20,6 +20,6 @@ def need(condition: object, reason: str) -> None:
 
 
 def allowed(condition: object, reason: str) -> None:
-    """Skips the test unless the condition holds: a right that this machine doesn't give can't be installed."""
+    """Skip the test unless the condition holds: a right that this machine doesn't grant can't be installed."""
     if not condition:
         pytest.skip(reason)

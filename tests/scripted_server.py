@@ -53,7 +53,7 @@ class Exchange:
         self.send(b"0\r\n\r\n")
 
     def reply(self, tokens: int = 3) -> None:
-        """A whole good stream."""
+        """Send a complete, correct stream."""
         self.send(SSE)
         self.event({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}]})
         for i in range(tokens):
@@ -66,7 +66,7 @@ class Exchange:
         self.send(head + more + b"\r\n" + body)
 
     def reset(self) -> None:
-        """Closes with a RST."""
+        """Close the connection with a RST."""
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.sock.close()
 
@@ -83,7 +83,7 @@ Script = Callable[[Exchange], object]
 
 
 def trial(body: dict[str, Any]) -> bool:
-    """Whether a streaming request only tries which fields are taken, before a benchmark begins."""
+    """Tell whether a streaming request only tries which fields are accepted, before a benchmark begins."""
     messages = body.get("messages") or [{}]
     return TRIAL in (body.get("prompt"), messages[0].get("content")) or body.get("prompt") == TRIAL_IDS
 
@@ -182,7 +182,7 @@ class Scripted:
 
 @contextmanager
 def scripted(script: Script, *, tls: ssl.SSLContext | None = None, unix: str | None = None) -> Iterator[Scripted]:
-    """A server on 127.0.0.1 (or a Unix socket) that answers streaming requests as `script` says."""
+    """Serve on 127.0.0.1 (or a Unix socket); streaming requests are answered as `script` says."""
     server = Scripted(script, tls, unix)
     thread = threading.Thread(target=server.accept, daemon=True)
     thread.start()
@@ -196,7 +196,7 @@ def scripted(script: Script, *, tls: ssl.SSLContext | None = None, unix: str | N
 
 
 def until(predicate: Callable[[], bool], limit: float = 10.0) -> None:
-    """Waits for something to become true. Raises AssertionError when it doesn't in time."""
+    """Wait until the predicate holds. Raises AssertionError after `limit` seconds."""
     deadline = time.monotonic() + limit
     while not predicate():
         assert time.monotonic() < deadline, "it did not happen in time"

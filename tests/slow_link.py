@@ -20,14 +20,14 @@ class SlowLink(Listening):
         self._far: set[asyncio.StreamWriter] = set()
 
     def freeze(self) -> None:
-        """Nothing passes any more, and nobody is told: a cable pulled out, a laptop asleep."""
+        """Let nothing pass any more, without a word to either side: a cable pulled out, a laptop asleep."""
         self._flowing.clear()
 
     def thaw(self) -> None:
         self._flowing.set()
 
     def cut(self) -> None:
-        """Closes all connections at once."""
+        """Close all connections at once."""
         super().cut()
         for writer in self._far:
             writer.transport.abort()

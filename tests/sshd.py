@@ -23,7 +23,7 @@ SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/l
 
 
 def until(condition: Callable[[], object], *, seconds: float = 10.0, what: str = "condition") -> None:
-    """Waits until the condition holds, asking every 20 ms; fails the test after `seconds`."""
+    """Wait until the condition holds, asking every 20 ms; fail the test after `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -32,7 +32,7 @@ def until(condition: Callable[[], object], *, seconds: float = 10.0, what: str =
 
 
 async def eventually(condition: Callable[[], object], *, seconds: float = 10.0, what: str = "condition") -> None:
-    """The same while the test's event loop runs."""
+    """Wait like `until`, while the test's event loop runs."""
     deadline = time.monotonic() + seconds
     while True:
         if condition():
@@ -44,7 +44,7 @@ async def eventually(condition: Callable[[], object], *, seconds: float = 10.0, 
 
 @contextlib.contextmanager
 def running(argv: Sequence[str], **options: Any) -> Iterator["subprocess.Popen[Any]"]:
-    """A process that is killed at the end of the block, its pipes closed: also where the test fails."""
+    """Start a process; at the end of the block, even if the test fails, kill it and close its pipes."""
     with subprocess.Popen(argv, **options) as process:
         try:
             yield process
@@ -53,7 +53,7 @@ def running(argv: Sequence[str], **options: Any) -> Iterator["subprocess.Popen[A
 
 
 def free_port() -> int:
-    """A port on which nothing listens.
+    """Return a port on which nothing listens.
 
     Below the range from which the kernel takes the ports of clients: there, a connection to a free port may meet itself.
     """
@@ -65,7 +65,7 @@ def free_port() -> int:
 
 
 def descendants(pid: int) -> list[int]:
-    """All living processes below one, nearest first."""
+    """Return all living processes below one, nearest first."""
     parents: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -86,7 +86,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def alive(pid: int) -> bool:
-    """Whether the process exists and is no zombie."""
+    """Tell whether the process exists and is no zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -130,7 +130,7 @@ class Sshd:
 
     @property
     def pid(self) -> int:
-        """Of the listening server; sessions are its descendants."""
+        """The pid of the listening server; sessions are its descendants."""
         assert self._process is not None
         return self._process.pid
 
@@ -143,7 +143,7 @@ class Sshd:
         return key
 
     def host_line(self, key: asyncssh.SSHKey | None = None, *, marker: str = "") -> str:
-        """A known_hosts line for this server."""
+        """Return a known_hosts line for this server."""
         words = (key or self.host_key).export_public_key().decode().split()[:2]
         return f"{marker} [{self.host}]:{self.port} {' '.join(words)}\n".lstrip()
 
@@ -151,7 +151,7 @@ class Sshd:
         self.known_hosts.write_text(self.host_line())
 
     def write_client_config(self, *lines: str) -> None:
-        """A client configuration: `lines` come first, as the first value wins; the alias `gpu-box` is this server."""
+        """Write a client configuration: `lines` come first, as the first value wins; the alias `gpu-box` is this server."""
         self.client_config.write_text(
             "\n".join(lines)
             + f"\nHost gpu-box\n  HostName {self.host}\n  Port {self.port}\n  User {self.user}\n"
@@ -160,7 +160,10 @@ class Sshd:
         )
 
     def write_home(self) -> dict[str, str]:
-        """An environment under whose HOME the ssh client finds this server's configuration; for processes started by a test."""
+        """Return an environment whose HOME makes the ssh client find this server's configuration.
+
+        For processes that tests start.
+        """
         folder = self.home / ".ssh"
         folder.mkdir(mode=0o700, exist_ok=True)
         shutil.copy(self.client_config, folder / "config")
@@ -209,11 +212,11 @@ class Sshd:
         return self
 
     def sessions(self) -> list[int]:
-        """Processes of the logins: sshd's own and all that run under them."""
+        """Return the processes of the logins: sshd's own and all that run under them."""
         return descendants(self.pid)
 
     def signal_sessions(self, number: int) -> None:
-        """Sends a signal to sshd's session processes (SIGSTOP freezes the link without closing it)."""
+        """Send a signal to sshd's session processes (SIGSTOP freezes the link without closing it)."""
         for pid in self.sessions():
             try:
                 name = Path(f"/proc/{pid}/comm").read_text().strip()
@@ -223,7 +226,7 @@ class Sshd:
                 os.kill(pid, number)
 
     def stop(self, *, sessions: bool = True) -> None:
-        """Ends the server; its sessions, too, unless asked not to."""
+        """End the server, and its sessions unless asked not to."""
         process, self._process = self._process, None
         if process is None:
             return

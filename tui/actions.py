@@ -80,7 +80,7 @@ class Action(Struct, frozen=True):
     """Tabs in whose footer it stands."""
     palette: bool = True
     bound: bool = True
-    """False where a widget handles the key itself."""
+    """False if a widget handles the key itself."""
     needs: str = ""
     """What must be so for it to work; see `screens.availability`."""
     argument: str = ""

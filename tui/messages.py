@@ -104,7 +104,7 @@ class DeploymentChosen(Request):
 
 @dataclass
 class GpuOpened(Message):
-    """The user wants the details of one GPU; `host` names it where a deployment has several hosts."""
+    """The user wants the details of one GPU; `host` names it if a deployment has several hosts."""
 
     index: int
     host: str = ""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from textual.app import App
 
 HUNG_UP = 130
-"""The app's return code where its terminal went away: as after a signal."""
+"""The app's return code if its terminal went away: as after a signal."""
 
 
 class Output:

@@ -68,7 +68,7 @@ def choose(wanted: str, color_system: str | None, environ: Mapping[str, str]) ->
     """Return the name of the theme for a terminal.
 
     `wanted` is the setting (auto, dark, light, 16, 16-light, or a theme's full name); `color_system` is what the console can do
-    ("standard" is 16 colours). COLORFGBG, where the terminal sets it, tells a light ground.
+    ("standard" is 16 colours). COLORFGBG, if the terminal sets it, tells a light ground.
     """
     if wanted in WORDS:
         return WORDS[wanted]

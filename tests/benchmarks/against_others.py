@@ -30,7 +30,7 @@ def shown(value: float | None, digits: int = 2) -> str:
 
 
 def counters(url: str) -> list[str]:
-    """The lines of the server's metrics; none where it has none."""
+    """Return the lines of the server's metrics, or none if it has no metrics."""
     answer = httpx.get(url + "/metrics", timeout=30.0, trust_env=False)
     return answer.text.splitlines() if answer.status_code == 200 else []
 
@@ -63,7 +63,7 @@ def rounds(url: str, options: argparse.Namespace) -> None:
 
 
 def ramp(options: argparse.Namespace) -> None:
-    """All clients against a schedule, faster and faster."""
+    """Run all clients against a schedule that gets faster and faster."""
     runs = clients(options)
     concurrency = int(options.concurrency.split(",")[0])
     start = {name: start_cost(run, options) if name != "readyroom" else 0.0 for name, run in runs.items()}
@@ -98,8 +98,10 @@ def ramp(options: argparse.Namespace) -> None:
 
 
 def distortion(found: dict[str, Any], true: dict[str, float]) -> str:
-    """Which figures are off by more than 1 ms and 2 %, throughput by more than 2 %, and how many requests failed: what the others
-    say is true of a lighter load."""
+    """Say which figures are off by more than 1 ms and 2 %, throughput by more than 2 %, and how many requests failed.
+
+    What the others say is true of a lighter load.
+    """
     off = [f"{found['failed']} failed"] if found["failed"] else []
     for key, exact, name in (
         ("median_ttft_ms", "p50_ttft_ms", "TTFT"),

@@ -68,7 +68,7 @@ class ScheduleServer:
                 time.sleep(0.05)
 
     def stop(self) -> dict[str, dict[str, Any]]:
-        """Ends it; what it sent, by the id of the reply."""
+        """End the server and return what it sent, by the id of the reply."""
         self._process.send_signal(signal.SIGTERM)
         if self._process.wait(30):
             raise RuntimeError("a process of the schedule server died: see its words above")
@@ -81,12 +81,12 @@ class ScheduleServer:
 
 
 def spawn(argv: list[str], **options: Any) -> "subprocess.Popen[bytes]":
-    """A worker of the load generator."""
+    """Start a worker of the load generator."""
     return subprocess.Popen(argv, **options)
 
 
 def measure(url: str, concurrency: int, tokens: int, requests: int, workers: int) -> tuple[Any, list[float]]:
-    """Runs the load generator as the probe does."""
+    """Run the load generator as the probe does."""
     plan = {"url": url, "endpoint": "completions", "model": "scheduled", "input_tokens": 64, "output_tokens": tokens, "seed": "f"}
     order = {"concurrency": concurrency, "requests": requests, "keep_text": True}
     share = LoadShare(
@@ -96,7 +96,7 @@ def measure(url: str, concurrency: int, tokens: int, requests: int, workers: int
 
 
 async def measure_tunnel(url: str, concurrency: int, tokens: int, requests: int) -> tuple[dict[str, Any], dict[str, list[float]]]:
-    """Measures through an sshd of this machine: the figures, and the arrival stamps by the id of the reply."""
+    """Measure through an sshd of this machine; return the figures, and the arrival stamps by the id of the reply."""
     plan = Plan(
         concurrency=(concurrency,),
         requests=requests,
@@ -131,7 +131,7 @@ async def measure_tunnel(url: str, concurrency: int, tokens: int, requests: int)
 
 
 def truth(sent: list[dict[str, Any]]) -> dict[str, float]:
-    """The figures by the server's own record."""
+    """Return the figures by the server's own record."""
     ttfts = sorted(reply["sent"][0] - reply["arrived"] for reply in sent)
     itls = sorted(b - a for reply in sent for a, b in zip(reply["sent"], reply["sent"][1:], strict=False))
     tpots = sorted((reply["sent"][-1] - reply["sent"][0]) / (len(reply["sent"]) - 1) for reply in sent)
@@ -150,7 +150,7 @@ def lateness(arrivals: dict[str, list[float]], sent: dict[str, dict[str, Any]]) 
 
 
 def one(concurrency: int, options: argparse.Namespace) -> dict[str, Any]:
-    """One point: what was measured and what was true."""
+    """Run one point; return what was measured and what was true."""
     server = ScheduleServer(options.ttft, options.gap, options.processes)
     tokens = options.tokens
     waves = max(2, round(options.seconds * 1000 / (options.ttft + options.gap * tokens)))
@@ -193,8 +193,10 @@ def one(concurrency: int, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def verdict(found: dict[str, Any]) -> list[str]:
-    """Which figures are off by more than 1 ms and 2 %, whether requests failed or got lost, and whether stamps are late. Processor
-    time is the machine's: it is shown only."""
+    """List the figures that are off by more than 1 ms and 2 %, failed or lost requests, and late stamps.
+
+    Processor time is the machine's: it is only shown.
+    """
     bad = []
     if found["failed"]:
         bad.append(f"{found['failed']} failed")
@@ -211,7 +213,7 @@ def verdict(found: dict[str, Any]) -> list[str]:
 
 
 def main() -> int:
-    """The exit code."""
+    """Run the comparison and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--concurrency", default="1,16,128,512")
     parser.add_argument("--ttft", type=float, default=50.0)

@@ -33,7 +33,7 @@ PROGRAMS = {
 
 
 def first_paint(argv: list[str], sign: bytes) -> tuple[float, float]:
-    """Seconds from the start of the process until the sign is on its terminal, and seconds of processor time until then."""
+    """Return the seconds from the start of the process until the sign is on its terminal, and its processor time until then."""
     begun = time.perf_counter()
     pid, descriptor = pty.fork()
     if pid == 0:

@@ -59,7 +59,7 @@ def damaged(texts: list[str]) -> st.SearchStrategy[str]:
 
 
 def objects(*names: str) -> st.SearchStrategy[dict[str, object]]:
-    """Objects with the names that a reader looks for, and any values."""
+    """Generate objects with the names that a reader looks for, and any values."""
     return st.dictionaries(st.sampled_from(names), shallow, max_size=5)
 
 
@@ -157,7 +157,7 @@ TARGETS: dict[str, tuple[st.SearchStrategy[object], Callable[..., None]]] = {
 
 
 def run(name: str, seconds: float) -> int:
-    """How many inputs a target took. Raises what it raised."""
+    """Feed inputs to a target and return how many it took. Raises what the target raised."""
     strategy, target = TARGETS[name]
     count = 0
     ends = time.monotonic() + seconds

@@ -24,7 +24,7 @@ COUNT = 20_000
 
 
 def cost(step: Callable[[], Any]) -> float:
-    """The best of some rounds."""
+    """Return the best time of several rounds."""
     best = float("inf")
     for _ in range(ROUNDS):
         began = time.process_time()

@@ -13,7 +13,7 @@ from tui.core.text import LineSplitter
 
 
 def serving_log(megabytes: float) -> bytes:
-    """A start, then access lines, statistics, request lines and some noise, as a busy server writes them."""
+    """Write a start, then access lines, statistics, request lines and some noise, as a busy server does."""
     dice = random.Random(7)
     api = "(APIServer pid=691)"
     lines = [

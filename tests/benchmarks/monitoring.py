@@ -71,14 +71,14 @@ class Terminal:
         fcntl.ioctl(self._descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", case.rows, case.columns, 0, 0))
 
     def read(self, seconds: float) -> None:
-        """Takes what comes for that long."""
+        """Read what arrives for this many seconds."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             if select.select([self._descriptor], [], [], left)[0]:
                 self.written += len(os.read(self._descriptor, 65536))
 
     def read_until(self, enough: Callable[[bytes], bool], seconds: float) -> None:
-        """Takes what comes until there is enough of it. Raises TimeoutError."""
+        """Read until there is enough. Raises TimeoutError."""
         end, seen = time.monotonic() + seconds, b""
         while not enough(seen):
             if not select.select([self._descriptor], [], [], max(0.0, end - time.monotonic()))[0]:

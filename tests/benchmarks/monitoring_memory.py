@@ -32,7 +32,7 @@ def resident_mib() -> float:
 
 
 def second(state: DeploymentState, reader: LogReader, number: int) -> DeploymentState:
-    """What one second brings."""
+    """Apply the events of one second."""
     now = time.monotonic()
     for half in (0, 1):
         sample = scenes.gpus(used=96_733.0 + (number + half) % 3, busy=float((number * 7 + half) % 100), mono=now)

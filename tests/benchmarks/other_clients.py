@@ -32,7 +32,7 @@ Run = Callable[[str, str, int, int, int], dict[str, Any]]
 
 
 def clients(options: argparse.Namespace) -> dict[str, Run]:
-    """The clients that were given, by name; ours first."""
+    """Return the clients that were given, by name; ours first."""
     found: dict[str, Run] = {"readyroom": readyroom}
     if options.vllm:
         found["vllm"] = lambda *plan: vllm(options, *plan)
@@ -44,12 +44,12 @@ def clients(options: argparse.Namespace) -> dict[str, Run]:
 
 
 def command_of(where: str, name: str) -> list[str]:
-    """A command of a virtual environment, or words that are it."""
+    """Return the words of a command in a virtual environment, or of a command line."""
     return [str(Path(where) / "bin" / name)] if Path(where).is_dir() else shlex.split(where)
 
 
 def readyroom(url: str, model: str, concurrency: int, requests: int, tokens: int) -> dict[str, Any]:
-    """One run of the load generator, as the probe does it; its CPU is that of the measured run alone."""
+    """Run the load generator once, as the probe does; its CPU is that of the measured run alone."""
     plan = {
         "url": url,
         "endpoint": "completions",
@@ -159,7 +159,7 @@ def guidellm(options: argparse.Namespace, url: str, model: str, concurrency: int
 
 
 def run(command: list[str], more: dict[str, str]) -> float:
-    """Runs a client to its end; the CPU seconds of all of its processes. Raises RuntimeError with its last words."""
+    """Run a client to its end; return the CPU seconds of all its processes. Raises RuntimeError with its last words."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, env={**os.environ, **more}, capture_output=True, text=True, check=False)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -169,7 +169,7 @@ def run(command: list[str], more: dict[str, str]) -> float:
 
 
 def hub_of(tokenizer: str, folder: Path) -> Path:
-    """A model hub's cache that holds one tokenizer, as `local/tokenizer`: without a network, aiperf takes none from a directory."""
+    """Make a model hub's cache that holds one tokenizer, as `local/tokenizer`: offline, aiperf takes none from a directory."""
     revision = "0" * 39 + "1"
     home = folder / "hub-home"
     entry = home / "hub" / "models--local--tokenizer"

@@ -31,7 +31,7 @@ def chunks(path: Path) -> Iterator[tuple[float, bytes]]:
 
 
 def replay(path: Path, judge_every: float = 0.25) -> dict[str, object]:
-    """Feeds the capture in its own time and judges at each step of a virtual clock."""
+    """Feed the capture at its own pace and judge at each step of a virtual clock."""
     reader, splitter = LogReader(), LineSplitter()
     estimates: dict[int, tuple[float, float]] = {}
     last_shard = None

@@ -36,7 +36,7 @@ START_S = 5.0
 """Left out at the beginning: the interpreter's start, the driver's, and readings taken once."""
 
 Reading = tuple[float, int, float, float]
-"""Monotonic seconds, GPU's index, MiB in use, watts; not a number where not known."""
+"""Monotonic seconds, GPU's index, MiB in use, watts; not a number if not known."""
 
 AGAIN = """
 _count, _at = nvmlDeviceGetCount, nvmlDeviceGetHandleByIndex
@@ -77,11 +77,11 @@ class Sampler:
         self._since = 0.0
 
     def begin(self) -> None:
-        """Counts from now on."""
+        """Count from now on."""
         self._spent, self._since, self.bytes = processor_s(self.process.pid), time.monotonic(), 0
 
     def cost(self) -> tuple[float, float]:
-        """Share of a core and bytes a second since `begin`. Raises RuntimeError where it ended."""
+        """Return the share of a core and the bytes a second since `begin`. Raises RuntimeError if it ended."""
         if self.process.poll() is not None:
             raise RuntimeError(f"{self.name} ended with {self.process.returncode}")
         seconds = time.monotonic() - self._since
@@ -90,7 +90,7 @@ class Sampler:
 
 @contextlib.contextmanager
 def running(sampler: Sampler) -> Iterator[Sampler]:
-    """Ends it with all that it started: each has a process group of its own."""
+    """End the sampler with all that it started: each has a process group of its own."""
     try:
         yield sampler
     finally:
@@ -100,7 +100,7 @@ def running(sampler: Sampler) -> Iterator[Sampler]:
 
 
 def value(words: str) -> float:
-    """A figure of nvidia-smi; not a number where it has none ([N/A], [GPU is lost])."""
+    """Return a figure of nvidia-smi; NaN if it has none ([N/A], [GPU is lost])."""
     try:
         return float(words)
     except ValueError:
@@ -108,7 +108,7 @@ def value(words: str) -> float:
 
 
 def probe(hz: float, times: int = 0) -> Sampler:
-    """The sampler as it is shipped; `times`: with so many GPUs."""
+    """Run the sampler as it is shipped; `times` multiplies the GPUs."""
     code = bundle(True)
     if times:
         target = io.BytesIO()
@@ -165,7 +165,7 @@ def nvidia_smi(hz: float) -> Sampler:
 
 
 def nvitop(command: str, hz: float) -> Sampler:
-    """In a terminal of 120×35. It takes no interval under a quarter of a second."""
+    """Run nvitop in a terminal of 120×35. Its shortest interval is a quarter of a second."""
     here, there = pty.openpty()
     fcntl.ioctl(there, termios.TIOCSWINSZ, struct.pack("HHHH", 35, 120, 0, 0))
     hz = min(hz, 4.0)
@@ -185,7 +185,7 @@ def nvitop(command: str, hz: float) -> Sampler:
 
 
 def agreement(ours: list[Reading], theirs: list[Reading]) -> str:
-    """How many of our values of memory lie between the two of nvidia-smi around them, and by how much the others are off; power."""
+    """Say how many of our memory values lie between the two of nvidia-smi around them, how far off the rest are, and the power."""
     between, off, apart, moved = 0, [], [], 0.0
     for gpu in {reading[1] for reading in ours}:
         readings = sorted(reading for reading in theirs if reading[1] == gpu and not math.isnan(reading[2]))

@@ -31,7 +31,7 @@ def chunk(data: bytes) -> bytes:
 
 
 def event(text: str, finish: str | None, chat: bool) -> bytes:
-    """One token as vLLM sends it."""
+    """Return one token as vLLM sends it."""
     choice: dict[str, Any] = {"index": 0, "logprobs": None, "finish_reason": finish, "token_ids": None}
     if chat:
         choice["delta"] = {"content": text}
@@ -70,7 +70,7 @@ class Reply:
         self.sent: list[float] = []
 
     def send_next(self) -> bool:
-        """Sends what is due next; whether more is to come."""
+        """Send what is due next; return whether more is to come."""
         i = len(self.sent)
         if i == 0:
             data = HEAD + event(self.number + " ", "length" if self.count == 1 else None, self.chat)
@@ -96,7 +96,7 @@ def plain(status: str, obj: Any) -> bytes:
 
 
 def serve(options: Any, worker: int) -> None:
-    """One process: its own epoll loop on the shared port."""
+    """Serve in one process, with its own epoll loop on the shared port."""
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

@@ -33,7 +33,7 @@ STAMP = re.compile(r"\b(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)\b")
 
 
 def hours_of(text: str) -> float:
-    """How long a start took, by the stamps of its first and its last line."""
+    """Return how long a start took, by the stamps of its first and last lines."""
     stamps = [[int(part) for part in stamp] for stamp in STAMP.findall(text)]
     seconds = [((day * 24 + hour) * 60 + minute) * 60 + second for _, day, hour, minute, second in stamps]
     return max(0.0, seconds[-1] - seconds[0]) / 3600 if seconds else 0.0

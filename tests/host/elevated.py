@@ -1,7 +1,7 @@
 """A stand-in for sudo: a program on the PATH of an ordinary user whose commands are run by the test itself, which is root.
 
 `Sudo(folder)` puts `sudo` into `folder/bin`. As the real one with `-n` it passes descriptors and the exit status on, asks nothing,
-and refuses where its `allows` says so.
+and refuses if its `allows` says so.
 """
 
 import array

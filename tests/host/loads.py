@@ -17,7 +17,7 @@ FIELDS = {"max_tokens": "$asked", "stream": True}
 def load(
     url: str, order: dict[str, Any], *, endpoint: str = "chat", stopping: Callable[[], bool] | None = None, **plan: Any
 ) -> LoadOutcome:
-    """Runs the loop against a URL, in this thread."""
+    """Run the loop against a URL, in this thread."""
     whole = {"url": url, "endpoint": endpoint, "model": "m", "input_tokens": 8, "output_tokens": 3, "seed": "1", **plan}
     address = resolve(target_of(url))[0]
     share = LoadShare(whole, uncounted_lengths().known, FIELDS, order, 0, 1, 0, None, address)

@@ -33,7 +33,7 @@ def event(delta: dict[str, Any], finish: str | None = None) -> bytes:
 
 
 def answer(text: str, finish: str = "stop", prompt: int = 20, completion: int | None = None) -> bytes:
-    """A whole streamed chat reply, one word a chunk."""
+    """Return a whole streamed chat reply, one word a chunk."""
     words = text.split(" ")
     pieces = [event({"content": word if i == 0 else f" {word}"}) for i, word in enumerate(words)]
     usage = {"choices": [], "usage": {"prompt_tokens": prompt, "completion_tokens": completion or len(words)}}

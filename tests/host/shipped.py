@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def until(what: Callable[[], T], seconds: float = 15.0) -> T:
-    """The first true value of `what`; fails after `seconds`."""
+    """Return the first true value of `what`; fail after `seconds`."""
     deadline = time.monotonic() + seconds
     while not (found := what()):
         assert time.monotonic() < deadline, "it did not happen in time"
@@ -28,7 +28,7 @@ def until(what: Callable[[], T], seconds: float = 15.0) -> T:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs (a zombie does not)."""
+    """Tell whether a process runs (a zombie does not)."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[0] not in ("Z", "X")
@@ -89,7 +89,7 @@ class ShippedProbe:
         self._write(encode(message))
 
     def frame(self, wanted: Callable[[dict[str, Any]], object], seconds: float = 15.0) -> dict[str, Any]:
-        """The next frame that fits; the ones before it are passed over."""
+        """Return the next frame that fits, skipping the ones before it."""
         deadline = time.monotonic() + seconds
         while True:
             try:

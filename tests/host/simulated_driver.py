@@ -69,7 +69,7 @@ class SimulatedDriver:
 
 
 def sample(probe: ShippedProbe, fits: Callable[[GpuSample], object] = lambda found: True, seconds: float = 15.0) -> GpuSample:
-    """The next GPU sample that fits."""
+    """Return the next GPU sample that fits."""
     frame = probe.frame(lambda one: one.get("f") == "gpus" and fits(gpus_from_frame(one, 0.0)), seconds)
     return gpus_from_frame(frame, 0.0)
 

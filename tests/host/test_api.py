@@ -100,7 +100,7 @@ async def test_poll_of_a_server_that_is_up(server: Replay, client: ApiClient) ->
 
 @pytest.mark.parametrize("how", ["closed", "reset"])
 async def test_a_kept_connection_that_ends_as_it_is_used_says_nothing_of_the_server(how: str) -> None:
-    """Each connection serves one request, and the next one on it meets its end, as where a server has just closed an idle one."""
+    """Each connection serves one request, and the next one on it meets its end, as if a server has just closed an idle one."""
     ended = 0
     answers = UP | {"POST /v1/completions": recorded("completions")}
 

@@ -75,7 +75,7 @@ class Box:
         self.started: list[subprocess.Popen[bytes]] = []
 
     def serve(self, *options: str, shell: str = "exec %s > vllm.log 2>&1", name: str = "kimi") -> subprocess.Popen[bytes]:
-        """Starts a server through a shell command, `%s` being the server's own; returns when it listens."""
+        """Start a server through a shell command, `%s` being the server's own; return when it listens."""
         line = " ".join([f"'{self.program}'", "serve", "/models/kimi", "--served-model-name", name, *options])
         process = subprocess.Popen(["/bin/sh", "-c", shell % line], cwd=self.folder, env=self.env, start_new_session=True)
         self.started.append(process)
@@ -102,7 +102,7 @@ ALONE = ["unshare", "--pid", "--net", "--fork", "--kill-child", "--mount-proc", 
 
 
 def alone(box: Box, servers: list[str], command: str) -> tuple[int, str, str]:
-    """Runs servers and then the command, and nothing else, in namespaces of their own."""
+    """Run servers and then the command, and nothing else, in namespaces of their own."""
     allowed(subprocess.run([*ALONE, "true"], capture_output=True).returncode == 0, "namespaces can't be made here (unshare)")
     lines = ["ip link set lo up"]
     for number, options in enumerate(servers):

@@ -99,7 +99,7 @@ with socket.socket() as listener:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[tuple[int, Path]]:
-    """A server of root's, its log a file: (pid, log)."""
+    """Start a server of root's whose log is a file; yield its pid and log."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

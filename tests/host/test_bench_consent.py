@@ -1,4 +1,4 @@
-"""Whether a server that serves others is benchmarked is asked, and where nobody can be asked it is left alone."""
+"""Whether a server that serves others is benchmarked is asked, and if nobody can be asked it is left alone."""
 
 import os
 import pty
@@ -19,7 +19,7 @@ SGLANG = b'sglang:num_running_reqs{engine_type="unified"} 3.0\nsglang:num_queue_
 
 @contextmanager
 def guarded(tmp_path: Path, tls: bool, metrics: bytes) -> Iterator[Scripted]:
-    """A server that answers who has its header only, with a certificate of its own where it has TLS."""
+    """Serve only requests with the right header, with a self-signed certificate if `tls`."""
     context = None
     if tls:
         command = "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -keyout key.pem -out cert.pem"

@@ -1,4 +1,4 @@
-"""What `readyroom bench` refuses before it sends anything, and what it says to do where it could not begin."""
+"""What `readyroom bench` refuses before it sends anything, and what it says to do if it could not begin."""
 
 import json
 import threading
@@ -155,7 +155,7 @@ def test_the_address_of_a_request_is_no_base_url(tmp_path: Path, path: str) -> N
 
 
 def busy(server: Scripted, status: str, times: int, body: bytes = b'{"error":{"message":"overloaded"}}') -> list[str]:
-    """Answers so many first requests for a completion with that status; the paths of all that were asked."""
+    """Answer the first `times` requests for a completion with that status; return the paths of all requests."""
     asked: list[str] = []
 
     def answer(exchange: Exchange) -> None:

@@ -47,7 +47,7 @@ def made(url: str, state: Path, host: Host | None = None, **more: object) -> Ben
 
 
 def kept_in(state: Path) -> list[dict[str, Any]]:
-    """The results that were kept; all of them readable by their owner only."""
+    """Return the stored results; each must be readable by its owner only."""
     files = sorted(state.glob("*.json"))
     assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in files)
     return [json.loads(file.read_text()) for file in files]
@@ -142,7 +142,7 @@ async def until_in_flight(news: AsyncIterator[object], count: int, stage: str = 
 
 
 def warm_then_endless(count: int) -> Callable[[Exchange], object]:
-    """Answers the first `count` requests (a warm-up), then none."""
+    """Answer the first `count` requests (a warm-up), then none."""
 
     def script(exchange: Exchange) -> object:
         if exchange.number >= count:

@@ -132,7 +132,7 @@ async def test_it_says_why_it_was_used_and_what_its_times_are(tmp_path: Path) ->
 
 @contextlib.asynccontextmanager
 async def connected(url: str) -> AsyncIterator[tuple[bytes, asyncio.StreamReader, asyncio.StreamWriter]]:
-    """The first line of a tunnel to a server at `url`, and a connection through it."""
+    """Yield the first line of a tunnel to a server at `url`, and a connection through it."""
     async with LocalHost() as host, Tunnel(host, url) as tunnel:
         reader, writer = await asyncio.open_unix_connection(tunnel.path)
         try:

@@ -177,7 +177,7 @@ async def test_leaving_while_the_standing_shell_ends_stays_a_cancellation() -> N
 
 
 def hanging(folder: Path, name: str) -> Path:
-    """A python that waits for ever, in a child of its own: as a wrapper on a file system that hangs."""
+    """Write a python that hangs for ever in a child of its own, like a wrapper on a file system that hangs."""
     folder.mkdir(exist_ok=True)
     program = folder / name
     program.write_text("#!/bin/sh\nsleep 600.25\n")

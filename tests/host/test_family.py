@@ -15,7 +15,7 @@ from tui.simulator import installed
 from tui.simulator.nvml import scenario_file
 
 HIDDEN = 999_999_999
-"""A process that the driver knows and /proc doesn't: of another user under hidepid, or of the host where this is a container."""
+"""A process that the driver knows and /proc doesn't: of another user under hidepid, or of the host if this is a container."""
 OWN_LIST = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
 
 
@@ -87,7 +87,7 @@ def test_a_server_that_is_started_anew(processes: list["subprocess.Popen[bytes]"
 
 @pytest.fixture
 def driver(tmp_path: Path) -> dict[str, str]:
-    """The environment in which the simulated driver is found."""
+    """Return the environment in which the simulated driver is found."""
     need(installed.compiler(), "there is no C compiler")
     installed.install_library(tmp_path / "lib")
     return {"LD_LIBRARY_PATH": str(tmp_path / "lib"), scenario_file.VARIABLE: str(tmp_path / "scenario")}
@@ -102,7 +102,7 @@ def play(driver: dict[str, str], *pids: int) -> None:
 
 
 def engines(probe: ShippedProbe, *pids: int) -> list[bool | None]:
-    """What the next sample that shows all of these says of them."""
+    """Return what the next sample that shows all of these pids says of them."""
 
     def shown(frame: dict[str, object]) -> dict[int, bool | None]:
         return {process.pid: process.engine for gpu in gpus_from_frame(frame, 0.0).gpus for process in gpu.processes}

@@ -79,7 +79,7 @@ def find(**arguments: Any) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def serve(tmp_path: Path, free_port: int) -> Iterator[Callable[..., int]]:
-    """Starts something that looks like `vllm serve` through a shell command; `%s` in it is the server's own command line."""
+    """Start something that looks like `vllm serve` through a shell command; `%s` in it is the server's own command line."""
     script = tmp_path / "bin" / "vllm"
     script.parent.mkdir()
     script.write_text(f"#!{sys.executable}\n" + textwrap.dedent(SERVER))

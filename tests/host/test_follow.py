@@ -75,7 +75,7 @@ class Follower:
 
     @property
     def reader_lines(self) -> list[str]:
-        """What a reader has after the last start, quiet or not."""
+        """Return what a reader has after the last start, quiet or not."""
         lines: list[str] = []
         for frame in list(self.frames):
             if frame["f"] == "start":
@@ -334,7 +334,7 @@ def test_flood_is_thinned_and_the_important_lines_come(tmp_path: Path, follow: C
 
 
 def big_log(path: Path, size: int, *, start_at: float) -> None:
-    """A serving log of about `size` bytes whose last start lies at a share of it."""
+    """Write a serving log of about `size` bytes whose last start lies at the share `start_at` of it."""
     noise = ('INFO:     10.0.0.7:40122 - "POST /v1/chat/completions HTTP/1.1" 200 OK\n' * 15000).encode()
     start = (
         b"INFO 11-29 10:00:00 [api_server.py:1] vLLM API server version 0.10.1\n"

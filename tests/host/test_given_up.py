@@ -43,7 +43,7 @@ MOMENTS = [DELAY_S, 3 * DELAY_S]
 
 @contextlib.asynccontextmanager
 async def far_host(sshd: Sshd) -> AsyncIterator[SshHost]:
-    """Connected over a link of 200 ms a round."""
+    """Connect over a link with a round trip of 200 ms."""
     async with SlowLink(sshd.port) as link:
         sshd.write_client_config(f"Host gpu-box\n  Port {link.port}")
         sshd.known_hosts.write_text(sshd.host_line().replace(f":{sshd.port} ", f":{link.port} "))
@@ -75,7 +75,7 @@ async def test_commands_given_up_while_they_start_leave_no_session(make_sshd: Ma
 
 
 def sessions(server: Sshd) -> list[int]:
-    """Processes of the server that are shells or probes."""
+    """Return the processes of the server that are shells or probes."""
     names = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in descendants(server.pid) if os.path.exists(f"/proc/{pid}")}
     return [pid for pid, name in names.items() if name.startswith((b"/bin/sh", b"python"))]
 
@@ -207,7 +207,7 @@ class Bad:
 
 
 async def close(what: Any, slow: bool) -> None:
-    """Closes it; where a part of it is slow, until it is cancelled."""
+    """Close it; if a part of it is slow, until it is cancelled."""
     closing = asyncio.create_task(what.close())
     if slow:
         await asyncio.wait([closing], timeout=0.2)

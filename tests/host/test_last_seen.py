@@ -60,7 +60,7 @@ class Said:
 
 
 def played(box: Box, script: str, **more: str) -> Said:  # noqa: F811
-    """Runs a script on a machine of its own, as far as processes and ports go."""
+    """Run a script as if on its own machine, with processes and ports of its own."""
     allowed(subprocess.run([*ALONE, "true"], capture_output=True).returncode == 0, "namespaces can't be made here (unshare)")
     prelude = PRELUDE.replace("{here}", str(HERE)).replace("{python}", sys.executable).replace("{program}", str(box.program))
     done = subprocess.run(
@@ -120,7 +120,7 @@ def test_where_nothing_is_left_of_it_one_is_waited_for(box: Box) -> None:  # noq
 
 @pytest.mark.parametrize("log", ["a.log", "b.log"])
 def test_a_wait_that_begins_before_the_next_server(box: Box, log: str) -> None:  # noqa: F811
-    """The old crash is the baseline, also where the new server writes into the same file."""
+    """The old crash is the baseline, even if the new server writes into the same file."""
     said = played(
         box,
         f"RECORDED='{KV}' serve a.log; r status local; end; r status local\n"
@@ -149,7 +149,7 @@ async def until(session: Session, predicate: Callable[[DeploymentState], object]
 
 
 def session_on(sim: Simulation, host: Host, record: RunStore | None) -> Session:
-    """Of the one port: other servers may run on this machine."""
+    """Open a session on one port only: other servers may run on this machine."""
     port = int(sim.api_url.rpartition(":")[2])
     return Session(
         sim.target, sim.target, Deployment(engines=(EngineSettings(host=sim.target),)), Settings(), host, record, port=port

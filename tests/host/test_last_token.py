@@ -16,7 +16,7 @@ from tui.services.chat_turn import one_token
 
 
 def error(status: str, words: str) -> bytes:
-    """As vLLM words an error."""
+    """Return an error as vLLM words it."""
     return reply(status, json.dumps({"error": {"message": words, "type": "X", "code": int(status[:3])}}))
 
 

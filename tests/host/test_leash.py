@@ -50,7 +50,7 @@ class Client:
         assert len(self.probes) == 2
 
     def remote(self) -> list[int]:
-        """The probes and all that they started."""
+        """Return the probes and all that they started."""
         return [*self.probes, *(pid for probe in self.probes for pid in descendants(probe))]
 
     def end(self) -> None:

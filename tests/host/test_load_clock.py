@@ -31,7 +31,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Settable:
 
 
 def run(tmp_path: Path, script: Callable[[Exchange], object], order: dict[str, Any]) -> tuple[LoadOutcome, float]:
-    """What the loop recorded, and how long it ran by a clock that wasn't set."""
+    """Return what the loop recorded, and how long it ran by a clock that wasn't set."""
     with scripted(script, unix=str(tmp_path / "api.sock")) as server:
         began = time.monotonic()
         outcome = load(server.url, order)

@@ -39,7 +39,7 @@ def test_a_unix_socket_whose_queue_stays_full(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A self-signed certificate for 127.0.0.1, with its key in the same file."""
+    """Make a self-signed certificate for 127.0.0.1, with its key in the same file."""
     path = tmp_path_factory.mktemp("tls") / "both.pem"
     command = [
         *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"),

@@ -1,4 +1,4 @@
-"""The limit of open files: raised where a load needs it, and no load where it can't be."""
+"""The limit of open files: raised if a load needs it, and no load if it can't be."""
 
 import json
 import os
@@ -25,7 +25,7 @@ print(json.dumps([[(r.state, r.kind, r.error) for r in outcome.records], outcome
 
 
 def limited(url: str, limits: str, order: dict[str, Any]) -> Any:
-    """Runs the loop in a process with these limits: its records, why it stopped, and the soft limit at the end."""
+    """Run the loop in a process with these limits; return its records, why it stopped, and the final soft limit."""
     command = f'{limits} && exec "$0" -c "$1" "$2" "$3"'
     words = ["sh", "-c", command, sys.executable, CODE, url, json.dumps(order)]
     there = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
@@ -77,7 +77,7 @@ def test_running_out_of_files_is_the_clients_own_failure() -> None:
 
 
 def bench(url: str, state: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """`readyroom bench` where no more than 64 files may be open."""
+    """Run `readyroom bench` with at most 64 open files."""
     whole = [sys.executable, "-m", "tui", "bench", "--base-url", url, "--input-tokens", "8", "--output-tokens", "3", *words]
     there = {**os.environ, "XDG_STATE_HOME": str(state), "XDG_CONFIG_HOME": str(state), "XDG_CACHE_HOME": str(state)}
     return subprocess.run(

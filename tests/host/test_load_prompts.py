@@ -19,7 +19,7 @@ TEMPLATE = 7
 
 
 def tokens(text: str) -> list[str]:
-    """A tokenizer with words of up to five letters: longer ones are several tokens, like those of a small vocabulary."""
+    """Split a text like a tokenizer with a small vocabulary: words of more than five letters become several tokens."""
     return re.findall(r" ?[A-Za-z]{1,5}|[^A-Za-z ]| ", text)
 
 
@@ -58,7 +58,7 @@ def caller(url: str) -> ApiCaller:
 
 
 def bodies(fields: dict[str, Any], numbers: range) -> list[dict[str, Any]]:
-    """What the load generator would send to a server with that tokenizer."""
+    """Return what the load generator would send to a server with that tokenizer."""
     with scripted(lambda exchange: exchange.reply()) as server:
         server.answer = with_tokenizer(server)
         asked = plan(server.url, **fields)
@@ -128,7 +128,7 @@ def test_without_a_tokenizer_usage_calibrates_within_a_few_per_cent() -> None:
 
 
 def tokens_of_odd_words(body: dict[str, Any]) -> int:
-    """As some tokenizers do: long words are two or three tokens, and so is one with a stop."""
+    """Count tokens as some tokenizers do: long words are two or three tokens, and so is one with a full stop."""
     text = body["messages"][0]["content"] if "messages" in body else body["prompt"]
     return TEMPLATE + sum(1 + (len(w) > 6) + (len(w) > 9) + (w[-1:] in ".,;:") for w in text.split())
 
@@ -199,7 +199,7 @@ def test_a_template_that_tokenize_does_not_tell_is_seen_at_the_longest_length() 
 
 
 def refusing(*words: str) -> Callable[[Exchange], None]:
-    """A server that takes no request with one of those fields."""
+    """Serve, but reject every request with one of those fields."""
 
     def single(exchange: Exchange) -> None:
         if any(word in exchange.body for word in words):

@@ -18,7 +18,7 @@ NOT_KEPT = "readyroom: this run is not in the record: "
 
 @contextmanager
 def held(path: Path) -> Iterator[None]:
-    """The record, while another process writes to it."""
+    """Hold the record while another process writes to it."""
     RunStore(path).runs()
     with closing(sqlite3.connect(path)) as other:
         other.execute("BEGIN EXCLUSIVE")

@@ -107,7 +107,7 @@ async def test_a_lost_link_is_tried_again_and_nothing_stays() -> None:
 
 
 class Blind(LogFollower):
-    """Can't tell where the server that is meant writes."""
+    """A host that can't tell where the chosen server writes."""
 
     def _elsewhere(self, source: str) -> bool:
         raise ValueError("a source beyond reading")

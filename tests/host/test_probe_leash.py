@@ -37,7 +37,7 @@ CLIENT = textwrap.dedent("""
 
 @pytest.fixture
 def client() -> Iterator[tuple[subprocess.Popen[bytes], int, tuple[int, int]]]:
-    """A client that holds a probe which holds SLEEPERS: the client, the probe's pid, the two sleepers'."""
+    """Start a client with a probe that has SLEEPERS; yield the client, the probe's pid and the two sleepers' pids."""
     # its stdout goes to the test: the frames come straight from the probe
     process = subprocess.Popen([sys.executable, "-c", CLIENT % SLEEPERS], stdout=subprocess.PIPE)
     assert process.stdout is not None

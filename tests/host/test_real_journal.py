@@ -28,7 +28,7 @@ class Journal:
         self.socket = Path(f"/proc/{process.pid}/root/run/systemd/journal/socket")
 
     def listens(self) -> bool:
-        """Whether it has come so far; before it has a namespace of its own, its files are the machine's."""
+        """Tell whether it has come so far; before it has a namespace of its own, its files are the machine's."""
         own = Path(f"/proc/{self._process.pid}/ns/mnt")
         return own.exists() and own.stat().st_ino != Path("/proc/self/ns/mnt").stat().st_ino and self.socket.exists()
 
@@ -36,8 +36,11 @@ class Journal:
         return subprocess.run(["nsenter", "-t", str(self._process.pid), "-m", *words], capture_output=True, check=False, timeout=30)
 
     def write(self, *messages: bytes, unit: str = UNIT) -> None:
-        """In the native protocol, whose second form takes any bytes. Without a service manager nobody tells journald the unit, so
-        it is named as one that root logs about, which `journalctl -u` finds as well."""
+        """Write in the native protocol, whose second form takes any bytes.
+
+        Without a service manager nobody tells journald the unit, so it is named as one that root logs about, which `journalctl -u`
+        finds as well.
+        """
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
             out.connect(str(self.socket))
             for message in messages:

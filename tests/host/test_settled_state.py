@@ -18,7 +18,7 @@ from tui.settings import Deployment, EngineSettings, Settings
 
 @pytest.fixture
 def mute() -> Iterator[int]:
-    """A port where connections are taken and nothing is ever said."""
+    """Listen on a port that accepts connections and never says anything."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield int(listening.getsockname()[1])
 

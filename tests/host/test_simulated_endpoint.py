@@ -57,7 +57,7 @@ async def serving(model: Model = TINY, **changes: Any) -> AsyncIterator[tuple[Si
 
 
 async def exchanged(port: int, request: bytes) -> tuple[list[bytes], bytes]:
-    """The head's lines and the body of the answer to raw bytes."""
+    """Return the header lines and the body of the answer to raw bytes."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(request)

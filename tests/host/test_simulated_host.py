@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 async def until(look: Callable[[], T], what: str, within_s: float = 30.0) -> T:
-    """What `look` gives, once it gives something."""
+    """Return what `look` gives, once it gives something."""
     ends = time.monotonic() + within_s
     while not (found := look()):
         if time.monotonic() > ends:
@@ -38,7 +38,7 @@ async def until(look: Callable[[], T], what: str, within_s: float = 30.0) -> T:
 
 
 async def stopped(sim: Simulation) -> dict[str, Any]:
-    """The host's state once its server has ended."""
+    """Return the host's state once its server has ended."""
     async with asyncio.timeout(15):
         while True:
             state: dict[str, Any] = await sim.do("state")
@@ -63,7 +63,7 @@ async def connected(sim: Simulation) -> asyncssh.SSHClientConnection:
 
 
 async def ssh(sim: Simulation, command: str, sent: bytes = b"") -> tuple[int | None, bytes, bytes]:
-    """Runs it with OpenSSH's client."""
+    """Run a command with OpenSSH's client."""
     need(which("ssh"), "OpenSSH's client (ssh) isn't installed")
     process = await asyncio.create_subprocess_exec(
         *("ssh", "-F", str(sim.ssh_config), sim.target, command),

@@ -72,7 +72,7 @@ async def test_a_host_that_is_closed_has_nothing_open(tmp_path: Path, when: str)
 
 
 def open_and_close() -> None:
-    """What that process does: folder and moment are its arguments."""
+    """Run in that process; its arguments are the folder and the moment."""
     asyncio.run(_open_and_close(Path(sys.argv[1]), sys.argv[2]))
 
 

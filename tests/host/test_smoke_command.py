@@ -19,7 +19,7 @@ from tui.simulator.simulation import Simulation, simulated_host
 
 
 async def command(sim: Simulation, tmp_path: Path, *arguments: str, max_tokens: int = 4096) -> tuple[int, str, str]:
-    """Runs the installed command with a configuration that reaches the simulated API directly."""
+    """Run the installed command with a configuration that reaches the simulated API directly."""
     file = tmp_path / "config.toml"
     file.write_text(
         f'[deployments.sim]\napi = "{sim.api_url}"\ndirect = true\n[[deployments.sim.engines]]\nhost = "local"\n'

@@ -37,7 +37,7 @@ def test_overlap_with_lines_drawn_again() -> None:
 
 @pytest.fixture
 def on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
-    """Puts a shell script on the PATH of the probe."""
+    """Put shell scripts on the PATH of the probe."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
@@ -206,7 +206,7 @@ def test_journal(tmp_path: Path, follow: Follow, on_path: Callable[[str, str], N
 
 @pytest.fixture
 def pane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    """A tmux server of its own with one pane; call it with a shell command to run there."""
+    """Start a tmux server with one pane; call the result with a shell command to run there."""
     if shutil.which("tmux") is None:
         pytest.skip("tmux isn't installed")
     monkeypatch.setenv("TMUX_TMPDIR", str(tmp_path))

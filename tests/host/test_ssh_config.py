@@ -138,7 +138,7 @@ SPELLINGS: dict[str, Callable[[str, str], str]] = {
 
 @pytest.fixture(params=["ssh -G", "own reader"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The two ways of reading a configuration: OpenSSH's, and the one without it."""
+    """Read a configuration in both ways: with OpenSSH, and without it."""
     if request.param == "own reader":
         monkeypatch.setattr("shutil.which", lambda program, **options: None)
     else:

@@ -1,6 +1,6 @@
 """Logins that need a person: passphrases, passwords, codes; and that none of them is repeated unasked.
 
-A real sshd where it can play the part; sshd without PAM can't ask for passwords of accounts that this machine doesn't have, so
+A real sshd if it can play the part; sshd without PAM can't ask for passwords of accounts that this machine doesn't have, so
 asyncssh's server asks for those.
 """
 
@@ -42,7 +42,7 @@ async def refusal(host: SshHost) -> Refused:
 
 
 def lock(sshd: Sshd, passphrase: str = "open sesame") -> None:
-    """As ssh-keygen -p does it."""
+    """Encrypt the key, as ssh-keygen -p does."""
     command = ["ssh-keygen", "-p", "-q", "-f", str(sshd.identity), "-P", "", "-N", passphrase]
     subprocess.run(command, check=True, capture_output=True)
 
@@ -86,7 +86,7 @@ async def test_a_person_who_cancels_is_asked_no_more(sshd: Sshd) -> None:
 
 @pytest.fixture
 def agent(tmp_path: Path) -> Iterator[str]:
-    """A real ssh-agent; its socket."""
+    """Run a real ssh-agent and yield its socket."""
     path = str(tmp_path / "agent")
     try:
         process = subprocess.Popen(["ssh-agent", "-D", "-a", path], stdout=subprocess.DEVNULL)
@@ -122,7 +122,7 @@ async def test_keys_of_the_agent_that_are_not_named_stay_unused_with_identities_
 
 
 def certify(sshd: Sshd) -> Path:
-    """Has the server trust an authority instead of the key; the file with the key's certificate."""
+    """Let the server trust an authority instead of the key; return the file with the key's certificate."""
     authority = asyncssh.generate_private_key("ssh-ed25519")
     certificate = authority.generate_user_certificate(sshd.client_key, "tests", principals=[sshd.user])
     file = sshd.folder / "user-cert.pub"
@@ -181,7 +181,7 @@ class AskingServer:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Path]:
-        """Serves; gives the client configuration."""
+        """Serve, and yield the client configuration."""
         outer = self
 
         class Server(asyncssh.SSHServer):

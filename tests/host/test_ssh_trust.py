@@ -161,7 +161,7 @@ async def test_user_known_hosts_none_still_checks(sshd: Sshd) -> None:
 
 
 def certify(sshd: Sshd, authority: asyncssh.SSHKey, *, name: str = "127.0.0.1", **options: object) -> None:
-    """Gives the server a host certificate."""
+    """Give the server a host certificate."""
     certificate = authority.generate_host_certificate(sshd.host_key, "gpu-box", principals=[name], **options)  # type: ignore[arg-type]
     file = sshd.folder / "host_key-cert.pub"
     certificate.write_certificate(str(file))

@@ -54,7 +54,7 @@ QUIET = ["sh", "-c", "echo $$; sleep 4321 & echo $!; exec sleep 4322"]
 
 @pytest.fixture
 def gpus(tmp_path: Path) -> dict[str, str]:
-    """A PATH with an nvidia-smi that shows two GPUs, as environment."""
+    """Return an environment whose PATH has an nvidia-smi that shows two GPUs."""
     allowed(not Path("/usr/bin/nvidia-smi").exists(), "this machine has an nvidia-smi of its own")
     programs = tmp_path / "programs"
     programs.mkdir()
@@ -160,7 +160,7 @@ def test_nothing_outlives_a_killed_or_stopped_client(start: Callable[..., Client
 
 
 def smi_pids(environment: dict[str, str]) -> list[int]:
-    """The processes that sample the GPUs of a test."""
+    """Return the processes that sample the GPUs of a test."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

@@ -39,7 +39,7 @@ class Deployed:
         }
 
     def put(self, name: str, script: str) -> None:
-        """A program on the host's PATH."""
+        """Put a program on the host's PATH."""
         beside = self.bin / f".{name}"
         beside.write_text("#!/bin/sh\n" + textwrap.dedent(script))
         beside.chmod(0o755)

@@ -1,4 +1,4 @@
-"""Prompts on a real terminal (a pty), and none where there is no terminal."""
+"""Prompts on a real terminal (a pty), and none if there is no terminal."""
 
 import os
 import pty
@@ -28,7 +28,7 @@ asyncio.run(main())
 
 
 def talk(lines: list[tuple[str, str]]) -> str:
-    """Runs the asker on a pty; when a text is seen, types the answer that goes with it. Returns all that was shown."""
+    """Run the asker on a pty and type the answer to each text that appears; return all that was shown."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.execv(sys.executable, [sys.executable, "-c", ASK])

@@ -31,7 +31,7 @@ WAYS = ["ssh", "ssh without forwarding", "exec", "local"]
 
 @pytest.fixture(params=[pytest.param(way, marks=pytest.mark.sshd) if "ssh" in way else way for way in WAYS])
 def host(request: pytest.FixtureRequest) -> Host:
-    """A host of each kind, not yet connected."""
+    """Make a host of each kind, not yet connected."""
     match request.param:
         case "local":
             return LocalHost()
@@ -152,7 +152,7 @@ async def test_nothing_listens_here(host: Host) -> None:
 
 
 def self_signed(folder: Path) -> tuple[ssl.SSLContext, Path]:
-    """A server's TLS context for 127.0.0.1, and the file that a client must trust."""
+    """Make a server's TLS context for 127.0.0.1, and the file that a client must trust."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "gpu-box")])
     now = datetime.datetime.now(datetime.UTC)

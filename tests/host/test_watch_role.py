@@ -24,7 +24,7 @@ DATA = Path(__file__).parents[1] / "data" / "smi"
 
 
 def pythons() -> list[str]:
-    """Every Python from 3.8 on that this machine has, one of each minor version; the tests' own among them."""
+    """Return each Python from 3.8 on that this machine has, one of each minor version, including the tests' own."""
     found = {f"{sys.version_info.major}.{sys.version_info.minor}": sys.executable}
     for minor in range(8, 15):
         name = f"3.{minor}"

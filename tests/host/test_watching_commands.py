@@ -32,7 +32,7 @@ class Command:
         return self.process.returncode, out.decode(), errors.decode()
 
     async def line(self, wanted: str) -> str:
-        """The first line of its output that holds a text."""
+        """Return the first line of its output that holds a text."""
         assert self.process.stdout is not None
         while line := (await asyncio.wait_for(self.process.stdout.readline(), 60)).decode():
             if wanted in line:
@@ -48,7 +48,7 @@ async def server() -> AsyncIterator[Replay]:
 
 @pytest.fixture
 async def start(tmp_path: Path, server: Replay) -> AsyncIterator[Run]:
-    """Starts the command with a configuration whose deployment `kimi` is this machine."""
+    """Start the command with a configuration whose deployment `kimi` is this machine."""
     config = tmp_path / "config.toml"
     config.write_text(
         f'[deployments.kimi]\napi = "{server.url}"\n'
@@ -74,7 +74,7 @@ async def start(tmp_path: Path, server: Replay) -> AsyncIterator[Run]:
 
 
 async def closed(server: Replay) -> None:
-    """A port that nothing listens on any more."""
+    """Free the port, so that nothing listens on it any more."""
     await server.stop()
 
 

@@ -24,7 +24,7 @@ def driver(tmp_path: Path) -> SimulatedDriver:
 
 
 def raised(driver: SimulatedDriver, probe: ShippedProbe, gpu: int, code: int, *rows: dict[str, Any]) -> tuple[Xid, GpuSample]:
-    """The first XID that is told of the ones that a GPU raises, one after the other: those from before it is listened to go by."""
+    """Raise XIDs on a GPU, one after the other, until one is reported: earlier ones go unheard."""
     serial = 1
 
     def seen(found: GpuSample) -> bool:

@@ -63,7 +63,7 @@ class Place:
         self.line = shlex.join(words)
 
     def shell(self, script: str, *, terminal: bool = False, around: tuple[str, ...] = ()) -> subprocess.Popen[bytes]:
-        """Runs a script in the folder; all below it ends with the test."""
+        """Run a script in the folder; everything below it ends with the test."""
         out: int = subprocess.DEVNULL
         if terminal:
             ours, out = pty.openpty()
@@ -91,7 +91,7 @@ def _drain(terminal: int) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ends a process and all below it, wherever they went."""
+    """End a process and its descendants, wherever they went."""
     below = descendants(process.pid)
     for pid in [*below, process.pid]:
         with contextlib.suppress(ProcessLookupError):

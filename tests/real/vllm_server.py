@@ -28,7 +28,7 @@ class VllmServer:
 
 
 def vllm_folder() -> Path | None:
-    """The folder that setup.sh made, as READYROOM_VLLM names it; None where there is none."""
+    """Return the folder that setup.sh made, as READYROOM_VLLM names it; None if unset."""
     named = os.environ.get("READYROOM_VLLM")
     folder = Path(named) if named else None
     return folder if folder and (folder / "venv" / "bin" / "vllm").exists() else None
@@ -37,7 +37,7 @@ def vllm_folder() -> Path | None:
 def serve_command(
     folder: Path, port: int, *options: str, shard_delay: float = 0.0, **environment: str
 ) -> tuple[list[str], dict[str, str]]:
-    """The words of `vllm serve` on a port of 127.0.0.1, and the environment that it needs."""
+    """Return the words of `vllm serve` on a port of 127.0.0.1, and the environment that it needs."""
     model = folder / "models" / "tiny"
     variables = {
         **os.environ,
@@ -58,7 +58,7 @@ def serve_command(
 
 @contextlib.contextmanager
 def serving(folder: Path, log: Path, *options: str, shard_delay: float = 0.0, **environment: str) -> Iterator[VllmServer]:
-    """Starts `vllm serve` on a free port, and ends it with all its processes; it is not waited for."""
+    """Start `vllm serve` on a free port without waiting for it; end it with all its processes."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -79,7 +79,7 @@ def serving(folder: Path, log: Path, *options: str, shard_delay: float = 0.0, **
 
 
 def end(process: subprocess.Popen[bytes], patience_s: float = 10.0) -> None:
-    """Ends the server and what it started: SIGTERM twice (the first one is lost while it loads), then SIGKILL to its session."""
+    """End the server and what it started: SIGTERM twice (the first one is lost while it loads), then SIGKILL to its session."""
     for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)

@@ -54,15 +54,15 @@ class Terminal:
         self._tmux("resize-window", "-x", str(columns), "-y", str(rows))
 
     def close_pane(self) -> None:
-        """Closes the terminal under what runs in it, as a window that is closed or a login that is lost."""
+        """Close the terminal under the running program, like a closed window or a lost login."""
         self._tmux("kill-session")
 
     def mode(self, name: str) -> str:
-        """A flag of the pane, such as alternate_on, cursor_flag, mouse_any_flag."""
+        """Return a flag of the pane, such as alternate_on, cursor_flag, mouse_any_flag."""
         return self._tmux("display-message", "-p", f"#{{{name}}}").strip()
 
     def until(self, holds: Callable[[str], object], seconds: float = 30.0) -> str:
-        """The screen, as soon as the predicate holds on it."""
+        """Return the screen as soon as the predicate holds on it."""
         deadline = time.monotonic() + seconds
         while True:
             screen = self.screen()

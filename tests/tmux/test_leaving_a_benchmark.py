@@ -71,7 +71,7 @@ def leave_by_q(terminal: Terminal) -> None:
 
 
 def leave_by_interrupts(terminal: Terminal) -> None:
-    """The second ctrl+c asks, the third leaves at once."""
+    """Leave by ctrl+c: the second asks, the third leaves at once."""
     terminal.send("C-c")
     terminal.until(lambda screen: "ctrl+c again asks whether to end the benchmark" in screen)
     terminal.send("C-c")
@@ -80,7 +80,7 @@ def leave_by_interrupts(terminal: Terminal) -> None:
 
 
 def leave_by_signal(terminal: Terminal) -> None:
-    """Closes the terminal under it, as a lost SSH login does."""
+    """Leave by closing the terminal, like a lost SSH login."""
     terminal.__exit__()
 
 

@@ -37,7 +37,7 @@ def environment(sshd: Sshd, tmp_path: Path) -> dict[str, str]:
 
 
 def probes(sshd: Sshd) -> bool:
-    """Whether a probe runs there."""
+    """Tell whether a probe runs there."""
     for pid in sshd.sessions():
         with contextlib.suppress(OSError):
             if b"sys.stdin.buffer" in Path(f"/proc/{pid}/cmdline").read_bytes():
@@ -46,7 +46,7 @@ def probes(sshd: Sshd) -> bool:
 
 
 def of_the_screen(below: int) -> int:
-    """The pid of the one `readyroom` in a pane."""
+    """Return the pid of the one `readyroom` in a pane."""
     found = [pid for pid in descendants(below) if b"readyroom\0" in Path(f"/proc/{pid}/cmdline").read_bytes() + b"\0"]
     return found[-1]
 
@@ -76,7 +76,7 @@ def test_the_screen(sshd: Sshd, environment: dict[str, str], number: signal.Sign
 
 
 def connected(pid: int, port: int) -> bool:
-    """Whether a process has a connection to a port of this machine: a command that has begun with its host."""
+    """Tell whether a process is connected to a port of this machine: a command that has reached its host."""
     try:
         files = {os.readlink(f"/proc/{pid}/fd/{name}") for name in os.listdir(f"/proc/{pid}/fd")}
         rows = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
@@ -126,7 +126,7 @@ def test_a_command(sshd: Sshd, environment: dict[str, str], words: list[str], nu
 
 
 def ignored(pid: int, number: signal.Signals) -> bool:
-    """Whether the kernel drops the signal before the process sees it."""
+    """Tell whether the kernel drops the signal before the process sees it."""
     status = Path(f"/proc/{pid}/status").read_text()
     (mask,) = (int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigIgn:"))
     return bool(mask >> (number - 1) & 1)

@@ -25,7 +25,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def demo(environment: dict[str, str], request: pytest.FixtureRequest) -> Iterator[tuple[Terminal, int]]:
-    """A demo that is ready, and its pid."""
+    """Start a demo; yield its terminal and its pid when it is ready."""
     need(TMUX, "tmux isn't installed")
     before = getattr(request, "param", "")
     with Terminal(f"{before}{COMMAND} demo --scenario ready", 100, 30, environment) as terminal:
@@ -108,7 +108,7 @@ def test_it_is_stopped_and_continued(demo: tuple[Terminal, int], stop: signal.Si
 
 
 def broken() -> int:
-    """The writing end of a pipe that nobody reads any more."""
+    """Return the writing end of a pipe that nobody reads any more."""
     reading, writing = os.pipe()
     os.close(reading)
     return writing

@@ -31,12 +31,12 @@ class PaneHost(App[None]):
         yield self.pane
 
     def seen(self, kind: type[Message]) -> list[Message]:
-        """The messages of a kind, each one once: the hook is called for every widget that a message passes."""
+        """Return the messages of a kind, each one once: the hook is called for every widget that a message passes."""
         return list({id(message): message for message in self.posted if isinstance(message, kind)}.values())
 
 
 async def until(pilot: Pilot[None], holds: Callable[[], bool], seconds: float = 10.0) -> None:
-    """Lets the app run until the predicate holds."""
+    """Let the app run until the predicate holds."""
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, "it did not come to hold in time"
@@ -44,7 +44,7 @@ async def until(pilot: Pilot[None], holds: Callable[[], bool], seconds: float = 
 
 
 def text(app: App[None]) -> str:
-    """What is on the screen, as text."""
+    """Return what is on the screen, as text."""
     width, height = app.size
     lines = app.screen._compositor.render_strips()
     assert width

@@ -53,7 +53,7 @@ class SetSession:
         return self
 
     async def poll(self) -> ApiStatus:
-        """The state's own, as a server would say it once more."""
+        """Return the state's own API status, as if the server said it once more."""
         self.polls += 1
         return self.state.api
 
@@ -66,14 +66,14 @@ def room(
     session: SetSession | None = None,
     record: RunStore | None = None,
 ) -> tuple[ControlRoom, SetSession]:
-    """The app, and the session that a test moves."""
+    """Return the app, and the session that a test moves."""
     session = session or SetSession(state)
     settings = settings or Settings(ui=UiSettings(theme="dark"))
     return ControlRoom(cast("Session", session), settings, asker=asker, record=record), session
 
 
 async def until(pilot: Room, holds: Callable[[], bool], seconds: float = 15.0) -> None:
-    """Lets the app run until the predicate holds."""
+    """Let the app run until the predicate holds."""
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, "it did not come to hold in time; on the screen:\n" + screen(pilot)
@@ -81,11 +81,11 @@ async def until(pilot: Room, holds: Callable[[], bool], seconds: float = 15.0) -
 
 
 def screen(pilot: Room) -> str:
-    """What is on the screen, as text."""
+    """Return what is on the screen, as text."""
     strips = pilot.app.screen._compositor.render_strips()
     return "\n".join("".join(segment.text for segment in strip) for strip in strips)
 
 
 async def shows(pilot: Room, *words: str) -> None:
-    """Waits until all these words are on the screen."""
+    """Wait until all these words are on the screen."""
     await until(pilot, lambda: all(word in screen(pilot) for word in words))

@@ -45,7 +45,7 @@ def stamp(at: float) -> str:
 
 
 def opening(at: float, model: str = "/models/kimi-k2-w4", tp: int = 8) -> list[tuple[float, str]]:
-    """A start until the weights begin to load."""
+    """Return a start until the weights begin to load."""
     config = (
         f"Initializing a V1 LLM engine (v0.24.0) with config: model='{model}', speculative_config=None, tokenizer='{model}', "
         f"dtype=torch.bfloat16, max_seq_len=131072, tensor_parallel_size={tp}, pipeline_parallel_size=1, data_parallel_size=1, "
@@ -85,7 +85,7 @@ def shard_lines(at: float, total: int, steps: Sequence[float]) -> list[tuple[flo
 
 
 def finishing(at: float) -> list[tuple[float, str]]:
-    """From the last shard until the server is up."""
+    """Return a start from the last shard until the server is up."""
     w, e = "(Worker_TP0 pid=498) INFO", "(EngineCore pid=412) INFO"
     return [
         (at + 1, f"{w} {stamp(at + 1)} [default_loader.py:430] Loading weights took 2046.12 seconds"),
@@ -109,7 +109,7 @@ def finishing(at: float) -> list[tuple[float, str]]:
 
 
 def oom(at: float) -> list[tuple[float, str]]:
-    """A worker runs out of memory in the middle of the load."""
+    """Return a load in which a worker runs out of memory midway."""
     w3 = f"(Worker_TP3 pid=501) ERROR {stamp(at)} [multiproc_executor.py:772]"
     return [
         (at, f"{w3} WorkerProc failed to start."),
@@ -193,7 +193,7 @@ def trends(count: int = 8) -> Trends:
 
 
 def read(lines: Sequence[tuple[float, str]], *, mono: float = 0.0, now: float | None = None, **more: object) -> DeploymentState:
-    """The state after the real reader has read these lines, `now` seconds of the host's clock."""
+    """Return the state after the real reader has read these lines, at `now` seconds of the host's clock."""
     reader = LogReader()
     shown = []
     for number, (at, text) in enumerate(lines, 1):
@@ -235,7 +235,7 @@ def ready(mono: float = 0.0, **more: object) -> DeploymentState:
 
 
 def warming(mono: float = 0.0, **more: object) -> DeploymentState:
-    """All graphs are captured, and nothing has been logged for 70 s; there is no earlier load to compare with."""
+    """Return a state with all graphs captured and nothing logged for 70 s; there is no earlier load to compare with."""
     last = time.time() - 70 - 100
     start = last - 21 - 64 * 32
     lines = [*opening(start), *shard_lines(start + 21, 64, [32.0] * 64), *finishing(last)[:8]]
@@ -243,7 +243,7 @@ def warming(mono: float = 0.0, **more: object) -> DeploymentState:
 
 
 def hosts(mono: float = 0.0, count: int = 4, **more: object) -> DeploymentState:
-    """A deployment over several hosts of eight GPUs, the last of them without a link, one GPU of the second out of line."""
+    """Return a deployment over several hosts of eight GPUs, the last without a link, one GPU of the second out of line."""
     others = []
     for n in range(1, count):
         away = n == count - 1
@@ -260,7 +260,7 @@ def failed(mono: float = 0.0, **more: object) -> DeploymentState:
 
 
 def dead(mono: float = 0.0) -> DeploymentState:
-    """The same a while later: the engine's processes are gone, and nobody's parentage can be told any more."""
+    """Return the same state a while later: the engine's processes are gone, and nobody's parent is known any more."""
     sample = gpus(used=4.0, busy=0.0, odd=3, mono=mono)
     alone = tuple(
         replace(gpu, processes=tuple(replace(process, engine=None) for process in gpu.processes[1:])) for gpu in sample.gpus
@@ -285,7 +285,7 @@ def waiting(mono: float = 0.0) -> DeploymentState:
 
 
 def importing(mono: float = 0.0) -> DeploymentState:
-    """The server's process is there and has written nothing yet."""
+    """Return a state in which the server's process exists and has written nothing yet."""
     return replace(waiting(mono), log=LogTail(source="/var/log/vllm/kimi.log"), server_pid=40812)
 
 

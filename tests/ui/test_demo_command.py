@@ -56,7 +56,7 @@ def terminal() -> Iterator[Callable[[str, int, int], Terminal]]:
 
 
 def hosts_left(marker: Path) -> list[str]:
-    """Processes whose environment names the marker."""
+    """Return the processes whose environment names the marker."""
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():

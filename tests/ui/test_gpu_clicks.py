@@ -1,4 +1,4 @@
-"""A click opens the GPU that is drawn there, and nothing where none is; headroom is on the screen wherever there is room for it."""
+"""A click opens the GPU that is drawn there, and nothing if none is; headroom is on the screen wherever there is room for it."""
 
 import re
 import time
@@ -45,7 +45,7 @@ class Panel(PaneHost):
 
 
 def served(count: int, used: float = 96733.0, **more: int) -> DeploymentState:
-    """A server over as many GPUs, as its log says, too."""
+    """Return a server over this many GPUs, also by its log."""
     mono = time.monotonic()
     state = scenes.ready(mono, gpus=scenes.gpus(count, used, busy=61.0, mono=mono, **more), trends=scenes.trends(count))
     assert state.load is not None

@@ -23,7 +23,7 @@ SMALL, LARGE = (80, 24), (120, 35)
 
 
 def soon(name: str) -> Scenario:
-    """The scenario with its first event 2 s after the start; the others as long after it as before."""
+    """Return the scenario with its first event 2 s after the start; the others keep their distance from it."""
     scenario = SCENARIOS[name]
     events = scenario.machine.events
     moved = tuple(replace(event, after_s=event.after_s - events[0].after_s + 2.0) for event in events)
@@ -32,7 +32,7 @@ def soon(name: str) -> Scenario:
 
 @asynccontextmanager
 async def watched(scenario: Scenario, speed: float = 1.0) -> AsyncIterator[tuple[Room, Simulation]]:
-    """The control room on that host, with the GPUs' own tab in front."""
+    """Open the control room on that host, with the GPUs' own tab in front."""
     need(installed.compiler(), "there is no C compiler")
     async with simulated_host(scenario, speed=speed) as sim:
         host = SshHost(sim.target, config_files=[sim.ssh_config])
@@ -48,12 +48,12 @@ async def watched(scenario: Scenario, speed: float = 1.0) -> AsyncIterator[tuple
 
 
 def flat(pilot: Room) -> str:
-    """The screen's words, wherever lines are broken."""
+    """Return the screen's words, regardless of line breaks."""
     return re.sub(r"[\s│]+", " ", screen(pilot))
 
 
 async def says(pilot: Room, *words: str) -> None:
-    """These words are on the screen, at both sizes."""
+    """Check that these words are on the screen, at both sizes."""
     for size in (LARGE, SMALL):
         await pilot.resize_terminal(*size)
         await until(pilot, lambda: all(word in flat(pilot) for word in words), 25)

@@ -22,12 +22,12 @@ NOTE = "the NVIDIA driver does not answer since 25 s (GPU 0 was asked); the valu
 
 
 def silent(now: float) -> GpuSample:
-    """The sample of 25 s ago, once more."""
+    """Return the sample of 25 s ago once more."""
     return replace(scenes.gpus(8, 96733.0, busy=61.0, mono=now - 25.0), late=True, note=NOTE)
 
 
 def claims(told: str) -> list[str]:
-    """What is said as if it held now."""
+    """Return what is said as if it held now."""
     return re.findall(r"✓ even|✓ steady|[\d,]+ MiB free|(?<!was )\b\d\.\d % free|headroom  |%  \d\d °C", told)
 
 
@@ -92,7 +92,7 @@ def test_status_says_how_old_it_is() -> None:
 
 
 async def ages(pilot: Room, words: str) -> int:
-    """The age in seconds that stands after these words, once they are there."""
+    """Wait for these words and return the age in seconds that follows them."""
     await until(pilot, lambda: re.search(rf"{words}\d+ s old", screen(pilot)) is not None)
     found = re.search(rf"{words}(\d+) s old", screen(pilot))
     assert found is not None

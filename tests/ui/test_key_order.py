@@ -40,7 +40,7 @@ async def drained(pilot: Room) -> None:
 
 
 def edited(keys: list[str]) -> str:
-    """What an editor of one line makes of the keys."""
+    """Return what a one-line editor makes of the keys."""
     text, at = "", 0
     for key in keys:
         match key:

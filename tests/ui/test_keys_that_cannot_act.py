@@ -90,7 +90,7 @@ async def test_a_word_on_a_key_takes_no_other_word_away() -> None:
 
 
 async def test_every_key_acts_or_says_why() -> None:
-    """What has a need in the table has an obstacle where the need is not met, in words unless nobody expects it to act."""
+    """What has a need in the table has an obstacle if the need is not met, in words unless nobody expects it to act."""
     app, _ = room(scene("connecting"))
     async with app.run_test(size=(120, 35)) as pilot:
         await until(pilot, lambda: app.main.furnished)

@@ -1,4 +1,4 @@
-"""Growth of memory on the screen: calm where it is none, in words and with a sign where a GPU will be full."""
+"""Growth of memory on the screen: calm if it is none, in words and with a sign if a GPU will be full."""
 
 import time
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from tui.widgets.gpu_strip import strip
 
 
 def after_an_hour(used_at: Callable[[float], float], now: float, others: int = 0) -> DeploymentState:
-    """A server that has been ready for an hour; its memory went so."""
+    """Return a server that has been ready for an hour, with this course of memory use."""
     course: MemoryCourse | None = None
     sample = scenes.gpus(8, used_at(0.0))
     for n in range(361):

@@ -136,7 +136,7 @@ async def test_a_line_looks_as_textual_draws_it(line: Content) -> None:
 
 
 def cells_of(segments: Iterable[Segment]) -> list[tuple[str, str]]:
-    """Each character, and how it looks."""
+    """Yield each character with its looks."""
     return [(char, str(style.clear_meta_and_links()) if style else "") for text, style, _ in segments for char in text]
 
 

@@ -64,7 +64,7 @@ async def test_the_place_is_kept(size: tuple[int, int], keys: tuple[str, ...]) -
 
 
 async def seeks(pilot: Room, app: ControlRoom, *keys: str) -> None:
-    """Types the keys; until all of them are in the filter, and what they find is drawn."""
+    """Type the keys; wait until all of them are in the filter and what they find is drawn."""
     await pilot.press("slash", *keys)
     sought = "".join(keys)
     await until(pilot, lambda: app.main.log_pane.sought == sought)

@@ -24,7 +24,7 @@ DATA = Path(__file__).parent.parent / "data" / "logs"
 
 @cache
 def endings() -> tuple[DeploymentState, ...]:
-    """One log of each engine, end, kind of failure and phase it failed in."""
+    """Return one log of each engine, end, kind of failure and phase it failed in."""
     found: dict[object, DeploymentState] = {}
     for path in sorted(DATA.rglob("*.log*")):
         if path.stat().st_size < 300_000:
@@ -36,7 +36,7 @@ def endings() -> tuple[DeploymentState, ...]:
 
 
 def ended(path: Path) -> DeploymentState:
-    """The state of a deployment whose server wrote that log and is gone, or still there when it is ready."""
+    """Return the state of a deployment whose server wrote that log and is gone, or still there if it is ready."""
     data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     splitter, reader = LineSplitter(), LogReader(2026)
     for line in splitter.feed(data) + splitter.flush():

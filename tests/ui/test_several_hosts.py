@@ -1,4 +1,4 @@
-"""What is wrong on one of several hosts: in words where there is room, counted where not, the first host like the others."""
+"""What is wrong on one of several hosts: in words if there is room, counted if not, the first host like the others."""
 
 import re
 import time
@@ -31,14 +31,14 @@ def silent(now: float) -> GpuSample:
 
 
 def faulty(now: float) -> GpuSample:
-    """An XID and ECC errors on GPU 3."""
+    """Return a sample with an XID and ECC errors on GPU 3."""
     sample = well(now)
     gpus = tuple(replace(gpu, ecc_uncorrected=2) if gpu.index == 3 else gpu for gpu in sample.gpus)
     return replace(sample, wall=5000.0, xids=(Xid(3, 94, 4995.0, "contained uncorrectable memory error"),), gpus=gpus)
 
 
 def over(now: float, *samples: GpuSample) -> DeploymentState:
-    """A ready deployment over hosts with these samples."""
+    """Return a ready deployment over hosts with these samples."""
     others = tuple(HostSeen(f"gpu-{n}", scenes.ONLINE, one) for n, one in enumerate(samples[1:], 1))
     return scenes.ready(now, gpus=samples[0], others=others)
 

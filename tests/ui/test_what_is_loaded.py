@@ -18,7 +18,7 @@ from tui.widgets.phase_view import shards
 
 
 def loading(unit: str, done: float, total: float) -> DeploymentState:
-    """A load of which nothing is known but how far it is: bytes have no steps."""
+    """Return a load of which only the progress is known: bytes have no steps."""
     state = scenes.SCENES["loading"](time.monotonic())
     assert state.load is not None
     assert state.load.shards is not None

@@ -30,7 +30,7 @@ from tui.wire.urls import secrets_of, shown_url, socket_of, unsendable
         ("gpu-box:8000", "gpu-box:8000", ()),
         ("http://gpu-box:99999/x", "http://gpu-box:99999/x", ()),
         ("http://[::1?api_key=geheim", "http://[::1", ()),
-        # where nobody can tell what is the password and what the host
+        # if nobody can tell what is the password and what the host
         ("http://[::1?api_key=ge@heim", "http://…", ()),
         ("http://me:ge/heim@gpu-box", "http://…", ()),
         ("http://me:ge?heim@gpu-box", "http://…", ()),

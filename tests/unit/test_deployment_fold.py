@@ -310,7 +310,7 @@ def test_the_ends_of_a_wait() -> None:
 
 
 def begun(first_line_at: float, *, ready_at: float | None = None) -> LoadState:
-    """A start as its log tells it."""
+    """Return a start as its log tells it."""
     phases = (PhaseSpan(Phase.STARTING, first_line_at, 5.0), PhaseSpan(Phase.LOADING, first_line_at + 5, None))
     return LoadState(lines=9, started_at=first_line_at, first_line_at=first_line_at, ready_at=ready_at, phases=phases)
 

@@ -14,7 +14,7 @@ EIGHT = "abcdefgh"
 
 
 def sample(uuids: str, part: bool = False, slots: str = "") -> GpuSample:
-    """A GPU a letter: `-` is one that tells nothing but its number."""
+    """Return a sample with one GPU a letter: `-` is one that tells nothing but its number."""
     gpus = ranks(tensor(*range(len(uuids))))
     named = (
         Gpu(gpu.index, error="Unknown Error") if uuid == "-" else replace(gpu, uuid=f"GPU-{uuid}", pci=slot)

@@ -1,4 +1,4 @@
-"""How a command's coroutine is run, where no terminal is needed (`tmux/test_signals.py` has the rest)."""
+"""How a command's coroutine is run, if no terminal is needed (`tmux/test_signals.py` has the rest)."""
 
 import asyncio
 import gc

@@ -13,7 +13,7 @@ from tui.wire.summary import summary
 
 
 def replies(count: int, ttft: float, gaps: Sequence[float]) -> list[RequestRecord]:
-    """Replies of a closed loop, one after the other; times in ms."""
+    """Return replies of a closed loop, one after the other; times in ms."""
     made = []
     for index in range(count):
         record = RequestRecord(index, len(gaps) + 1)
@@ -29,7 +29,7 @@ def replies(count: int, ttft: float, gaps: Sequence[float]) -> list[RequestRecor
 def judged(
     records: list[RequestRecord], lags: Sequence[float], together: int = 0, rest: float = 0.0, busy: float = 0.1
 ) -> dict[str, Any]:
-    """Lags and the rest in ms; so many chunks were read together with a later one."""
+    """Judge with lags and the rest in ms; `together` chunks were read together with a later one."""
     health = ClientHealth(array("f", [ms / 1000.0 for ms in lags]), 0.1, 1.0, len(lags), True, 0.0, 0, together, rest / 1000.0)
     outcome = LoadOutcome(records, 1e9, 1e9 + len(records), None, "", health)
     return client_figures(outcome, [busy], summary(records, 1e9, 1e9 + len(records), concurrency=8))

@@ -60,7 +60,7 @@ def test_the_parts_are_the_whole(streams: int, count: int) -> None:
 def warm_up(
     streams: int, gap: float, chunks: int = 32, n_out: int | None = None, *, ttft: float | None = None, together: int = 1
 ) -> list[RequestRecord]:
-    """Replies with so many seconds to their first token (else a gap); `together` chunks each have the last one's stamp."""
+    """Return replies whose first token takes this many seconds (else a gap); `together` chunks share the stamp of the last."""
     records = []
     for index in range(streams):
         record = RequestRecord(index, chunks)

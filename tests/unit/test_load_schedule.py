@@ -72,7 +72,7 @@ def test_idle_connections_follow_the_rate(schedule: list[float] | None, spare: i
 
 
 def sent(chunks: int, **fields: Any) -> ReplyStream:
-    """A request of which so many chunks have come."""
+    """Return a request of which this many chunks have come."""
     record = RequestRecord(0, 400)
     record.chunks = array("d", [1000.0] * chunks)
     for name, value in fields.items():

@@ -194,7 +194,7 @@ def test_wrapped_in_anything_a_log_says_the_same(wrapper: str) -> None:
 
 
 def facts(load: LoadState) -> tuple[Any, ...]:
-    """What does not depend on the wrapper's own clock."""
+    """Return what does not depend on the wrapper's own clock."""
     failure = load.failure
     return (
         *(load.phase, load.ready, load.was_ready, load.kv_tokens, load.gib_per_gpu, load.version, load.tensor_parallel),

@@ -17,7 +17,7 @@ def record(clock: str, message: str) -> str:
 
 
 def feed_live(reader: LogReader, zone_hours: int, begin: float = NOON) -> None:
-    """A start watched from its first line: the server's clock reads `zone_hours` ahead of UTC."""
+    """Feed a start watched from its first line: the server's clock reads `zone_hours` ahead of UTC."""
 
     def at(seconds: float) -> str:
         return datetime.fromtimestamp(begin + seconds + zone_hours * 3600, UTC).strftime("%m-%d %H:%M:%S")

@@ -33,7 +33,7 @@ PAST = PastLoad(
 
 
 def loading(done: int, total: int = 64, step: float = 34.0, first: float = 120.0, since: float = 0.0) -> tuple[LoadState, float]:
-    """A load in the midst of its shards, and the time `since` seconds after the last one."""
+    """Return a load in the midst of its shards, and the time `since` seconds after the last one."""
     steps = (first, *([step] * (done - 1)))
     last = 60.0 + sum(steps)
     bar = Loader("model", done, total, "shards", 60.0, steps, last)

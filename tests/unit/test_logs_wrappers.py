@@ -27,7 +27,7 @@ def each(prefix: str) -> Wrap:
 
 
 def stamped(form: str) -> Wrap:
-    """A UTC stamp that grows by 10 ms a line, two hours off the server's own clock."""
+    """Add a UTC stamp that grows by 10 ms a line, two hours off the server's own clock."""
 
     def wrap(lines: list[str]) -> list[str]:
         found = []

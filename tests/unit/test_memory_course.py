@@ -1,4 +1,4 @@
-"""Growth of memory since the server is ready: by the clock, not by the sample; an alarm only where it is one."""
+"""Growth of memory since the server is ready: by the clock, not by the sample; an alarm only if it is one."""
 
 from collections.abc import Callable
 

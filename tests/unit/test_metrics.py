@@ -101,7 +101,7 @@ def test_less_than_a_request_is_no_steady_state() -> None:
 
 
 def waves(stream: int, start: float, lasts: float, count: int, tokens: int = 10) -> list[RequestRecord]:
-    """Requests of one stream, one after the other, with a millisecond in between; their tokens come evenly."""
+    """Return requests of one stream, one after the other, a millisecond apart, with evenly spaced tokens."""
     made = []
     for k in range(count):
         begin = start + k * (lasts + 0.001)
@@ -110,7 +110,7 @@ def waves(stream: int, start: float, lasts: float, count: int, tokens: int = 10)
 
 
 def failed_first(stream: int, start: float, fails_at: float, lasts: float, count: int) -> list[RequestRecord]:
-    """A stream whose first request fails before any token."""
+    """Return a stream whose first request fails before any token."""
     refused = record(100 * stream + 99, start, [], state=FAILED, kind="http_503", end=fails_at)
     return [refused, *waves(stream, fails_at + 0.001, lasts, count)]
 

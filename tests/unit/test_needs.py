@@ -1,4 +1,4 @@
-"""Missing parts of a machine skip a test, and fail it where the machine promised to have them."""
+"""Missing parts of a machine skip a test, and fail it if the machine promised to have them."""
 
 import pytest
 from needs import REQUIRED, allowed, need

@@ -70,7 +70,7 @@ def test_a_failed_load_is_kept_but_is_no_history(tmp_path: Path) -> None:
 
 
 def died(load: LoadState, after_s: float) -> LoadState:
-    """The same start, whose server died so long after it was ready."""
+    """Return the same start, whose server died this long after it was ready."""
     assert load.ready_at is not None
     phases = (*load.phases[:-1], PhaseSpan(P.READY, load.ready_at, after_s), PhaseSpan(P.FAILED, load.ready_at + after_s, None))
     failure = Failure("host_oom_or_killed", P.READY, "killed", advice="look at dmesg")

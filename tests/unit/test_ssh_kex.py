@@ -8,7 +8,7 @@ BOTH = ("curve25519-sha256", "ssh-ed25519", "aes256-ctr", "aes256-ctr", "hmac-sh
 
 
 def offer(*lists: str) -> bytes:
-    """A KEXINIT message: its number, 16 bytes of cookie, ten lists of names, a flag and four bytes that are reserved."""
+    """Return a KEXINIT message: its number, 16 bytes of cookie, ten lists of names, a flag and four reserved bytes."""
     named = b"".join(len(names).to_bytes(4, "big") + names.encode() for names in lists)
     return bytes([20]) + bytes(16) + named + bytes(5)
 

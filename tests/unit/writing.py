@@ -18,12 +18,12 @@ SHARDS = "Loading safetensors checkpoint shards"
 
 
 def bar(done: float, total: float, elapsed: str = "00:10", rate: str = "1.00s/it", name: str = SHARDS) -> str:
-    """A shard bar's refresh."""
+    """Return one refresh of a shard bar."""
     return f"{name}: {int(100 * done / total):3d}% Completed | {done:g}/{total:g} [{elapsed}<00:10, {rate:>9}]"
 
 
 def read(text: str) -> LoadState:
-    """What the log says at its end."""
+    """Return what the log says at its end."""
     reader, splitter = LogReader(2026), LineSplitter()
     for line in splitter.feed(text.encode()) + splitter.flush():
         reader.feed(line)
@@ -48,7 +48,7 @@ class Log:
         return f"11-29 {10 + self._seconds // 3600:02d}:{self._seconds // 60 % 60:02d}:{self._seconds % 60:02d}"
 
     def say(self, process: str, message: str, level: str = "INFO", where: str = "x.py:1", step: int = 1) -> "Log":
-        """A record. `process` is `Worker_TP0 pid=20`, or empty."""
+        """Add a record. `process` is `Worker_TP0 pid=20`, or empty."""
         prefix = f"({process}) " if process else ""
         place = f"{where}]" if self._old else f"[{where}]"
         self.lines.append(f"{prefix}{level} {self.clock(step)} {place} {message}")
@@ -59,14 +59,14 @@ class Log:
         return self
 
     def fails(self, process: str, said: str, exception: str, where: str = "core.py:1", frames: Sequence[str] = FRAMES) -> "Log":
-        """A traceback in records of one process, behind the line that announces it."""
+        """Add a traceback in records of one process, after the line that announces it."""
         self.say(process, said, "ERROR", where)
         for line in ("Traceback (most recent call last):", *frames, *exception.split("\n")):
             self.say(process, line, "ERROR", where, step=0)
         return self
 
     def raises(self, exception: str, process: str = "", said: str = "", frames: Sequence[str] = FRAMES) -> "Log":
-        """A bare traceback, as Python prints it."""
+        """Add a bare traceback, as Python prints it."""
         prefix = f"({process}) " if process else ""
         lines = ([said] if said else []) + ["Traceback (most recent call last):", *frames, *exception.split("\n")]
         return self.raw(*(prefix + line for line in lines))
@@ -79,7 +79,7 @@ class Log:
         api: str = "APIServer pid=1",
         engine: str = "EngineCore pid=10",
     ) -> "Log":
-        """From the logo to the engine's configuration."""
+        """Add the lines from the logo to the engine's configuration."""
         self.say(api, "", where="api_utils.py:339")
         self.say(api, " ▄▄ ▄█ █     █     █ ▀▄▀ █  version " + version, where="api_utils.py:339", step=0)
         self.say(api, "   █▄█▀ █     █     █     █  model   org/m", where="api_utils.py:339", step=0)
@@ -93,7 +93,7 @@ class Log:
         )
 
     def loads(self, worker: str = "Worker_TP0 pid=20", total: int = 2) -> "Log":
-        """Weights, memory, KV cache."""
+        """Add weights, memory and KV cache."""
         self.say(worker, "Starting to load model org/m...")
         self.raw(bar(0, total, "00:00", "?it/s"), bar(total, total), bar(total, total), "")
         self.say(worker, "Loading weights took 10.1 seconds")
@@ -113,19 +113,19 @@ class Log:
         )
 
     def gives_up(self) -> "Log":
-        """The wrappers that follow a worker's failure."""
+        """Add the wrappers that follow a worker's failure."""
         self.fails("EngineCore pid=10", "EngineCore failed to start.", WORKER_WRAPPER)
         self.raises(WORKER_WRAPPER, said="Process EngineCore:")
         return self.raises(ENGINE_WRAPPER)
 
     def dies(self, cause: str = "RuntimeError: Executor failed.") -> "Log":
-        """The end while serving."""
+        """Add the end of a serving engine."""
         self.fails("EngineCore pid=10", "EngineCore encountered a fatal error.", cause)
         return self.fails("APIServer pid=1", "AsyncLLM output_handler failed.", DEAD, "async_llm.py:704")
 
 
 def json_record(message: str, level: str = "INFO", process: str = "APIServer", pid: int = 1, trace: str | None = None) -> str:
-    """One JSON record of 0.32 and later."""
+    """Return one JSON record of 0.32 and later."""
     record: dict[str, object] = {
         "asctime": "2026-11-29 19:30:33,186",
         "levelname": level,
@@ -141,7 +141,7 @@ def json_record(message: str, level: str = "INFO", process: str = "APIServer", p
 
 
 def seen(load: LoadState, field: str) -> Any:
-    """A fact by its short name."""
+    """Return a fact by its short name."""
     match field:
         case "phase":
             return load.phase.value
@@ -160,7 +160,7 @@ def seen(load: LoadState, field: str) -> Any:
 
 
 def check(text: str, wanted: dict[str, Any]) -> None:
-    """Compares what a log says at its end with the right answers; `cause` and `advice` need only be parts of it."""
+    """Compare what a log says at its end with the right answers; `cause` and `advice` need only be parts of it."""
     load = read(text)
     cause = wanted.get("cause")
     got = {field: seen(load, field) for field in wanted if field not in ("cause", "advice")}

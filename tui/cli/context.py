@@ -119,7 +119,7 @@ def resolve(settings: Settings, target: str | None) -> tuple[str, str, Deploymen
 def api_key(deployment: Deployment, *, base_url: bool = False) -> str | None:
     """Return the API key of the configured command or variable, or of VLLM_API_KEY; of OPENAI_API_KEY only for a bare URL.
 
-    Raises Fail where the command fails or the named variable is unset.
+    Raises Fail if the command fails or the named variable is unset.
     """
     if deployment.api_key_command:
         try:
@@ -188,7 +188,7 @@ def keep(save: "Callable[[RunStore], int | None]") -> str | None:
 async def attached(session: "Session") -> None:
     """Make the session's API ask the server found on its connected host if nobody said at which address it is.
 
-    Raises Fail (usage) where several run and none was named.
+    Raises Fail (usage) if several run and none was named.
     """
     from tui.host.base import ProbeFailed
     from tui.services.server_choice import Undecided
@@ -213,7 +213,7 @@ def open_session(
 ) -> "Session":
     """Return a session, disconnected, on what the user named: `async with open_session(…) as session`.
 
-    `resembles`: the command that the target may be a misspelling of, which is said where no host of that name is known. Raises
+    `resembles`: the command that the target may be a misspelling of, which is said if no host of that name is known. Raises
     Fail (usage) for a TARGET that can't be understood.
     """
     from tui.host.open import open_host

@@ -97,7 +97,7 @@ def state_directory() -> Path:
 
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""What writing fails with where nothing more fits."""
+"""What writing fails with when nothing more fits."""
 
 
 def last_words(message: str) -> None:

@@ -1,4 +1,4 @@
-"""Asks the person at the terminal what a login needs; where there is no terminal, nobody is asked."""
+"""Asks the person at the terminal what a login needs; if there is no terminal, nobody is asked."""
 
 import asyncio
 import os

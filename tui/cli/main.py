@@ -73,7 +73,7 @@ class Commands(click.Group):
 )
 @click.version_option(__version__, "-V", "--version", message="readyroom %(version)s")
 def cli() -> None:
-    """The terminal control room for a large-model deployment.
+    """Watch and test a large-model deployment from the terminal.
 
     `readyroom TARGET` opens the screen. TARGET is a deployment's name from the configuration, user@host[:port], an alias of
     ~/.ssh/config, `local`, or exec:COMMAND (a prefix that reaches the host, such as "exec:docker exec -i vllm").

@@ -125,7 +125,7 @@ async def until_left(app: "ControlRoom") -> None:
 
     Raises Interrupted after a signal or if the terminal went away, and the original exception if a bug ended the screen.
 
-    Raises Interrupted after a signal, or where the terminal went away, and what broke the screen where that was a bug.
+    Raises Interrupted after a signal, or if the terminal went away, and what broke the screen if that was a bug.
     """
     from tui.terminal_driver import HUNG_UP
 

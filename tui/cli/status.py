@@ -56,7 +56,7 @@ def status(target: str | None, every: bool, as_json: bool, port: int | None, acc
     """Show one snapshot of a TARGET: connection, GPUs, load, API.
 
     Exit code: 0 ready, 3 loading or starting, 4 failed, 5 unreachable, 7 stopped, 8 refused; with --all the gravest of them, and
-    2 where a deployment's configuration does not hold.
+    2 if a deployment's configuration does not hold.
     """
     if not every:
         run(_status(settings, target, as_json, accept_new, port))

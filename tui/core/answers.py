@@ -2,7 +2,7 @@
 
 A reply is free text by a model that was asked for little; the judge must neither miss a wrong answer nor raise a false alarm about
 a right one that explains itself. So numbers are told apart into claims and workings, a name that is denied ("not Sydney") is no
-claim, and where a reply says several things, its last word counts.
+claim, and if a reply says several things, its last word counts.
 """
 
 import json

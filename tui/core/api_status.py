@@ -66,7 +66,7 @@ class ApiStatus(Struct, frozen=True):
     def asked(self, wanted: str | None = None) -> str | None:
         """Return the name to put in requests: that of the wanted model, however it was copied from a screen, else the first listed.
 
-        A wanted one that is not listed is asked for as it was written; None where none is wanted and none is listed.
+        A wanted one that is not listed is asked for as it was written; None if none is wanted and none is listed.
         """
         if wanted is None:
             return self.models[0].name if self.models else None

@@ -15,10 +15,10 @@ from tui.core.presentation import counted
 KNEE_GAIN = 0.05
 """A doubling that gains less throughput than this is flat."""
 MOST_FLAT = 0.10
-"""So is one that gains up to this much where its 95 % interval reaches down to KNEE_GAIN."""
+"""So is one that gains up to this much if its 95 % interval reaches down to KNEE_GAIN."""
 WAITS_LONGER = 0.10
 """By so much a latency must grow to count as waiting, else its noise would. Where streams double and throughput stays, Little's law
-has the whole request take about twice as long, whichever of its parts holds the wait: TTFT where requests queue, TPOT where they
+has the whole request take about twice as long, whichever of its parts holds the wait: TTFT if requests queue, TPOT if they
 share a batch."""
 FLAT_STEPS = 2
 LATENCIES = ("median_ttft_ms", "median_tpot_ms", "median_e2el_ms")

@@ -6,7 +6,7 @@ from typing import Any
 
 STOPPED_BY_USER = "stopped by the user"
 REFUSED = "refused, nothing was sent: "
-"""How the reason begins where a point could not be carried out by the machine that the load comes from: it is no point then."""
+"""How the reason begins if a point could not be carried out by the machine that the load comes from: it is no point then."""
 
 
 class Vantage(StrEnum):
@@ -43,7 +43,7 @@ class Plan:
     prompts_notes: tuple[str, ...] = ()
     """What must be known of the file's prompts: entries that were left out, lengths of replies."""
     prompts_out: str = ""
-    """How long the file says that replies should be, where it does: `40` or `12 to 300` tokens."""
+    """How long the file says that replies should be, if it does: `40` or `12 to 300` tokens."""
     stop_at_knee: bool = False
     repeat_first: bool = False
     """Measure the first point again at the end, to see whether the server drifted meanwhile."""
@@ -54,9 +54,9 @@ class Plan:
     token_ids: bool = False
     """Prompts are token ids of an exact number (completions only) instead of natural text."""
     ignore_eos: bool = True
-    """Ask the server to go on to the asked length, where it takes that."""
+    """Ask the server to go on to the asked length, if it takes that."""
     min_seconds: float | None = None
-    """At least so long a point where neither requests nor a duration are given; None: 20, thorough 60."""
+    """At least so long a point if neither requests nor a duration are given; None: 20, thorough 60."""
     stagger_s: float = 0.0
     """Spread the first requests of a closed loop over this time instead of sending them in one burst."""
     stall_s: float = 120.0

@@ -114,7 +114,7 @@ STREAM_OPTIONS: Final[tuple[Mapping[str, bool], ...]] = (
     {"include_usage": True},
     {},
 )
-"""What is asked for beside the stream: vLLM's counts with every chunk, OpenAI's at the end, nothing: less where it is refused."""
+"""What is asked for beside the stream: vLLM's counts with every chunk, OpenAI's at the end, nothing: less if it is refused."""
 COMPLETION_TOKENS = 512
 """Asked of /v1/completions when nothing else is said: its default is 16, and a base model seldom ends by itself."""
 
@@ -153,7 +153,7 @@ class Turn:
     seconds: float | None = None
     """From before the request was sent to the end; None while it streams."""
     finish: str | None = None
-    """The server's finish reason, "stopped" by the user; None while it streams, or where the server ended without one."""
+    """The server's finish reason, "stopped" by the user; None while it streams, or if the server ended without one."""
     error: str | None = None
     note: str | None = None
     """"no chat template: sent as a plain completion" …"""

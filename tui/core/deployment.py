@@ -44,9 +44,9 @@ class LogTail(Struct, frozen=True):
     problem: str | None = None
     """Why the log can't be read at the moment, and what to do."""
     note: str | None = None
-    """How it is read where that isn't as usual."""
+    """How it is read if that isn't as usual."""
     of: str | None = None
-    """Whose it is, where that server runs no more and was not watched to its end; stands in `note`, too."""
+    """Whose it is, if that server runs no more and was not watched to its end; stands in `note`, too."""
 
     @property
     def unread(self) -> bool:
@@ -96,7 +96,7 @@ class DeploymentState(Struct, frozen=True):
     log: LogTail = LogTail()
     trends: Trends = Trends()
     server_pid: int | None = None
-    """The server's process, where it could be found."""
+    """The server's process, if it could be found."""
     process_starts: tuple[float, ...] = ()
     """When the last processes of the server started, the newest seen first (the host's wall clock)."""
     orphans: tuple[int, ...] = ()
@@ -108,7 +108,7 @@ class DeploymentState(Struct, frozen=True):
     undecided: bool = False
     """Several run and nobody said which one is meant; the watched one is a guess."""
     supervisor: Supervisor | None = None
-    """What systemd, docker or Kubernetes says of the server, where one of them runs it."""
+    """What systemd, docker or Kubernetes says of the server, if one of them runs it."""
     others: tuple[HostSeen, ...] = ()
     """The further hosts, in the configuration's order; log and API are the first one's."""
     expected: Expected = Expected()

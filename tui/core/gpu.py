@@ -39,7 +39,7 @@ class GpuProcess(Struct, frozen=True):
     name: str = ""
     memory_mib: float | None = None
     engine: bool | None = None
-    """Whether it belongs to the watched engine; None where that can't be told."""
+    """Whether it belongs to the watched engine; None if that can't be told."""
     rank: str | None = None
     """`TP0`, `PP1_TP3` … from vLLM's process title."""
     container: str | None = None
@@ -182,7 +182,7 @@ class GpuSample(Struct, frozen=True):
     late: bool = False
     """The driver did not answer in time; the values are the last ones known."""
     late_s: float | None = None
-    """For how long it has not answered, where it is late and that is known."""
+    """For how long it has not answered, if it is late and that is known."""
 
 
 class Uniformity(Struct, frozen=True):
@@ -202,7 +202,7 @@ class Headroom(Struct, frozen=True):
     free_share: float
     total_mib: float
     mig: str | None = None
-    """The profile of the instance, `1g.12gb`, where the GPU is divided into some."""
+    """The profile of the instance, `1g.12gb`, if the GPU is divided into some."""
 
     @property
     def where(self) -> str:
@@ -212,7 +212,7 @@ class Headroom(Struct, frozen=True):
 def mean_power_w(first: GpuSample, last: GpuSample) -> float | None:
     """Return what the GPUs of `last` drew together between the two readings of their energy counters, in watts.
 
-    None where a counter is missing, was not read anew since `first`, or started again.
+    None if a counter is missing, was not read anew since `first`, or started again.
     """
     before = {gpu.uuid or gpu.index: gpu for gpu in first.gpus}
     total = 0.0
@@ -230,7 +230,7 @@ def mean_power_w(first: GpuSample, last: GpuSample) -> float | None:
 def with_gone(before: GpuSample | None, sample: GpuSample) -> GpuSample:
     """Return the sample with the GPUs that earlier samples of the same host had and that are gone.
 
-    A GPU is gone when neither its UUID is listed nor another one in its place: in its slot, or in the list where that is as long as
+    A GPU is gone when neither its UUID is listed nor another one in its place: in its slot, or in the list if that is as long as
     it was. A sample without any GPU says nothing of single ones.
     """
     if before is None:

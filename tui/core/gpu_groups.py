@@ -61,7 +61,7 @@ def engine_titles() -> tuple[str, ...]:
 def left_behind(process: GpuProcess, state: DeploymentState) -> bool:
     """Tell whether the process is left over from an engine that is gone.
 
-    It is an orphan, or a worker of one; or a worker where no server runs any more. Workers of a server that lives are not.
+    It is an orphan, or a worker of one; or a worker if no server runs any more. Workers of a server that lives are not.
     """
     if process.pid in state.orphans or process.parent in state.orphans:
         return True
@@ -148,7 +148,7 @@ class EngineLayout(Struct, frozen=True):
     """What is known of the watched engine beside the GPUs themselves."""
 
     tensor: int | None = None
-    """Tensor-parallel ranks of one stage; None where no log tells."""
+    """Tensor-parallel ranks of one stage; None if no log tells."""
     stages: int = 1
     """Pipeline stages times data-parallel engines."""
     hosts: int = 1
@@ -210,7 +210,7 @@ class GpuGroup(Struct, frozen=True):
 
     members: tuple[Member, ...]
     stage: str = ""
-    """`PP0`, `DP1 PP0` … or nothing, where there is one."""
+    """`PP0`, `DP1 PP0` … or nothing, if there is one."""
     missing: tuple[int, ...] = ()
     """Tensor-parallel ranks that no process plays."""
     sure: bool = False

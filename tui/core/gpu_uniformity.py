@@ -1,6 +1,6 @@
 """Whether the GPUs of one engine and pipeline stage hold the same memory; never compared across engines.
 
-`even` is a promise, so it is made only where nothing speaks against it: no rank without a process, no GPU of the group lost or
+`even` is a promise, so it is made only if nothing speaks against it: no rank without a process, no GPU of the group lost or
 gone.
 """
 
@@ -29,7 +29,7 @@ def tolerance_mib(level: float) -> float:
 def uniformity(sample: GpuSample, engine: EngineLayout = UNKNOWN) -> Uniformity:
     """Judge whether the GPUs of each engine and pipeline stage hold the same memory.
 
-    `even` is None where that can't be told: one GPU, no values, no sign of which GPUs belong together, one of them not to be seen,
+    `even` is None if that can't be told: one GPU, no values, no sign of which GPUs belong together, one of them not to be seen,
     or a load under way (then `says` holds the range).
     """
     groups = [

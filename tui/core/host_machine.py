@@ -45,7 +45,7 @@ class MachineSample(Struct, frozen=True):
     """Bytes that the engine's processes read (/proc/PID/io), where permitted."""
     engine_read_bytes: int | None = None
     storage_bound: bool | None = None
-    """Whether reads of the storage have set the pace of late (`core.storage`); None where that can't be told."""
+    """Whether reads of the storage have set the pace of late (`core.storage`); None if that can't be told."""
     wall: float | None = None
     received_at: float | None = None
     counters: MachineCounters = MachineCounters()
@@ -57,7 +57,7 @@ LEAST_S: Final = 8.0
 BUSY_SHARE: Final = 0.8
 """Of the time in which the disk had reads under way."""
 WAITING_CORES: Final = 0.8
-"""Processors that waited for input, where the storage tells no busy time (NFS and its like): one reader that always waits."""
+"""Processors that waited for input, if the storage tells no busy time (NFS and its like): one reader that always waits."""
 LEAST_MB_S: Final = 5.0
 """Below this nobody loads a model."""
 

@@ -33,7 +33,7 @@ class SmokeResult:
     seconds: float | None = None
     ttft_ms: float | None = None
     asked: str = ""
-    """The prompt, shortened where it is long."""
+    """The prompt, shortened if it is long."""
     reasoning: str = ""
 
 

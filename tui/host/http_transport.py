@@ -20,7 +20,7 @@ from tui.core.text import clean
 from tui.host.base import HostError, NotPermitted, PortClosed, Unreachable
 
 Dial = Callable[[str, int, str | None], Awaitable[ByteStream]]
-"""Opens a byte stream from the host to (host, port), or to the Unix socket where a path is given. Raises HostError."""
+"""Opens a byte stream from the host to (host, port), or to the Unix socket if a path is given. Raises HostError."""
 
 
 class _Stream(httpcore.AsyncNetworkStream):

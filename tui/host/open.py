@@ -5,7 +5,7 @@ from tui.host.target import EXEC, LOCAL, parse_exec, parse_ssh
 
 
 class AcceptNobody:
-    """The asker where nobody can be asked: no key is trusted, no secret is given."""
+    """The asker if nobody can be asked: no key is trusted, no secret is given."""
 
     async def trust_host_key(self, host: str, key_type: str, fingerprint: str) -> bool:
         return False

@@ -49,7 +49,7 @@ MOST = 1e15
 MOST_SAMPLES = 20_000
 
 Samples = Mapping[str, list[tuple[str, float]]]
-"""Of each name the upper bounds (empty where the sample is no bucket) and values."""
+"""Of each name the upper bounds (empty if the sample is no bucket) and values."""
 
 
 class MetricsReader:

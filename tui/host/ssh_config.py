@@ -61,7 +61,7 @@ class Login:
     jumps: tuple[str, ...]
     proxy_command: str | None
     identity_files: tuple[Path, ...] | None
-    """None where the configuration names none: then the default ones are tried."""
+    """None if the configuration names none: then the default ones are tried."""
     certificate_files: tuple[Path, ...]
     identities_only: bool
     agent: str | None

@@ -27,7 +27,7 @@ class KeyRing:
         self._unlocked: dict[Path, list[SSHKeyPair]] = {}
 
     async def offers(self, login: Login, agent: "Agent", passphrase: Passphrase) -> AsyncIterator[list[SSHKeyPair]]:
-        """Key pairs in batches, the ones that need a person last. `passphrase` returns None where nobody can be asked."""
+        """Key pairs in batches, the ones that need a person last. `passphrase` returns None if nobody can be asked."""
         files = login.identity_files if login.identity_files is not None else default_keys()
         certificates = await in_thread(_certificates, [*login.certificate_files, *(Path(f"{file}-cert.pub") for file in files)])
         held = await agent.keys(login.agent)
@@ -288,7 +288,7 @@ class LoginClient(asyncssh.SSHClient):
     def nothing_in_common(self) -> str | None:
         """Return which kind of algorithm the two sides share none of, once both have said what they offer.
 
-        asyncssh says so, too, but one step too late where the host notices and leaves at once: then all it says is that it left.
+        asyncssh says so, too, but one step too late if the host notices and leaves at once: then all it says is that it left.
         """
         # Two private names of asyncssh's; a test holds them to what they are now.
         offers = (getattr(self._connection, "_client_kexinit", b""), getattr(self._connection, "_server_kexinit", b""))

@@ -1,4 +1,4 @@
-"""Plays a role with more rights, where the configuration names words for that (`become = "sudo -n"`).
+"""Plays a role with more rights, if the configuration names words for that (`become = "sudo -n"`).
 
 The same shipped code is started once more, behind those words, and takes this process's place in front of the client: requests are
 passed on to it, its frames go straight to the client. So all that a role reads, and every child that it starts, has those rights,

@@ -22,7 +22,7 @@ TOGETHER = 0.01
 read has one stamp, that of the last chunk in it. So a first token is told too late, and the gaps between the others as 0."""
 
 OF_A_GAP = 0.5
-"""Chunks that are read together are the client's doing where its lag at the 99th percentile is more than this part of the time
+"""Chunks that are read together are the client's doing if its lag at the 99th percentile is more than this part of the time
 between two tokens. However late it reads, the last chunk is half such a time old on average, and at the 99th percentile nearly all
 of it. A server or a proxy that sends its chunks in batches is read as promptly as any other."""
 

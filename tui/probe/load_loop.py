@@ -113,7 +113,7 @@ class LoadLoop:
             lags, cpu, lasted, len(lags), self._kernel, clock.stepped, unstamped, self._tally.together, self._rest
         )
         ended = self._agenda.dispatch_end
-        # both of the clock as it is at the end: what lies between them is how long it was, also where the clock was set meanwhile
+        # both of the clock as it is at the end: what lies between them is how long it was, also if the clock was set meanwhile
         return LoadOutcome(
             records, wall + clock.stepped, end, None if ended is None else ended + clock.ahead, self._stopped, health
         )

@@ -123,7 +123,7 @@ class Connection:
             raise
         self.fd = self.sock.fileno()
         self.recvmsg = self.sock.recvmsg if context is None else None
-        """The socket's own, where nothing needs to be decrypted: what `receive` does, for a caller in a hurry."""
+        """The socket's own, if nothing needs to be decrypted: what `receive` does, for a caller in a hurry."""
 
     def ask(self) -> bool:
         """Ask for the connection; return False if a Unix socket's queue is full: ask again in a while."""

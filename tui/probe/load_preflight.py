@@ -227,13 +227,13 @@ def _too_long(plan: Dict[str, Any], longest: int) -> str:
 
 
 TRIED = (0.9, 0.5)
-"""Shares of the wished length at which a prompt is counted; the next one where the server refuses the one before."""
+"""Shares of the wished length at which a prompt is counted; the next one if the server refuses the one before."""
 
 SPREAD = 0.02
 """By how much of their length prompts of estimated length differ among themselves, at most (of 4,000 tokens and more)."""
 
 UNCOUNTED = 0.5
-"""The share of the wished length that is aimed at where the server counts nothing."""
+"""The share of the wished length that is aimed at if the server counts nothing."""
 
 NUMBER = -3
 """Of the prompt that is counted; those of a run begin at 0, the calibration's own are -1 and -2."""

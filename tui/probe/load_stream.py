@@ -88,7 +88,7 @@ class ReplyStream:
     ) -> None:
         self.connection = connection
         self.recvmsg: Optional[Callable[..., Any]] = None
-        """That of its connection, where it has one."""
+        """That of its connection, if it has one."""
         self.record = record
         self.body = body
         """The whole request, kept until it is certain that it needs not be sent again."""

@@ -1,4 +1,4 @@
-"""Several processes that carry one load, where one cannot: each runs the same loop on its share, and the raw records are pooled.
+"""Several processes that carry one load, if one cannot: each runs the same loop on its share, and the raw records are pooled.
 
 The parent starts them with the interpreter and the import path that it runs on itself, on its leash; they begin together and send
 their records back through their stdout. Percentiles of the pool are exact, since nothing was summarised before. Python 3.8.

@@ -175,7 +175,7 @@ class Outlet:
     def __init__(self, link: Link) -> None:
         self._link = link
         self.written: Optional[float] = None
-        """When the last line of the past was written, as far as known; the time of reading where it is not."""
+        """When the last line of the past was written, as far as known; the time of reading if it is not."""
 
     def lines(
         self,

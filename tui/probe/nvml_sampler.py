@@ -237,7 +237,7 @@ class Device:
                 values[name] = _field(answer)
         errors = [values[name] for name in ("nvlink_crc", "nvlink_replay", "nvlink_recovery") if name in values]
         self._set(
-            memory_temperature_c=values.get("memory_temperature_c") or None,  # 0 where the board has no sensor
+            memory_temperature_c=values.get("memory_temperature_c") or None,  # 0 if the board has no sensor
             ecc_corrected=values.get("ecc_corrected"),
             ecc_uncorrected=values.get("ecc_uncorrected"),
             nvlink_errors=sum(errors) if errors and self.row.get("nvlinks_total") else None,

@@ -149,7 +149,7 @@ def parent_of(pid: int) -> Optional[int]:
 
 def bytes_read(pids: Iterable[int]) -> Optional[int]:
     """Return what these processes fetched from storage or page cache so far (rchar of /proc/PID/io counts both, memory maps not;
-    read_bytes counts storage, maps too: the larger one is taken). None where none may be read."""
+    read_bytes counts storage, maps too: the larger one is taken). None if none may be read."""
     total: Optional[int] = None
     for pid in pids:
         io = read("/proc/%d/io" % pid, 512)
@@ -170,7 +170,7 @@ def wall_and_mono() -> Dict[str, float]:
 
 
 FAMILY_S = 5.0
-"""Between two looks, where nothing on a GPU asks for an earlier one."""
+"""Between two looks, if nothing on a GPU asks for an earlier one."""
 HOST = "pid:[4026531836]"
 """The kernel's name of the host's own list of processes (PROC_PID_INIT_INO); a container has another."""
 
@@ -198,7 +198,7 @@ class Family:
 
     def __init__(self, processes: Processes, in_container: bool, titles: Sequence[str] = ()) -> None:
         self.kin: Optional[Kin] = None
-        """None where no processes were told."""
+        """None if no processes were told."""
         self.used: FrozenSet[int] = frozenset()
         """The processes that the last sample saw on the GPUs."""
         self.titles = tuple(titles)

@@ -51,7 +51,7 @@ class GpuWatch:
         self._energy_s = energy_s
         self.interval = 1.0 / hz
         self._titled: Set[int] = set()
-        """Those whose title says so, where none were told."""
+        """Those whose title says so, if none were told."""
         self.asking_since: Optional[float] = None
         self.asking: Optional[int] = None
         self.last: Optional[Dict[str, Any]] = None

@@ -1,6 +1,6 @@
 """The record: every load, smoke run and benchmark of every deployment, and the server last seen on each, in one SQLite file.
 
-A file that is corrupt is set aside (renamed, never deleted) and a new one begun; where the state directory can't be written, the
+A file that is corrupt is set aside (renamed, never deleted) and a new one begun; if the state directory can't be written, the
 record lives in memory and `problem` says so.
 """
 
@@ -93,7 +93,7 @@ class RecordError(Exception):
 class RunStore:
     """Opens lazily, so that making it costs nothing before the first paint.
 
-    Calls take milliseconds, but up to LOCK_S where another process holds the file: a screen makes them in threads, whichever they
+    Calls take milliseconds, but up to LOCK_S if another process holds the file: a screen makes them in threads, whichever they
     are. Every call raises RecordError when the file can't be read or written.
     """
 

@@ -24,7 +24,7 @@ class JobScreen(Screen[None]):
 
     app = getters.app(RoomApp)
     own_keys: dict[str, str]
-    """Action -> key, where the user chose another one."""
+    """Action -> key, if the user chose another one."""
     tab: var[str] = var("load", init=False)
 
     activity: var[str] = var("", init=False)

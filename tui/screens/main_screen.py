@@ -236,7 +236,7 @@ class MainScreen(JobScreen):
         self.news.take(self.shown)
         self.news.see(self.tab)
         for tab in ("log", "gpus"):
-            if self.query_one(f"#{tab}").region:  # none where it is not on the screen
+            if self.query_one(f"#{tab}").region:  # none if it is not on the screen
                 self.news.see(tab)
         marks = self.news.marks(TABS)
         if marks != self._marks:

@@ -228,7 +228,7 @@ class Benchmarks:
                     except HostError as error:
                         run.stopped = error.cause
             result = run.result()
-            run.kept = True  # also where this is left meanwhile: the thread goes on
+            run.kept = True  # also if this is left meanwhile: the thread goes on
             keeping = asyncio.create_task(asyncio.to_thread(self._results.keep, result))
             began = time.monotonic()
             while not (await asyncio.wait([keeping], timeout=WAITING_S))[0]:

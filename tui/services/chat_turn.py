@@ -145,7 +145,7 @@ _NOT_SERVED = re.compile(r"model\b.*(?:does not exist|not found|is not served)|n
 async def one_token(api: "ApiClient", model: str) -> bool:
     """Generate one token. Return False if the server says that the model does not generate at all (an embedding model).
 
-    Raises ApiError when the server fails to; its kind is "not_served" where it serves no model of that name.
+    Raises ApiError when the server fails to; its kind is "not_served" if it serves no model of that name.
     """
     refused: list[ApiError] = []
     asked = {"model": model, "max_tokens": 1}

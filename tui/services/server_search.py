@@ -38,7 +38,7 @@ class FoundServer:
     """The address it listens on, as its arguments say."""
     needs_key: bool | None = None
     ready_timeout_s: float | None = None
-    """The VLLM_ENGINE_READY_TIMEOUT_S that it was started with; None where it is not set or may not be seen."""
+    """The VLLM_ENGINE_READY_TIMEOUT_S that it was started with; None if it is not set or may not be seen."""
     job_ends_at: float | None = None
     """When its Slurm job's time limit ends it (the host's wall clock); None outside of a job."""
     source: str | None = None

@@ -70,7 +70,7 @@ class SimulatedMachine:
     cards: tuple["Card", ...] | None = None
     """What is on the PCI bus; None for the NVIDIA GPUs above."""
     kernel: str | None = None
-    """The kernel's release, where it is another than this machine's."""
+    """The kernel's release, if it is another than this machine's."""
 
 
 @dataclass(frozen=True, slots=True)

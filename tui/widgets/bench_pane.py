@@ -221,7 +221,7 @@ REMARKS = 2
 class BenchPane(Canvas, can_focus=True):
     """While a benchmark runs `points` grow and `progress` describes the current one; `result` is compared with `previous`.
 
-    Left and right move along the columns where they don't all fit.
+    Left and right move along the columns if they don't all fit.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -241,7 +241,7 @@ class BenchPane(Canvas, can_focus=True):
     first: drawn[int | None] = drawn(None)
     """The leftmost column; None keeps the newest in sight."""
     told_below: drawn[bool] = drawn(False)
-    """Whether the last row says how it was measured (where the pane has no lower border to say it in)."""
+    """Whether the last row says how it was measured (if the pane has no lower border to say it in)."""
 
     def watch_plan(self) -> None:
         self.first = None

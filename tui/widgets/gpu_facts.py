@@ -18,7 +18,7 @@ from tui.widgets.gpu_rows import greyed, old_mark
 def gpu_facts(gpu: Gpu, width: int, instances: bool = True, old: str = "") -> list[Content]:
     """Return everything known of a GPU, a line each; what the driver does not tell is a dash.
 
-    `instances`: also those of MIG. `old` says how old it is, where it is.
+    `instances`: also those of MIG. `old` says how old it is, if it is.
     """
 
     def pair(now: float | None, most: float | None, unit: str) -> str:

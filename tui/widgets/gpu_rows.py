@@ -1,4 +1,4 @@
-"""GPUs as rows of one or two lines, their MIG instances below them, and as a grid where there are many."""
+"""GPUs as rows of one or two lines, their MIG instances below them, and as a grid if there are many."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from math import ceil
@@ -24,7 +24,7 @@ class Column(Struct, frozen=True):
     text: Callable[[Gpu], str]
     tint: Callable[[Gpu], str] = lambda gpu: ""
     of_instance: Callable[[MigInstance], str] = lambda mig: ""
-    """What it says of a MIG instance: nothing where only the whole GPU has such a figure."""
+    """What it says of a MIG instance: nothing if only the whole GPU has such a figure."""
 
 
 def _free_tint(gpu: Gpu | MigInstance) -> str:

@@ -1,4 +1,4 @@
-"""All GPUs in one line, where they have no pane."""
+"""All GPUs in one line, if they have no pane."""
 
 from collections.abc import Sequence
 from math import ceil

@@ -1,4 +1,4 @@
-"""The smoke run: a line a prompt with its verdict, and the replies in full where there is room to read them."""
+"""The smoke run: a line a prompt with its verdict, and the replies in full if there is room to read them."""
 
 import time
 

@@ -14,7 +14,7 @@ TTFT_LIMIT_MS = 2000.0
 """From here on the wait for the first token is felt as a wait; marked in the curve, and counted in the head."""
 CELL = 6
 CELL_LOW = 7
-"""Columns a point takes at least; a little more where there is room."""
+"""Columns a point takes at least; a little more if there is room."""
 CELL_MOST = 13
 THROUGHPUT, WAIT, FAILED = "output_throughput", "p99_ttft_ms", "failed"
 STYLES = {THROUGHPUT: BP, WAIT: S}

@@ -52,7 +52,7 @@ def _unreadable(url: str) -> str:
     scheme, rest = url[:begin], url[begin:]
     host = re.split("[/?#]", rest, maxsplit=1)[0]
     behind = rest[len(host) :]
-    if "@" in behind:  # http://me:pass/word@box, where nobody can tell what is the host
+    if "@" in behind:  # http://me:pass/word@box, if nobody can tell what is the host
         return scheme + "…"
     return scheme + host.rpartition("@")[2] + re.split("[?#]", behind, maxsplit=1)[0]
 

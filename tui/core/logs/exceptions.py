@@ -21,7 +21,7 @@ _DIRECT = "The above exception was the direct cause"
 _DURING = "During handling of the above exception"
 HEADER = "Traceback (most recent call last)"
 FRAME = '  File "'
-"""What follows the header, and stands first where a log begins in the midst of a traceback."""
+"""What follows the header, and stands first if a log begins in the midst of a traceback."""
 _GROUPED = re.compile(r"^\s*(?:\+-\+-+ \d+ -+|\+ |\| )")
 
 

@@ -76,7 +76,7 @@ ANNOUNCEMENT = joined(*(words.announcements for words in WORDS))
 _CONTAINER = re.compile(r"(?:(\S{1,120}) )?exited with code (\d+)(?: \(restarting\))?")
 _NAMES = "|".join(re.escape(engine.name) for engine in ENGINES)
 _SERVICE = re.compile(rf"{_NAMES}|llm|infer|engine|model|server", re.IGNORECASE)
-"""How a service that holds a server may be called, where the log does not tell."""
+"""How a service that holds a server may be called, if the log does not tell."""
 
 _SHELL = re.compile(
     r"(?:(?:\S{1,200}: )?line \d+: +\d+ |\[\d+\][ +-]+(?:\d+ )?|zsh: )"

@@ -107,7 +107,7 @@ SILENCE_S: dict[Phase, float] = {
     Phase.CAPTURING: 900.0,
     Phase.WARMING_UP: 900.0,
 }
-"""How long each phase may show nothing at all where its steps are unknown (a model may download in `loading`, silently)."""
+"""How long each phase may show nothing at all if its steps are unknown (a model may download in `loading`, silently)."""
 
 
 def typical_step(loader: Loader) -> float | None:

@@ -39,7 +39,7 @@ class PhaseSpan(Struct, frozen=True):
     name: Phase
     started_at: float | None = None
     seconds: float | None = None
-    """None while it lasts, or where the log has no times."""
+    """None while it lasts, or if the log has no times."""
 
 
 class Loader(Struct, frozen=True):
@@ -142,7 +142,7 @@ class LoadState(Struct, frozen=True):
     notes: tuple[str, ...] = ()
     """Remarks worth showing: hints on what will end this start, streams that do not reach the log …"""
     service: str | None = None
-    """The service that is read, where a compose log holds several; None where there is one log of one server."""
+    """The service that is read, if a compose log holds several; None if there is one log of one server."""
     services: tuple[str, ...] = ()
     """Those of them that hold a server."""
 
@@ -189,7 +189,7 @@ class SignsOfLife(Struct, frozen=True):
     requests_running: float | None = None
     process_alive: bool | None = None
     read_gib_s: float | None = None
-    """What the engine's processes read at the moment, where it can be told: with the checkpoint's size a second estimate."""
+    """What the engine's processes read at the moment, if it can be told: with the checkpoint's size a second estimate."""
 
 
 class Forecast(Struct, frozen=True):
@@ -211,4 +211,4 @@ class Forecast(Struct, frozen=True):
     behind_s: float | None = None
     """Against the usual; negative is ahead."""
     ends: str = ""
-    """What will end this start before it is ready, as far as can be told; empty where nothing will."""
+    """What will end this start before it is ready, as far as can be told; empty if nothing will."""

@@ -22,7 +22,7 @@ class LogClock:
         self.year = year or 2000
         self.rollovers = 0
         self._date = ""
-        """The last `MM-DD` from which the turn of the year is told; empty before the first, and where a line told its year."""
+        """The last `MM-DD` from which the turn of the year is told; empty before the first, and if a line told its year."""
         self._day = ""
         self._day_seconds = 0
         self._last = ""

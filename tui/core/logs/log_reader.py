@@ -43,7 +43,7 @@ class LogReader:
     `year` is the log's (a file's date); live, the lines' times of arrival tell it. `zone_s` is how far the host's local time is
     ahead of UTC, if that is known. `service` is the one to read if a compose log holds several.
 
-    Feed lines as they are split; pass the time of arrival (seconds since 1970) where it is known.
+    Feed lines as they are split; pass the time of arrival (seconds since 1970) if it is known.
     """
 
     def __init__(self, year: int | None = None, zone_s: float | None = None, service: str | None = None) -> None:

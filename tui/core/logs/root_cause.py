@@ -26,7 +26,7 @@ PLACES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("tokenizer", re.compile(r"sentencepiece|tokenization_|tiktoken|/tokenizers/")),
     ("shape_mismatch", re.compile(r"= params_dict\[")),
 )
-"""What kind of failure it is where only the traceback's last lines tell."""
+"""What kind of failure it is if only the traceback's last lines tell."""
 
 _BEFORE_THE_CACHE = (Phase.STARTING, Phase.LOADING, Phase.POST_LOADING, Phase.COMPILING, Phase.PROFILING)
 _REFUSALS = ("ValueError", "NotImplementedError", "ValidationError")
