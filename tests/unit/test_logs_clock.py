@@ -7,6 +7,7 @@ from writing import bar
 
 from tui.core.logs.load_state import Phase
 from tui.core.logs.log_reader import LogReader
+from tui.simulator.server_log import TqdmBar
 
 NOON = datetime(2026, 11, 29, 12, 0, 0, tzinfo=UTC).timestamp()
 WORKER = "(Worker_TP0 pid=20)"
@@ -178,3 +179,33 @@ def test_a_written_year_is_believed() -> None:
     reader.feed("[2026-01-01 12:00:00] server_args=ServerArgs(model_path='m')")
     reader.feed("[2026-12-31 12:00:00] Load weight begin. avail mem=1 GB")
     assert reader.state.last_line_at == datetime(2026, 12, 31, 12, 0, 0, tzinfo=UTC).timestamp()
+
+
+@pytest.mark.parametrize("seen_from", [0, 5, 30])
+@pytest.mark.parametrize("usual", [0.4, 1.2, 34.0])
+def test_steps_of_a_saved_log_are_finer_than_the_bars_whole_seconds(usual: float, seen_from: int) -> None:
+    """tqdm's moving average tells each step to hundredths of a second, also if reading begins in its midst."""
+    steps = [usual * factor for factor in (2.0, 1.0, 1.1, 0.8, 1.0, 1.4, 1.0, 1.02) * 5]
+    drawn, now, lines = TqdmBar("Loading safetensors checkpoint shards", len(steps), 0.3, shards=True), 0.3, []
+    lines.append(drawn.text(0, now))
+    for number, step in enumerate(steps, 1):
+        now += step
+        lines.append(drawn.text(number, now))
+    lines.append(drawn.text(len(steps), now, closing=True))  # the last one comes twice, the second with the whole's mean
+    reader = LogReader(2026)
+    reader.feed(record("11-29 12:00:00", "Starting to load model org/m..."))
+    for line in lines[seen_from:]:
+        reader.feed(f"{WORKER} {line}")
+    bar = reader.state.shards
+    assert bar is not None
+    assert bar.step_seconds[seen_from:] == pytest.approx(steps[seen_from:], abs=0.05)
+    assert not bar.whole_seconds
+
+
+def test_steps_that_only_whole_seconds_tell_say_so() -> None:
+    reader = LogReader(2026)
+    for shard in range(5):
+        reader.feed(bar(shard, 64, f"00:{shard * 12 // 10:02d}", "?it/s"))
+    load = reader.state
+    assert load.shards is not None
+    assert load.shards.whole_seconds

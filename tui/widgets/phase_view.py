@@ -326,7 +326,8 @@ def _told_steps(state: DeploymentState, loader: Loader, took: list[float], width
     if len(took) > 2:
         slowest = max(took[1:])
         marked = _is_slow(slowest, median(took[1:]))
-        parts += [label("   slowest: "), ("▲ " if marked else "", W), (three(slowest), W if marked else B)]
+        told = f"~{slowest:.0f}" if loader.whole_seconds else three(slowest)
+        parts += [label("   slowest: "), ("▲ " if marked else "", W), (told, W if marked else B)]
     return [spread(width, line(*parts), line(label("grey: last load")) if ghost else Content(""))]
 
 

@@ -56,6 +56,8 @@ class Loader(Struct, frozen=True):
     step_seconds: tuple[float, ...] = ()
     """Seconds of each step seen, in order; the first one includes the cold start."""
     last_at: float | None = None
+    whole_seconds: bool = False
+    """Whether steps were told by a clock of whole seconds: one that took 1.2 s may be told as 2."""
 
 
 class Failure(Struct, frozen=True):

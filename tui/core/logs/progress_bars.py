@@ -30,6 +30,8 @@ class Bar(Struct, frozen=True):
     elapsed: float | None
     unit: str
     shards: bool
+    rate_s: float | None = None
+    """Seconds a step: tqdm's moving average, to hundredths."""
 
 
 def looks_like_bar(text: str) -> bool:
@@ -55,7 +57,18 @@ def parse_bar(text: str) -> Bar | None:
         return None
     if int(match["percent"]) > 100 or not 0 <= done <= total < MOST:
         return None  # no bar of tqdm's: what else is in the log must not end the real one
-    return Bar(match["name"].strip(), done, total, seconds, match["unit"] or "", match["shape"].startswith(" "))
+    unit = match["unit"] or ""
+    return Bar(match["name"].strip(), done, total, seconds, unit, match["shape"].startswith(" "), _rate_s(match["rate"], unit))
+
+
+def _rate_s(rate: str | None, unit: str) -> float | None:
+    try:
+        number = float(rate or 0)
+    except ValueError:
+        return None
+    if not number:
+        return None
+    return number if unit.startswith("s/") else 1 / number if unit.endswith("/s") else None
 
 
 def _number(text: str) -> float:
@@ -64,6 +77,36 @@ def _number(text: str) -> float:
 
 
 STEPS_KEPT = 512
+SMOOTHING = 0.3
+"""The weight of the latest step in tqdm's moving average, by default."""
+
+
+@dataclass(slots=True)
+class StepTimes:
+    """The seconds of each refresh, out of tqdm's moving average: a bar's own clock counts whole seconds only.
+
+    tqdm keeps `last = SMOOTHING * x + (1 - SMOOTHING) * last`, of steps and of seconds, and prints the quotient.
+    """
+
+    steps: float = 0.0
+    seconds: float = 0.0
+    unseen: float = 1.0
+    """The weight of what came before the first refresh."""
+
+    def begin(self, done: float, rate_s: float | None) -> None:
+        """Take the first refresh that was seen, after one a step."""
+        self.unseen = (1 - SMOOTHING) ** min(done, 1000.0)
+        self.steps = 1 - self.unseen
+        self.seconds = self.steps * (rate_s or 0.0)
+
+    def take(self, steps: float, rate_s: float | None) -> float | None:
+        """Return the seconds that these steps took; None if the average does not tell."""
+        if rate_s is None:
+            return None
+        self.unseen *= 1 - SMOOTHING
+        self.steps = SMOOTHING * steps + (1 - SMOOTHING) * self.steps
+        before, self.seconds = self.seconds, self.steps * rate_s
+        return (self.seconds - (1 - SMOOTHING) * before) / SMOOTHING
 
 
 @dataclass(slots=True)
@@ -82,6 +125,8 @@ class OpenBar:
     step_seconds: list[float] = field(default_factory=list)
     took_after: int = 0
     repeats: int = 0
+    times: StepTimes = field(default_factory=StepTimes)
+    whole_seconds: bool = False
 
     @property
     def complete(self) -> bool:
@@ -96,13 +141,16 @@ class OpenBar:
             self.started_at,
             tuple(self.step_seconds),
             self.last_at,
+            self.whole_seconds,
         )
 
-    def refresh(self, done: float, elapsed: float | None, at: float | None) -> None:
-        """Take a later refresh of the same bar. Times of arrival are finer than the bar's own, which only count whole seconds."""
+    def refresh(self, done: float, elapsed: float | None, at: float | None, rate_s: float | None = None) -> None:
+        """Take a later refresh of the same bar. Times of arrival and averages are finer than its own clock of whole seconds."""
         steps = done - self.done
         if steps > 0:
-            spent = _spent(self.last_at, at, self.elapsed, elapsed)
+            averaged = self.times.take(steps, rate_s)
+            spent, fine = _spent(self.last_at, at, self.elapsed, elapsed, averaged)
+            self.whole_seconds = self.whole_seconds or not fine
             if spent is not None and steps <= 1000 and self.unit != "bytes":
                 each = spent / steps
                 self.step_seconds.extend([each] * int(steps))
@@ -123,12 +171,17 @@ def _unit(bar: Bar, release: tuple[int, int]) -> str:
     return "shards"
 
 
-def _spent(before: float | None, at: float | None, elapsed_before: float | None, elapsed: float | None) -> float | None:
+def _spent(
+    before: float | None, at: float | None, elapsed_before: float | None, elapsed: float | None, averaged: float | None
+) -> tuple[float | None, bool]:
+    """Return the seconds between two refreshes, and whether they are finer than whole ones."""
     by_bar = elapsed - elapsed_before if elapsed is not None and elapsed_before is not None else None
     by_arrival = at - before if at is not None and before is not None else None
-    if by_arrival is not None and by_arrival >= 0 and (by_bar is None or abs(by_arrival - by_bar) <= 1.5):
-        return by_arrival
-    return by_bar if by_bar is not None and by_bar >= 0 else None
+    if averaged is not None and by_bar is not None and averaged >= 0 and abs(averaged - by_bar) < 1.05:
+        return averaged, True
+    if by_arrival is not None and by_arrival >= 0 and (by_bar is None or 1e-3 < abs(by_arrival - by_bar) <= 1.5):
+        return by_arrival, True
+    return (by_bar, False) if by_bar is not None and by_bar >= 0 else (None, True)
 
 
 def _count(number: float) -> float:
@@ -163,12 +216,13 @@ class Loaders:
         unit = _unit(bar, release)
         known = self._find(bar, owner)
         if known is not None:
-            known.refresh(bar.done, bar.elapsed, at)
+            known.refresh(bar.done, bar.elapsed, at, bar.rate_s)
             self._last = known
             return known
         started = at - bar.elapsed if at is not None and bar.elapsed is not None else at
         new = OpenBar(self._what(bar, owner), unit, bar.name, owner, bar.done, bar.total, started, at, bar.elapsed)
         new.took_after = self.weights_took
+        new.times.begin(bar.done, bar.rate_s)
         if bar.done and bar.elapsed is not None and bar.done <= 1000 and unit != "bytes":
             new.step_seconds = [bar.elapsed / bar.done] * int(bar.done)
         self.bars.append(new)
