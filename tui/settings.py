@@ -148,8 +148,8 @@ def parse_settings(text: str, path: Path) -> Settings:
 def _with_home(settings: Settings) -> Settings:
     """Return the settings with `~` in the names of files replaced by the home directory."""
     deployments = {
-        name: msgspec.structs.replace(one, ca_file=os.path.expanduser(one.ca_file)) if one.ca_file else one
-        for name, one in settings.deployments.items()
+        name: msgspec.structs.replace(entry, ca_file=os.path.expanduser(entry.ca_file)) if entry.ca_file else entry
+        for name, entry in settings.deployments.items()
     }
     return msgspec.structs.replace(settings, deployments=deployments)
 
@@ -158,7 +158,7 @@ def _named_cleanly(settings: Settings) -> Settings:
     """Return the settings with deployments' names as they can be shown; names that would be empty, or the same, stay."""
     clear = {name: clean(name).strip() for name in settings.deployments}
     names = {name: new if new and list(clear.values()).count(new) == 1 else name for name, new in clear.items()}
-    deployments = {names[name]: one for name, one in settings.deployments.items()}
+    deployments = {names[name]: deployment for name, deployment in settings.deployments.items()}
     default = names.get(settings.default, settings.default) if settings.default is not None else None
     return msgspec.structs.replace(settings, deployments=deployments, default=default)
 
@@ -211,7 +211,7 @@ def _fitting(value: Any, kind: Any) -> Any:
             given = value.items() if isinstance(value, dict) else ()
             return {name: _fitting(inner, known[name]) for name, inner in given if name in known and _bears(inner, known[name])}
         case msgspec.inspect.DictType(value_type=msgspec.inspect.StructType() as inner):
-            return {name: _fitting(one, inner) for name, one in value.items() if isinstance(one, dict)}
+            return {name: _fitting(item, inner) for name, item in value.items() if isinstance(item, dict)}
         case msgspec.inspect.VarTupleType(item_type=msgspec.inspect.StructType() as inner):
             return [_fitting(item, inner) for item in value]
     return value

@@ -345,11 +345,11 @@ def test_both_ways_of_asking_agree(driver: SimulatedDriver) -> None:
         "pcie_width",
         "fan_percent",
     )
-    for one, other in zip(asked.gpus, probed.gpus, strict=True):
-        if one.error is None:
-            assert [getattr(one, name) for name in same] == [getattr(other, name) for name in same]
+    for gpu, other in zip(asked.gpus, probed.gpus, strict=True):
+        if gpu.error is None:
+            assert [getattr(gpu, name) for name in same] == [getattr(other, name) for name in same]
         else:
-            assert (one.index, one.error) == (other.index, other.error)
+            assert (gpu.index, gpu.error) == (other.index, other.error)
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def faulty(now: float) -> GpuSample:
 
 def over(now: float, *samples: GpuSample) -> DeploymentState:
     """Return a ready deployment over hosts with these samples."""
-    others = tuple(HostSeen(f"gpu-{n}", scenes.ONLINE, one) for n, one in enumerate(samples[1:], 1))
+    others = tuple(HostSeen(f"gpu-{n}", scenes.ONLINE, sample) for n, sample in enumerate(samples[1:], 1))
     return scenes.ready(now, gpus=samples[0], others=others)
 
 

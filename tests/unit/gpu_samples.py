@@ -14,7 +14,7 @@ def worker(pid: int, rank: str, parent: int = 100, memory: float | None = None, 
 def plain(*used: float | None) -> GpuSample:
     """GPUs without any word of processes."""
     return GpuSample(
-        tuple(Gpu(index, memory_used_mib=one, memory_total_mib=TOTAL) for index, one in enumerate(used)), source="nvml"
+        tuple(Gpu(index, memory_used_mib=mib, memory_total_mib=TOTAL) for index, mib in enumerate(used)), source="nvml"
     )
 
 
@@ -22,11 +22,11 @@ def ranked(*used: float, parent: int = 100, first: int = 0) -> tuple[Gpu, ...]:
     return tuple(
         Gpu(
             first + rank,
-            memory_used_mib=one,
+            memory_used_mib=mib,
             memory_total_mib=TOTAL,
-            processes=(worker(1000 + first + rank, f"TP{rank}", parent, one),),
+            processes=(worker(1000 + first + rank, f"TP{rank}", parent, mib),),
         )
-        for rank, one in enumerate(used)
+        for rank, mib in enumerate(used)
     )
 
 

@@ -98,9 +98,9 @@ def test_what_a_dead_engine_left(
 def test_what_to_do(gpus: tuple[Gpu, ...], orphans: tuple[int, ...], steps: list[str]) -> None:
     told = what_to_do(state(*gpus, orphans=orphans))
     assert len(told) == len(steps)
-    assert all(one.startswith(step) for one, step in zip(told, steps, strict=True))
+    assert all(text.startswith(step) for text, step in zip(told, steps, strict=True))
 
 
 def test_the_fullest_comes_first() -> None:
     held = held_by_others(state(gpu(0, 20000.0), gpu(1, 50400.0, LENAS)))
-    assert [(one.index, processes) for one, _, processes in held] == [(1, (LENAS,)), (0, ())]
+    assert [(held_gpu.index, processes) for held_gpu, _, processes in held] == [(1, (LENAS,)), (0, ())]

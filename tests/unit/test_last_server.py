@@ -60,8 +60,8 @@ def test_the_record_knows_the_one_last_watched(
     found: int | None,
 ) -> None:
     record = RunStore(tmp_path / "record.sqlite")
-    for name, port, one in kept:
-        record.save_last_server(name, "box", port, one)
+    for name, port, server in kept:
+        record.save_last_server(name, "box", port, server)
     record.close()
     last = RunStore(tmp_path / "record.sqlite").last_server(*asked)
     assert (last.pid if last is not None else None) == found

@@ -20,7 +20,7 @@ UP = ApiStatus(Reach.UP, 200, (ServedModel("kimi"),))
 
 
 def sample(at: float, *used: float) -> GpuSample:
-    gpus = tuple(Gpu(index, memory_used_mib=one, memory_total_mib=TOTAL) for index, one in enumerate(used))
+    gpus = tuple(Gpu(index, memory_used_mib=mib, memory_total_mib=TOTAL) for index, mib in enumerate(used))
     return GpuSample(gpus, source="nvml", received_at=at)
 
 

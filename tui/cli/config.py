@@ -88,7 +88,7 @@ def _literal(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_literal, value)) + "]"
     if isinstance(value, dict):
-        inner = ", ".join(f"{key} = {_literal(one)}" for key, one in value.items() if one is not None)
+        inner = ", ".join(f"{key} = {_literal(entry)}" for key, entry in value.items() if entry is not None)
         return f"{{ {inner} }}"
     return json.dumps(value, ensure_ascii=False)
 

@@ -196,16 +196,16 @@ def json_pieces(value: Any) -> Iterator[str]:
     """Yield the pieces of what `json.dumps` would return; the keys of objects must be strings."""
     if isinstance(value, dict):
         yield "{"
-        for number, (key, one) in enumerate(value.items()):
+        for number, (key, item) in enumerate(value.items()):
             yield f"{', ' if number else ''}{json.dumps(key)}: "
-            yield from json_pieces(one)
+            yield from json_pieces(item)
         yield "}"
     elif isinstance(value, list | tuple) and any(isinstance(entry, dict) for entry in value):
         yield "["
-        for number, one in enumerate(value):
+        for number, item in enumerate(value):
             if number:
                 yield ", "
-            yield from json_pieces(one)
+            yield from json_pieces(item)
         yield "]"
     elif isinstance(value, list | tuple) and len(value) > SLICE:
         yield "["

@@ -48,7 +48,7 @@ def _host(state: DeploymentState, host: str, connection: ConnectionState, engine
         return HostGpus(host, connection, None)
     silent = (sample.note or "the driver does not answer",) if sample.late else ()
     alarmed = alarms(state, sample, course)
-    found = (*(one for _, one in alarmed), *health(sample, leftovers(state), engine))
+    found = (*(finding for _, finding in alarmed), *health(sample, leftovers(state), engine))
     alarming = tuple(index for index, _ in alarmed)
     return HostGpus(host, connection, sample, (*silent, *found), found, alarming, uniformity(sample, engine), course)
 

@@ -50,7 +50,7 @@ def _beside(gpus: Sequence[Gpu], value: Callable[[Gpu], float | None]) -> Iterat
     """GPU, its value, and the median of the others'."""
     known = [(gpu, one) for gpu in gpus if (one := value(gpu)) is not None]
     for gpu, own in known:
-        others = [one for other, one in known if other is not gpu]
+        others = [amount for other, amount in known if other is not gpu]
         if others:
             yield gpu, own, median(others)
 

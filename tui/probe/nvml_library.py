@@ -111,7 +111,7 @@ def _other_accelerator() -> Optional[str]:
     """Name the accelerators on the PCI bus of a host without an NVIDIA driver; None if there are none."""
     cards = _cards()
     for vendor, maker in _MAKERS:
-        found = [name for one, name in cards if one == vendor]
+        found = [name for holder, name in cards if holder == vendor]
         if not found:
             continue
         how_many = "%d %s GPU%s" % (len(found), maker, "s" if len(found) > 1 else "")

@@ -213,9 +213,9 @@ def servers_of(said: Sequence[str]) -> tuple[FoundServer, ...]:
         else:
             facts[name] = value
     engines = commands()
-    found = {pid: one for pid, one in found.items() if engine_of(one["argv"], engines)}
-    parents = {pid: _stat(one)[1] for pid, one in found.items()}
-    entries = [_entry(pid, one) for pid, one in sorted(found.items()) if parents[pid] not in found]
+    found = {pid: facts for pid, facts in found.items() if engine_of(facts["argv"], engines)}
+    parents = {pid: _stat(facts)[1] for pid, facts in found.items()}
+    entries = [_entry(pid, facts) for pid, facts in sorted(found.items()) if parents[pid] not in found]
     return servers_from_frame({"servers": entries})
 
 

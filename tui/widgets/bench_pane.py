@@ -300,8 +300,8 @@ class BenchPane(Canvas, can_focus=True):
         problem = self.problem or (self.result.stopped if self.result is not None else None)
         if problem:
             lines += [
-                line(("▲ ", W), one) if i == 0 else line("  ", one)
-                for i, one in enumerate(Content(problem).wrap(max(8, width - 2)))
+                line(("▲ ", W), row) if i == 0 else line("  ", row)
+                for i, row in enumerate(Content(problem).wrap(max(8, width - 2)))
             ]
         single, curve = key_of(self, "bench-single"), key_of(self, "bench-sweep")
         lines += [

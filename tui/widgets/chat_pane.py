@@ -200,7 +200,7 @@ class ChatPane(Vertical):
         shown = after.turns[-KEPT_TURNS:]
         shift = max(0, len(after.turns) - KEPT_TURNS) - max(0, len(before.turns) - KEPT_TURNS)
         other = len(after.turns) < len(before.turns) or any(
-            one.asked != two.asked for one, two in zip(before.turns, after.turns, strict=False)
+            old.asked != new.asked for old, new in zip(before.turns, after.turns, strict=False)
         )
         if other:
             await turns.remove_children(TurnView)

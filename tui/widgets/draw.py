@@ -61,7 +61,7 @@ def rows(*parts: Content | str) -> Content:
 
 def warning(text: str, width: int) -> list[Content]:
     """Draw a warning with its sign, wrapped to the width."""
-    return [line(("▲ ", W) if i == 0 else "  ", one) for i, one in enumerate(Content(text).wrap(max(8, width - 2)))]
+    return [line(("▲ ", W) if i == 0 else "  ", row) for i, row in enumerate(Content(text).wrap(max(8, width - 2)))]
 
 
 def label(text: str, width: int = 0) -> tuple[str, str]:

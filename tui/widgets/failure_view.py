@@ -55,7 +55,7 @@ def band(state: DeploymentState, width: int, *, airy: bool = True) -> list[Conte
 def _told(name: str, text: str | Content, width: int, style: str = "") -> list[Content]:
     body = text if isinstance(text, Content) else Content(text)
     wrapped = body.wrap(max(8, width - 12))
-    return [line(label(f"{name if i == 0 else '':<12}"), one.stylize(style) if style else one) for i, one in enumerate(wrapped)]
+    return [line(label(f"{name if i == 0 else '':<12}"), row.stylize(style) if style else row) for i, row in enumerate(wrapped)]
 
 
 def _because(state: DeploymentState, failure: Failure) -> list[Content]:
@@ -85,9 +85,9 @@ def _steps(state: DeploymentState, width: int) -> list[Content]:
     out = []
     for number, step in enumerate(steps, 1):
         wrapped = Content(step).wrap(max(8, width - 14))
-        for i, one in enumerate(wrapped):
+        for i, row in enumerate(wrapped):
             name = "next" if number == 1 and i == 0 else ""
-            out.append(line(label(f"{name:<12}"), (f"{number} " if i == 0 else "  ", BP), one))
+            out.append(line(label(f"{name:<12}"), (f"{number} " if i == 0 else "  ", BP), row))
     return out
 
 
@@ -99,7 +99,7 @@ def failure_body(state: DeploymentState, width: int, height: int, key: str) -> l
     failure = load.failure
     blocks: list[list[Content]] = []
     if because := _because(state, failure):
-        blocks.append([line(label(f"{'because' if i == 0 else '':<12}"), one) for i, one in enumerate(because)])
+        blocks.append([line(label(f"{'because' if i == 0 else '':<12}"), row) for i, row in enumerate(because)])
     where = f"line {failure.line:,}" if failure.line else "cause"
     blocks.append(_told(where, failure.cause, width))
     if steps := _steps(state, width):

@@ -69,11 +69,17 @@ def gpu_facts(gpu: Gpu, width: int, instances: bool = True, old: str = "") -> li
     if old:
         out.append(line(("○ ", W), f"the driver does not answer: as it was, {old}"))
     out += facts(width, *told, column=10)
-    for i, one in enumerate(gpu.processes):
-        mark = ("▒ ", W) if one.engine is False else label("  ")
-        words = "  ".join(part for part in (one.name, one.rank or "", one.user or "", one.container or "") if part)
+    for i, process in enumerate(gpu.processes):
+        mark = ("▒ ", W) if process.engine is False else label("  ")
+        words = "  ".join(part for part in (process.name, process.rank or "", process.user or "", process.container or "") if part)
         out.append(
-            line(label(f"{'processes' if i == 0 else '':<10}"), mark, (f"{one.pid}", B), f"  {gib(one.memory_mib)} GiB  ", words)
+            line(
+                label(f"{'processes' if i == 0 else '':<10}"),
+                mark,
+                (f"{process.pid}", B),
+                f"  {gib(process.memory_mib)} GiB  ",
+                words,
+            )
         )
     return out
 
@@ -134,7 +140,7 @@ def headroom_block(state: DeploymentState, sample: GpuSample, width: int, moment
     most = line(label("peak "), whole(peak), label(" MiB")) if peak is not None else Content("")
     return [
         spread(width, line(label("headroom")), most),
-        *(line(one, " " * (18 - one.cell_length), text) for one, text in zip(digits, told, strict=True)),
+        *(line(digit, " " * (18 - digit.cell_length), text) for digit, text in zip(digits, told, strict=True)),
     ]
 
 

@@ -55,15 +55,15 @@ class HostGroup(Struct, frozen=True):
 def groups_of(state: DeploymentState, order: str = BY_NUMBER, kind: str = ALL, moment: Moment = START) -> list[HostGroup]:
     """Return the first host and the further ones. One with nothing to list is left out, unless its link is what is wrong."""
     out, engine = [], engine_of(state)
-    for n, one in enumerate(hosts_of(state)):
+    for n, host in enumerate(hosts_of(state)):
         seen = state
         if n > 0:
-            seen = replace(state, gpus=one.sample, connection=one.connection, ready_memory=one.ready_memory)
+            seen = replace(state, gpus=host.sample, connection=host.connection, ready_memory=host.ready_memory)
             seen = replace(seen, trends=Trends(), orphans=())
         shown: tuple[Gpu, ...] = ()
-        if one.sample is not None:
-            shown = listed(one.sample, order, kind, leftovers(seen), engine, one.alarming)
-        out.append(HostGroup(one.host, one.connection, seen, one.sample, shown, one.wrong, one.judged, moment))
+        if host.sample is not None:
+            shown = listed(host.sample, order, kind, leftovers(seen), engine, host.alarming)
+        out.append(HostGroup(host.host, host.connection, seen, host.sample, shown, host.wrong, host.judged, moment))
     return [group for group in out if kind == ALL or group.shown or not group.connection.online]
 
 

@@ -47,10 +47,10 @@ class KeyBar(Canvas):
 
     def draw(self, width: int, height: int) -> Content:
         parts: list[Content] = [line(" ")]
-        parts += [line((key, BP), f" {one.text}  ") for _, _, one, key in self.placed(width)]
+        parts += [line((key, BP), f" {action.text}  ") for _, _, action, key in self.placed(width)]
         return line(*parts).rstrip()
 
     async def on_click(self, event: Click) -> None:
-        for start, end, one, _ in self.placed(self.size.width):
-            if start <= event.x < end and one.bound:
-                await self.screen.run_action(one.action)
+        for start, end, action, _ in self.placed(self.size.width):
+            if start <= event.x < end and action.bound:
+                await self.screen.run_action(action.action)

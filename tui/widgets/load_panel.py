@@ -185,8 +185,8 @@ def numbers(state: DeploymentState, width: int, wall: float) -> list[Content]:
     each = width // len(cells)
     lines: list[list[Part]] = [[] for _ in range(5)]
     for title, text, under, style in cells:
-        for row, one in enumerate([line(label(title)), *big(text, style), under]):
-            lines[row] += [one, " " * max(1, each - one.cell_length)]
+        for row, part in enumerate([line(label(title)), *big(text, style), under]):
+            lines[row] += [part, " " * max(1, each - part.cell_length)]
     return [line(*parts) for parts in lines]
 
 
@@ -260,7 +260,7 @@ def summary(state: DeploymentState, width: int) -> list[Content]:
     )
     if width < 54:
         return [*left, *told]
-    return [line(one, " " * max(1, 26 - one.cell_length), told[i] if i < len(told) else "") for i, one in enumerate(left)]
+    return [line(row, " " * max(1, 26 - row.cell_length), told[i] if i < len(told) else "") for i, row in enumerate(left)]
 
 
 class LoadPanel(Canvas):

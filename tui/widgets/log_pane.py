@@ -25,7 +25,7 @@ class LogNote(Canvas):
         tail = self.state.log
         if tail.problem:
             wrapped = Content(tail.problem).wrap(max(8, width - 2))
-            return rows(*(line(("▲ ", W) if i == 0 else "  ", one) for i, one in enumerate(wrapped)))
+            return rows(*(line(("▲ ", W) if i == 0 else "  ", row) for i, row in enumerate(wrapped)))
         return rows(line(label(f"no lines yet in {tail.source}" if tail.source else "no log yet")))
 
 

@@ -158,12 +158,12 @@ class LogView(Verbatim, ScrollView, can_focus=True):
             self._stand_in = None
             return
         shown = {id(line) for line in self._lines}
-        at = next((index for index, one in enumerate(order) if one is self._top), 0)
+        at = next((index for index, line in enumerate(order) if line is self._top), 0)
         self._stand_in = next((line for line in (self._top, *order[at:]) if id(line) in shown), self._lines[-1])
 
     def _place(self) -> None:
         """Bring it to the top."""
-        self._scroll_to_line(next((index for index, one in enumerate(self._lines) if one is self._stand_in), 0))
+        self._scroll_to_line(next((index for index, line in enumerate(self._lines) if line is self._stand_in), 0))
 
     def _scroll_to_line(self, index: int) -> None:
         self._placing = True
@@ -193,8 +193,8 @@ class LogView(Verbatim, ScrollView, can_focus=True):
 
         Before there is a size to know the middle of, it waits for one.
         """
-        for index, one in enumerate(self._lines):
-            if one.number == number:
+        for index, line in enumerate(self._lines):
+            if line.number == number:
                 self._held = True
                 self._goal = None if self.size.height else number
                 top = max(0, index - self.size.height // 2)

@@ -176,7 +176,7 @@ def _no_link(state: DeploymentState, width: int) -> list[Content | str]:
     out: list[Content | str] = [line((f"No connection to {host}", B)), ""]
     for name, text in (("because", link.cause), ("next", link.advice)):
         wrapped = Content(text or "").wrap(max(8, width - 10)) if text else []
-        out += [line(label(f"{name if i == 0 else '':<10}"), one) for i, one in enumerate(wrapped)]
+        out += [line(label(f"{name if i == 0 else '':<10}"), row) for i, row in enumerate(wrapped)]
     return out
 
 
@@ -212,7 +212,7 @@ def before(state: DeploymentState, width: int, height: int) -> Content:
     if state.log.problem:
         lines += [
             "",
-            *[line(("▲ ", W) if i == 0 else "  ", one) for i, one in enumerate(Content(state.log.problem).wrap(max(8, width - 2)))],
+            *[line(("▲ ", W) if i == 0 else "  ", row) for i, row in enumerate(Content(state.log.problem).wrap(max(8, width - 2)))],
         ]
     if past := last_time(state):
         lines += ["", line(label("last time   "), (clock(past.total_s), B))]

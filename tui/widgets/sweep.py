@@ -162,7 +162,7 @@ def _curves(seen: Sequence[tuple[int, Point | None]], side: int, cell: int, high
         if limit is not None and shown is not None and not 0 <= shown[0] <= 1:
             shown = None
         lines = curve([x for x, _ in known], ys, cell * len(seen), height, style, marks, shown)
-        return [line(label(fit(title if i == 0 else "", side)), one) for i, one in enumerate(lines)]
+        return [line(label(fit(title if i == 0 else "", side)), row) for i, row in enumerate(lines)]
 
     out = drawn("tok/s", "output_throughput", high, P, lambda v, least, most: v / most, None)
     if low:
