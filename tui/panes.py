@@ -156,7 +156,6 @@ PANES: tuple[Pane, ...] = (
         id="gpus",
         widget="tui.widgets.gpu_panel:GpuPanel",
         place="machine",
-        first=True,
         starting={"mid": FIT, "wide": FIT},
         serving={"mid": FIT, "wide": FIT},
     ),
@@ -165,7 +164,6 @@ PANES: tuple[Pane, ...] = (
         title="Phases",
         widget="tui.widgets.phase_view:PhasesPane",
         place="machine",
-        first=True,
         starting={"mid": REST, "wide": 12},
     ),
     Pane(

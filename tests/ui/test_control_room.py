@@ -392,6 +392,16 @@ async def test_a_dialog_goes_with_the_login_that_asked() -> None:
         assert await again.wait() == "pw"
 
 
+async def test_a_dialog_that_is_dismissed_before_it_has_its_parts_closes_then() -> None:
+    app, _ = room(scene("connecting"))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.main.furnished)
+        dialog = SecretDialog("gpu", "Password:", False)
+        app.push_screen(dialog)
+        dialog.dismiss(None)
+        await until(pilot, lambda: dialog.is_mounted and not isinstance(app.screen, SecretDialog) and app.main.furnished)
+
+
 # -- themes ------------------------------------------------------------------------------------------------------------------------
 
 

@@ -26,16 +26,23 @@ if TYPE_CHECKING:
 
 
 class Modal(ModalScreen[ScreenResultType]):
-    """A key that is pressed again before the first one took effect finds the screen closed: closing it twice would close the one
-    below, too. One that comes before the screen has its parts closes it when it has them: Textual would look for them in vain."""
+    """Ask something over another screen, and close once.
+
+    A key that is pressed again before the first one took effect finds the screen closed: closing it twice would close the one
+    below, too. A key that comes before the screen has its parts closes it when it has them: Textual would look for them in vain.
+    """
 
     def dismiss(self, result: ScreenResultType | None = None) -> AwaitComplete:
         if not self.is_current:
             return AwaitComplete()
         if not self.is_mounted:
-            self.call_later(self.dismiss, result)
+            self.call_later(self._dismiss_mounted, result)
             return AwaitComplete()
         return super().dismiss(result)
+
+    def _dismiss_mounted(self, result: ScreenResultType | None) -> None:
+        """Dismiss, and return nothing: Textual awaits what a callback returns, and a screen may not await its own end."""
+        self.dismiss(result)
 
 
 STYLE = """

@@ -7,7 +7,6 @@ from textual.content import Content
 from textual.style import Style
 
 from tui.core.deployment import DeploymentState
-from tui.core.gpu_findings import hosts_of
 from tui.panes import FIT, PANES, REST, TAB, TABS, Pane, Place, Size
 from tui.screens.view import ScreenView
 from tui.widgets.draw import BP, BW, QUIET, P, label, line
@@ -157,6 +156,8 @@ class News:
         """Count what a state tells: errors in the log, and what is wrong with the GPUs of each host."""
         if state.load is not None and state.load.lines:
             self.tell("log", state.load.errors)
+        from tui.core.gpu_findings import hosts_of  # not needed for the first paint
+
         for host in hosts_of(state):
             if host.sample is not None:
                 self.tell("gpus", len(host.wrong), host.host)

@@ -26,12 +26,12 @@ from tui.screens.layout import Layout, News, layout, titles
 from tui.screens.pane_frame import Noted, PaneFrame
 from tui.screens.view import ScreenView
 from tui.widgets.canvas import NOTHING, Canvas, Moment, in_ascii
-from tui.widgets.gpu_panel import GpuPanel
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.status_line import StatusLine
 
 if TYPE_CHECKING:
     from tui.core.bench_result import Plan
+    from tui.widgets.gpu_panel import GpuPanel
     from tui.widgets.log_pane import LogPane
 
 C = TypeVar("C", bound=Canvas)
@@ -55,10 +55,9 @@ class MainScreen(JobScreen):
     """Whether there is one column only."""
 
     log_pane: "LogPane"
-    """The log; it is there once the screen is furnished."""
-    key_bar = getters.query_one("#keys", KeyBar)
+    gpus_tab: "GpuPanel"
+    """The two are there once the screen is furnished."""
     switcher = getters.query_one(ContentSwitcher)
-    gpus_tab = getters.query_one("#tab-gpus", GpuPanel)
 
     def __init__(self, own_keys: dict[str, str] | None = None, system_prompt: str = "") -> None:
         super().__init__()
@@ -160,6 +159,7 @@ class MainScreen(JobScreen):
     async def _furnish(self) -> None:
         """Mount everything that the first paint left out."""
         from tui.core.conversation import Conversation
+        from tui.widgets.gpu_panel import GpuPanel
         from tui.widgets.log_pane import LogPane
         from tui.widgets.status_line import Banner
         from tui.widgets.tiny import Tiny
@@ -176,6 +176,7 @@ class MainScreen(JobScreen):
             self.log_pane = self.query_one("#log-pane", LogPane)
             await self.query_one("#stage").mount(*self._new("strip"), before=self.switcher)
             await self.switcher.mount(*tabs)
+            self.gpus_tab = self.query_one("#tab-gpus", GpuPanel)
             await self.query_one("#machine").mount(*self._new("machine"))
             await self.query_one("#right").mount(Horizontal(*self._new("below"), id="more"))
         except (MountError, NoMatches):
@@ -266,11 +267,11 @@ class MainScreen(JobScreen):
         self.rearrange()
 
     def rearrange(self) -> None:
-        """Let keys, layout and titles follow what is shown."""
-        self.set_keys()
-        new = layout(self.view)
-        if new != self._layout:
-            self._arrange(new)
+        """Let keys, layout and titles follow what is shown; nothing on a screen that is closed before it has its parts."""
+        if self.query("#log"):
+            self.set_keys()
+            if (new := layout(self.view)) != self._layout:
+                self._arrange(new)
 
     def _arrange(self, new: Layout) -> None:
         self._layout = new
@@ -334,12 +335,13 @@ class MainScreen(JobScreen):
 
     def set_keys(self) -> None:
         """Let the footer show what does something now."""
-        view, bar = self.view, self.key_bar
-        bar.actions = tuple(
-            action
-            for action in in_footer(self.tab)
-            if unavailable(view, action) is None and not (view.typing and types_text(action, self.own_keys))
-        )
+        view = self.view
+        for bar in self.query(KeyBar):  # none is left on a screen that is being closed
+            bar.actions = tuple(
+                action
+                for action in in_footer(self.tab)
+                if unavailable(view, action) is None and not (view.typing and types_text(action, self.own_keys))
+            )
 
     def on_descendant_focus(self) -> None:
         self.set_keys()

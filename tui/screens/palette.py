@@ -54,7 +54,11 @@ class Palette(CommandPalette):
         if not self.is_current:
             return AwaitComplete()
         if not self.is_mounted:
-            self.call_later(self.dismiss)
+            self.call_later(self._dismiss_mounted)
             return AwaitComplete()
         self._cancel_gather_commands()  # a search that begins now would look for a list that is gone
         return super().dismiss(result)
+
+    def _dismiss_mounted(self) -> None:
+        """Dismiss, and return nothing: Textual awaits what a callback returns, and a screen may not await its own end."""
+        self.dismiss()
