@@ -3,6 +3,8 @@
 import difflib
 import os
 import re
+import select
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,8 @@ from tui.wire.log_prefixes import AUTO, NO_LOG, split_source
 from tui.wire.urls import port_of, shown_url, socket_of, unsendable
 
 LARGEST = 4 * 2**20
+PATIENCE_S = 5.0
+"""For the writer of a configuration that is read from a pipe."""
 THEMES = ("auto", "dark", "light", "16", "16-light")
 
 
@@ -104,6 +108,19 @@ def settings_path() -> Path:
     return Path(named).expanduser() if named else platformdirs.user_config_path("readyroom") / "config.toml"
 
 
+def read_within(descriptor: int, most: int, seconds: float) -> bytes:
+    """Read a file descriptor to its end, or `most` bytes of it. Raise TimeoutError if that takes longer than `seconds`."""
+    deadline, data = time.monotonic() + seconds, b""
+    while len(data) < most:
+        if not select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            raise TimeoutError
+        piece = os.read(descriptor, min(65536, most - len(data)))
+        if not piece:
+            break
+        data += piece
+    return data
+
+
 def load_settings(path: Path | None = None) -> Settings:
     """Read the settings of a file; return the defaults if the default file doesn't exist.
 
@@ -111,8 +128,12 @@ def load_settings(path: Path | None = None) -> Settings:
     """
     wanted = path or settings_path()
     try:
-        with wanted.open("rb") as file:
-            data = file.read(LARGEST + 1)
+        # a pipe whose writer never comes must not hold the command: opened without waiting, read within a time
+        descriptor = os.open(wanted, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            data = read_within(descriptor, LARGEST + 1, PATIENCE_S)
+        finally:
+            os.close(descriptor)
         if len(data) > LARGEST:
             raise SettingsError(wanted, [f"it is larger than {LARGEST // 2**20} MiB: is it a configuration?"])
         text = data.decode("utf-8")
@@ -120,6 +141,8 @@ def load_settings(path: Path | None = None) -> Settings:
         if path is None and "READYROOM_CONFIG" not in os.environ:
             return Settings()
         raise SettingsError(wanted, ["there is no such file (READYROOM_CONFIG or --config names it)"]) from None
+    except TimeoutError:
+        raise SettingsError(wanted, [f"it is a pipe, and nothing more came out of it within {PATIENCE_S:.0f} s"]) from None
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(wanted, [f"it can't be read: {error}"]) from None
     return parse_settings(text, wanted)

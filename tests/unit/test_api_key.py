@@ -31,3 +31,27 @@ def test_a_named_variable_that_is_not_set(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(Fail) as caught:
         api_key(Deployment(api_key_env="KIMI_KEY"))
     assert "KIMI_KEY" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("echo of-the-server", ""),
+        ("yes", "it printed more than 16,384 bytes"),
+        ("false", "exit 1"),
+        ("true", "it printed nothing"),
+        ("sh -c 'echo half; exit 3'", "exit 3"),
+        ("/no/such/program", "it can't be run"),
+        ("sleep 60", "it did not end within 0 s"),
+        ("sh -c 'exec >&-; sleep 60'", "it did not end within 0 s"),
+    ],
+)
+def test_a_command_that_prints_the_key(command: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tui.cli.context.KEY_S", 0.4)
+    deployment = Deployment(api_key_command=command)
+    if not why:
+        assert api_key(deployment) == "of-the-server"
+        return
+    with pytest.raises(Fail) as caught:
+        api_key(deployment)
+    assert caught.value.message == f"api_key_command failed ({why}): run it by hand to see why"

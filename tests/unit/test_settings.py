@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import os
+import threading
 from pathlib import Path
 
 import msgspec
@@ -296,3 +298,16 @@ def test_no_problem_repeats_what_may_be_secret(tmp_path: Path, line: str) -> Non
         load_settings(file)
     assert "SEKRET" not in str(caught.value)
     assert "1234567" not in str(caught.value)
+
+
+def test_a_pipe_is_read_like_a_file_and_waited_for_a_limited_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in `--config <(make-config)`."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    monkeypatch.setattr("tui.settings.PATIENCE_S", 0.4)
+    with pytest.raises(SettingsError, match="it is a pipe, and nothing more came out of it within 0 s"):
+        load_settings(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=('default = "a"\n[deployments.a]\n',))
+    writer.start()
+    assert load_settings(pipe).default == "a"
+    writer.join()

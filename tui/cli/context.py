@@ -15,7 +15,7 @@ from tui.cli.exit_message import ExitCode, Fail, state_directory
 from tui.cli.signals import play
 from tui.core.presentation import counted
 from tui.core.text import clean
-from tui.settings import Deployment, EngineSettings, Settings, SettingsError, load_settings
+from tui.settings import Deployment, EngineSettings, Settings, SettingsError, load_settings, read_within
 
 if TYPE_CHECKING:
     from tui.host.base import Asker
@@ -37,6 +37,9 @@ __all__ = [
     "settings_of",
 ]
 
+KEY_S = 30.0
+"""For a command that prints the API key: it may ask the user for a passphrase."""
+LONGEST_KEY = 16_384
 CONFIG_HELP = "Another configuration file (READYROOM_CONFIG)."
 
 
@@ -122,15 +125,7 @@ def api_key(deployment: Deployment, *, base_url: bool = False) -> str | None:
     Raises Fail if the command fails or the named variable is unset.
     """
     if deployment.api_key_command:
-        try:
-            done = subprocess.run(shlex.split(deployment.api_key_command), capture_output=True, text=True, timeout=30, check=False)
-        except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-            # not the error's own words: they would repeat the command
-            why = "it did not end within 30 s" if isinstance(error, subprocess.TimeoutExpired) else "it can't be run"
-            raise Fail(ExitCode.USAGE, f"api_key_command failed: {why}: run it by hand to see why") from None
-        if done.returncode != 0 or not done.stdout.strip():
-            raise Fail(ExitCode.USAGE, f"api_key_command failed (exit {done.returncode}): run it by hand to see why")
-        return _sendable(done.stdout.strip(), "api_key_command")
+        return _sendable(_printed_key(deployment.api_key_command), "api_key_command")
     if deployment.api_key_env:
         value = os.environ.get(deployment.api_key_env)
         if value is None and deployment.api_key_env != "VLLM_API_KEY":
@@ -140,6 +135,30 @@ def api_key(deployment: Deployment, *, base_url: bool = False) -> str | None:
         if os.environ.get(name):
             return _sendable(os.environ[name], name)
     return None
+
+
+def _printed_key(command: str) -> str:
+    """Return what the command prints. Raises Fail if it fails, takes longer than KEY_S, or prints more than any key has.
+
+    No message repeats the command or what it prints: either may hold the key.
+    """
+    try:
+        with subprocess.Popen(shlex.split(command), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+            try:
+                printed = read_within(process.stdout.fileno() if process.stdout else -1, LONGEST_KEY + 1, KEY_S)
+                status = process.wait(KEY_S) if len(printed) <= LONGEST_KEY else None
+            finally:
+                process.kill()
+        why = f"exit {status}" if status else "it printed nothing" if not printed.strip() else ""
+        if status is None:
+            why = f"it printed more than {LONGEST_KEY:,} bytes"
+    except (TimeoutError, subprocess.TimeoutExpired):
+        why = f"it did not end within {KEY_S:.0f} s"
+    except (OSError, ValueError):
+        why = "it can't be run"
+    if why:
+        raise Fail(ExitCode.USAGE, f"api_key_command failed ({why}): run it by hand to see why")
+    return printed.decode(errors="replace").strip()
 
 
 def _sendable(key: str | None, where: str) -> str | None:
