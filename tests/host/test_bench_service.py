@@ -9,17 +9,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from scripted_server import SSE, Exchange, scripted
 from sshd import Sshd, alive, descendants, eventually, until
 
 from tui.core.bench_result import BenchProgress, Plan, Point, Result, Vantage
-from tui.host.base import Host
+from tui.host.base import Host, ProbeFailed
 from tui.host.local import LocalHost
 from tui.host.ssh import SshHost
 from tui.services.bench_run import BenchmarkRefused, BenchmarkRunning, Benchmarks, BenchmarkTarget, collect
@@ -274,10 +274,13 @@ async def test_over_a_real_sshd(sshd: Sshd, tmp_path: Path, vantage: Vantage | N
 
 
 @pytest.mark.sshd
-async def test_a_host_without_python_is_benched_through_the_tunnel(make_sshd: Callable[..., Sshd], tmp_path: Path) -> None:
-    sshd = make_sshd("ForceCommand exit 127")
+async def test_a_host_without_python_is_benched_through_the_tunnel(sshd: Sshd, tmp_path: Path) -> None:
+    class WithoutPython(SshHost):
+        async def start_probe(self, role: str, arguments: Mapping[str, Any]) -> NoReturn:
+            raise ProbeFailed("no python3 on gpu-box", "install it")
+
     with scripted(good) as server:
-        async with SshHost("gpu-box", config_files=[sshd.client_config]) as host:
+        async with WithoutPython("gpu-box", config_files=[sshd.client_config]) as host:
             await host.connect()
             result = await collect(made(server.url, tmp_path, host), SHORT)
     assert result.vantage is Vantage.TUNNEL

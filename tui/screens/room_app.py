@@ -68,7 +68,7 @@ class RoomApp(App[str | None], inherit_bindings=False):
 
     async def on_key_done(self, done: KeyDone) -> None:
         """Go on with the next key; on a screen that has just come up when it has its parts, and its focus."""
-        if self._followed is None or self._followed[0] is not done:
+        if self._followed is None or self._followed[0] is not done or not self.screen_stack:
             return
         target = self._followed[1]
         if self.screen in (target, *target.ancestors):
