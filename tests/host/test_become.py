@@ -149,7 +149,9 @@ def test_watch_counts_what_a_server_of_root_reads(sudo: Sudo, server: tuple[int,
 def test_journal_of_the_system(sudo: Sudo) -> None:
     entry = json.dumps({"__CURSOR": "c1", "__REALTIME_TIMESTAMP": "1795946401000000", "MESSAGE": "of the system"})
     hint = "Hint: You are currently not seeing messages from other users and the system."
-    (sudo.bin / "journalctl").write_text(f"#!/bin/sh\n[ $(id -u) = 0 ] && echo '{entry}' || echo '{hint}' >&2\nexec sleep 60\n")
+    (sudo.bin / "journalctl").write_text(
+        f"#!/bin/sh\n[ $(id -u) = 0 ] && echo '{entry}' || echo '{hint}' >&2\ncase \"$*\" in *-f*) exec sleep 60;; esac\n"
+    )
     (sudo.bin / "journalctl").chmod(0o755)
     arguments = {"source": "journal", "name": "vllm.service"}
     with probe(sudo, "follow", **arguments) as follower:

@@ -84,7 +84,9 @@ DOCKER = """
         ("docker:vllm", Grade.OK, "docker:vllm"),
         ("docker:gone", Grade.FAIL, "No such container: gone"),
         ("journal:vllm.service", Grade.OK, "journal:vllm.service"),
-        ("command:echo ready; exec sleep 60", Grade.OK, "command:echo ready"),
+        ("command:echo vLLM API server version 0.10.1; exec sleep 60", Grade.OK, "command:echo vLLM"),
+        ("command:echo ready; exec sleep 60", Grade.WARN, "no line of it is of a vLLM, SGLang or llama.cpp server (1 line read)"),
+        ("command:cat /nope", Grade.FAIL, "/nope: No such file or directory"),
         ("command:exec sleep 60", Grade.WARN, "it said nothing within 10 s"),
         ("command:exit 3", Grade.FAIL, "exit status 3"),
         ("command:echo ready", Grade.WARN, "its command has ended"),
@@ -113,7 +115,7 @@ async def test_every_kind_of_log_is_followed_as_the_session_follows_it(
 
 async def test_a_file_is_followed_by_its_path(tmp_path: Path) -> None:
     log = tmp_path / "a log.txt"
-    log.write_text("ready\n")
+    log.write_text("vLLM API server version 0.10.1\n")
     check = await checked(f"file:{log}")
     assert (check.grade, check.says) == (Grade.OK, f"file:{log}, 0.0 MB")
 

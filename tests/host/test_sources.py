@@ -82,6 +82,30 @@ def test_command_that_fails_says_so(follow: Follow) -> None:  # noqa: F811
     follower.until(lambda f: any("exit status 3" in (frame["why"] or "") for frame in f.said("source")))
 
 
+def test_what_a_command_prints_on_stderr_is_not_the_log(follow: Follow, tmp_path: Path) -> None:  # noqa: F811
+    follower = follow(source="command", name="echo one; echo of no use >&2; echo the cause >&2; exit 3")
+    follower.until(lambda f: any(frame["why"] == "the cause" for frame in f.said("source")))
+    assert set(follower.lines) == {"one"}
+    gate = tmp_path / "gate"
+    waiting = f"echo cannot open it yet >&2; until [ -e '{gate}' ]; do sleep 0.1; done; echo two; exec sleep 60"
+    late = follow(source="command", name=waiting)
+    late.until(lambda f: bool(f.said("source")) and f.said("source")[-1]["why"] == "cannot open it yet")
+    gate.touch()
+    late.until(lambda f: f.lines == ["two"] and f.said("source")[-1]["why"] is None)
+    flood = follow(source="command", name="exec >&-; yes >&2")
+    noisy = follow(source="command", name="yes >&2 & echo three; exec sleep 60")
+    noisy.until(lambda f: f.lines == ["three"])
+    assert not flood.lines
+
+
+def test_a_unit_that_does_not_exist(follow: Follow, on_path: Callable[[str, str], None]) -> None:  # noqa: F811
+    on_path("systemctl", 'case "$*" in *LoadState*) echo not-found;; esac')
+    on_path("journalctl", 'case "$*" in *-f*) exec sleep 60;; esac')
+    follower = follow(source="journal", name="nope.service")
+    follower.until(lambda f: any("no unit nope.service" in (frame["why"] or "") for frame in f.said("source")))
+    assert not follower.lines
+
+
 @pytest.mark.parametrize("program", ["docker", "podman"])
 def test_containers(program: str, tmp_path: Path, follow: Follow, on_path: Callable[[str, str], None]) -> None:  # noqa: F811
     log = tmp_path / "container.log"

@@ -18,7 +18,7 @@ from tui.core.deployment import (
     ProcessesSeen,
     fold,
 )
-from tui.core.deployment_status import Status, conflict_of, exit_code_of, status_of, unheard_text
+from tui.core.deployment_status import Status, conflict_of, detail_of, exit_code_of, log_problem, status_of, unheard_text
 from tui.core.gpu import Gpu, GpuSample
 from tui.core.host_machine import MachineSample
 from tui.core.liveness import SignTracker
@@ -33,6 +33,7 @@ ONLINE = DeploymentState("kimi", "gpu-box", connection=ConnectionState(LinkState
 UP = ApiStatus(Reach.UP, 200, (ServedModel("kimi"),))
 CLOSED = ApiStatus(Reach.CLOSED)
 SICK = ApiStatus(Reach.SICK, 503, (ServedModel("kimi"),))
+FOREIGN = LoadState(lines=30)
 LOADING = LoadState(phase=Phase.LOADING, lines=10)
 READY = LoadState(phase=Phase.READY, ready=True, was_ready=True, lines=20)
 FAILED = LoadState(phase=Phase.FAILED, lines=20, failure=Failure("cuda_oom", Phase.LOADING, "CUDA out of memory"))
@@ -48,6 +49,8 @@ GONE = SignsOfLife(process_alive=False)
         (None, CLOSED, SignsOfLife(), Status.WAITING, 3, None),
         (LoadState(), CLOSED, SignsOfLife(), Status.WAITING, 3, None),
         (None, UP, SignsOfLife(), Status.READY, 0, None),
+        (FOREIGN, CLOSED, SignsOfLife(), Status.WAITING, 3, None),
+        (FOREIGN, UP, ALIVE, Status.READY, 0, None),
         (LOADING, CLOSED, ALIVE, Status.LOADING, 3, None),
         (READY, UP, ALIVE, Status.READY, 0, None),
         (READY, CLOSED, SignsOfLife(), Status.STOPPED, 7, "nothing listens"),
@@ -72,6 +75,13 @@ def test_status(load: LoadState | None, api: ApiStatus, signs: SignsOfLife, word
     assert (conflict_of(state) is None) == (conflict is None)
     if conflict is not None:
         assert conflict in (conflict_of(state) or "")
+
+
+def test_a_log_that_is_no_servers_log() -> None:
+    state = fold(ONLINE, LogRead((), FOREIGN))
+    assert detail_of(state) == log_problem(state) == "no line of it is of a vLLM, SGLang or llama.cpp server yet"
+    assert log_problem(fold(ONLINE, LogRead((), LOADING))) is None
+    assert log_problem(ONLINE) is None
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from tui.core.deployment_status import (
     exit_code_of,
     gravest_exit_code,
     has_settled,
+    log_problem,
     status_of,
 )
 from tui.core.gpu import Gpu, GpuSample
@@ -215,8 +216,9 @@ def _host_lines(host: str, link: ConnectionState) -> Iterator[str]:
 
 def _source_lines(state: DeploymentState) -> Iterator[str]:
     """Yield the log and the supervisor, and in what log and API disagree."""
-    if state.log.problem or state.log.source:
-        problem = f": {state.log.problem}" if state.log.problem else ""
+    problem = log_problem(state)
+    if problem or state.log.source:
+        problem = f": {problem}" if problem else ""
         yield _row("log", f"{state.log.source}{problem}" + (f"  ({state.log.note})" if state.log.note else ""))
     if state.supervisor is not None:
         yield _row("by", state.supervisor.says)
@@ -226,7 +228,7 @@ def _source_lines(state: DeploymentState) -> Iterator[str]:
 
 def _load_lines(state: DeploymentState) -> Iterator[str]:
     load, forecast = state.load, state.forecast
-    if load is None or not load.lines:
+    if load is None or not load.recognised:
         return
     what = " ".join(part for part in (load.engine, load.version, load.model) if part)
     why = f": {forecast.reason}" if forecast.reason else ""

@@ -19,7 +19,7 @@ from tui.cli.exit_message import ExitCode
 from tui.cli.status import require_one_server
 from tui.core.connection import LinkState, retry_delay_s
 from tui.core.deployment import DeploymentState
-from tui.core.deployment_status import Status, detail_of, status_of, unheard_text
+from tui.core.deployment_status import Status, detail_of, log_problem, status_of, unheard_text
 from tui.core.gpu_groups import next_steps
 from tui.core.presentation import about, clock, duration, progress_text, some_of
 from tui.core.text import clean
@@ -211,10 +211,11 @@ def where(state: DeploymentState) -> str:
         return link.link.value + (f" ({link.cause})" if link.cause else "")
     if status in (Status.FAILED, Status.STOPPED) and state.log.of is not None:
         return f"waiting for a server to start; the last one {'has failed' if status is Status.FAILED else 'was stopped'}"
-    if status in (Status.LOADING, Status.FAILED) and load is not None and load.lines:
+    if status in (Status.LOADING, Status.FAILED) and load is not None and load.recognised:
         return detail_of(state) if load.ready else progress_text(load)
     if status is Status.WAITING:
-        return "waiting for a server to start"
+        problem = log_problem(state)
+        return "waiting for a server to start" + (f" ({state.log.source}: {problem})" if problem else "")
     return unheard_text(state) or status.value
 
 
@@ -299,7 +300,7 @@ class JsonLines:
     def show(self, state: DeploymentState, elapsed_s: float) -> None:
         load = state.load
         shards = load.shards if load is not None else None
-        phase = load.phase.value if load is not None and load.lines else None
+        phase = load.phase.value if load is not None and load.recognised else None
         now = time.monotonic()
         seen = (status_of(state), phase, shards.done if shards else None, state.forecast.verdict, state.connection.link)
         if seen == self._last and now - self._at < JSON_EVERY_S:

@@ -61,7 +61,7 @@ def status_of(state: DeploymentState) -> Status:
     load, api = state.load, state.api
     if api.ready:
         return Status.READY
-    if load is None or not load.lines:
+    if load is None or not load.recognised:
         return _without_log(state)
     if load.phase is Phase.FAILED:
         return Status.FAILED
@@ -107,12 +107,12 @@ def process_unheard(state: DeploymentState) -> bool:
     """Return whether a server's process is seen before its log or its API tells of it."""
     if state.server_pid is None or state.api.reach in (Reach.UNKNOWN, Reach.UP) or not state.connection.online:
         return False
-    return state.load is None or not state.load.lines
+    return state.load is None or not state.load.recognised
 
 
 def process_gone_unheard(state: DeploymentState) -> bool:
     """Return whether the server's process was seen and has gone without a line in a log that can be read."""
-    if state.server_pid is not None or not state.connection.online or (state.load is not None and state.load.lines):
+    if state.server_pid is not None or not state.connection.online or (state.load is not None and state.load.recognised):
         return False
     return state.signs.process_alive is False and state.api.reach is Reach.CLOSED
 
@@ -162,7 +162,7 @@ def _disagreement(state: DeploymentState) -> str | None:
     load, api = state.load, state.api
     if process_gone_unheard(state):
         return "the server's process is gone and left no line to read: look at what started it, and at dmesg"
-    if load is None or not load.lines or api.reach is Reach.UNKNOWN or not state.connection.online:
+    if load is None or not load.recognised or api.reach is Reach.UNKNOWN or not state.connection.online:
         return None
     if process_gone(state) and load.phase not in (Phase.FAILED, Phase.STOPPED):
         return "the server's process is gone and its log does not say why: was it killed (dmesg, the supervisor's own log)?"
@@ -196,6 +196,16 @@ def unheard_text(state: DeploymentState) -> str | None:
     return f"the server's process {state.server_pid} is there, {said}"
 
 
+def log_problem(state: DeploymentState) -> str | None:
+    """Return why the log tells of no server: it can't be read, or is another program's. None if it does, or is still empty."""
+    load = state.load
+    if state.log.problem is not None or load is None or not load.lines or load.recognised:
+        return state.log.problem
+    from tui.engines.registry import titles  # not needed for the first paint
+
+    return f"no line of it is of a {titles()} server yet"
+
+
 def detail_of(state: DeploymentState) -> str:
     """Return what a row says beside the status: the cause, the progress, the models; "" if there is nothing to add."""
     load = state.load
@@ -212,10 +222,10 @@ def detail_of(state: DeploymentState) -> str:
             return (conflict_of(state) or "").partition(": ")[0]
         case Status.LOADING if load is not None and load.ready:
             return (conflict_of(state) or "the log says ready, the API not yet").partition(": ")[0]
-        case Status.LOADING if load is not None and load.lines:
+        case Status.LOADING if load is not None and load.recognised:
             eta = state.forecast.ready_eta_s
             return progress_text(load) + (f", ready in about {duration(eta)}" if eta is not None else "")
-    return "" if load is not None and load.lines else state.log.problem or unheard_text(state) or ""
+    return "" if load is not None and load.recognised else log_problem(state) or unheard_text(state) or ""
 
 
 def not_ready_reason(state: DeploymentState) -> str:
@@ -234,7 +244,7 @@ def not_ready_reason(state: DeploymentState) -> str:
         bar = load.shards
         far = how_far(bar) if bar.unit == "bytes" else f"{one_of(bar)} {' of '.join(amounts(bar))}"
         return f"the model is not up yet: {far}"
-    if load is not None and load.lines and not load.ready:
+    if load is not None and load.recognised and not load.ready:
         return f"the model is not up yet: {name_of(load.phase)}"
     if state.api.error:
         return f"the server does not answer properly: {state.api.error}"
@@ -316,7 +326,7 @@ def arranged(states: Sequence[DeploymentState], order: str, sought: str = "") ->
 def has_settled(state: DeploymentState) -> bool:
     """Return whether everything of a connected deployment has answered, so that its status is no guess of the first seconds."""
     load = state.load
-    judged = load is None or not load.lines or state.forecast != Forecast()
+    judged = load is None or not load.recognised or state.forecast != Forecast()
     doubted = load is not None and load.ready and state.api.down and state.down_polls < DOWN_FOR_SURE
     if doubted or state.gpus is None or state.api.received_at is None:
         return False

@@ -188,7 +188,7 @@ def engine_of(state: DeploymentState) -> EngineLayout:
         stages=(load.pipeline_parallel or 1) * (load.data_parallel or 1),
         hosts=hosts,
         ready=ready,
-        loading=bool(load.lines) and not ready and not load.ready and load.phase is not Phase.READY,
+        loading=load.recognised and not ready and not load.ready and load.phase is not Phase.READY,
     )
 
 

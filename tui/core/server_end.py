@@ -127,6 +127,6 @@ def how_it_ended(load: LoadState) -> str:
         return f"it failed: {load.failure.cause}"
     if load.phase is Phase.STOPPED:
         return "it was stopped in order"
-    if not load.lines:
-        return "nothing stands in it"
+    if not load.recognised:
+        return "nothing of a server stands in it" if load.lines else "nothing stands in it"
     return f"it ends at {name_of(load.phase)}, and does not say why"

@@ -7,7 +7,7 @@ from msgspec import to_builtins
 
 from tui.core.connection import ConnectionState
 from tui.core.deployment import DeploymentState, ServerSeen
-from tui.core.deployment_status import conflict_of, status_of
+from tui.core.deployment_status import conflict_of, log_problem, status_of
 from tui.core.gpu import GpuSample
 from tui.core.gpu_findings import HostGpus, hosts_of
 from tui.core.gpu_health import headroom
@@ -31,8 +31,8 @@ def snapshot(state: DeploymentState, now: float) -> dict[str, Any]:
         **_gpus(first, now),
         "others": [_other(seen, now) for seen in further],
         "machine": None if state.machine is None else _machine(state.machine),
-        "load": document(state.load, state.forecast) if state.load is not None and state.load.lines else None,
-        "log": {"source": state.log.source or None, "problem": state.log.problem, "note": state.log.note},
+        "load": document(state.load, state.forecast) if state.load is not None and state.load.recognised else None,
+        "log": {"source": state.log.source or None, "problem": log_problem(state), "note": state.log.note},
         "api": {
             "reach": api.reach.value,
             "ready": api.ready,

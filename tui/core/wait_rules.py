@@ -44,7 +44,7 @@ class Waiting:
     why: str = ""
     """What ended it, in one line."""
     _settled: bool = False
-    _lines: int = 0
+    _heard: bool = False
     _restarts: int = 0
     _pid: int | None = None
     _none_ran: bool = False
@@ -97,7 +97,7 @@ class Waiting:
             return
         self._settled = True
         load = state.load
-        self._lines = load.lines if load else 0
+        self._heard = load is not None and load.recognised
         self._restarts = load.restarts if load else 0
         self._pid = state.server_pid
         self._none_ran = state.server_pid is None and state.signs.process_alive is False
@@ -111,7 +111,7 @@ class Waiting:
             self._alive_at = now
         if state.api.reach is Reach.CLOSED:
             self._was_closed = True
-        begun = load is not None and (load.restarts > self._restarts or (self._lines == 0 and load.lines > 0))
+        begun = load is not None and (load.restarts > self._restarts or (load.recognised and not self._heard))
         other = state.server_pid is not None and (self._none_ran or (self._pid is not None and state.server_pid != self._pid))
         if self._pid is None and not self._renewed:
             self._pid = state.server_pid
@@ -149,7 +149,7 @@ class Waiting:
             return True
         # The old server answers until its last moment: the new one is told by its log, or by a port that was closed in between.
         says = state.load is not None and state.load.ready and self._renewed
-        return says or (self._was_closed and (self._renewed or state.load is None or not state.load.lines))
+        return says or (self._was_closed and (self._renewed or state.load is None or not state.load.recognised))
 
     def _ended(self, state: DeploymentState, now: float) -> WaitOutcome:
         load = state.load

@@ -61,6 +61,7 @@ class Docker(StampedSource):
 
     prefix = "docker"
     supervised_by = "docker"
+    log_on_stderr = True  # where docker repeats the container's; its own words there have no stamp
     programs: Tuple[str, ...] = ("docker", "podman")
     start_format = "{{.State.StartedAt}}"
     """The template of `inspect` that prints the container's start as RFC 3339."""

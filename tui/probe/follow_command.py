@@ -26,10 +26,14 @@ from tui.probe.outputs import LogSource
 
 LAST_LINES = 64
 PREVIOUS_LINES = 2000
+WORDS = 4096
+"""Bytes of a command's stderr that are kept; its last line says why it ended."""
 QUIET_S = 0.6
 """Seconds of silence after which a child has told its past; what comes now is live."""
 FIRST_WORD_S = 15.0
 """Seconds that a child gets to say its first word."""
+COMPLAINED_S = 2.0
+"""Seconds that it gets for that once it has complained on its stderr."""
 AGAIN_S = 2.0
 FLOOD_LINES = 2000
 LONGEST_RECORD = 1 << 20
@@ -49,6 +53,8 @@ class CommandSource(LogSource):
 
     records = True
     """Whether each line of its output is one record, which may hold CRs."""
+    log_on_stderr = False
+    """Whether the log's lines may come on its stderr; else that holds its own words: why it can't go on."""
     supervised_live = False
     """Whether its supervisor is asked while the command runs; else the command ends with the server, and it is asked then."""
     rights_of_host = True
@@ -96,14 +102,14 @@ class CommandSource(LogSource):
         """Return the command that prints the end of the log of the start before this one; None if there is none."""
         return None
 
-    def output(self, argv: Sequence[str], timeout: float = 10.0) -> Optional[str]:
+    def output(self, argv: Sequence[str], timeout: float = 10.0, errors: int = subprocess.DEVNULL) -> Optional[str]:
         """Return what a short command prints; None if it fails."""
         try:
             child = self._link.spawn(
                 list(argv),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
+                stderr=errors,
                 env=environment(),
             )
         except OSError:
@@ -175,10 +181,17 @@ class ChildFollower:
         self._tell_supervisor()
         argv = self._source.argv()
         child = self._link.spawn(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment()
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT if self._source.log_on_stderr else subprocess.PIPE,
+            env=environment(),
         )
         assert child.stdout is not None
         fd = child.stdout.fileno()
+        self._errors = child.stderr.fileno() if child.stderr is not None else None
+        self._words = b""
+        self._lines_told = False
         self._problem: Optional[str] = None
         try:
             cutter = LineCutter(longest=LONGEST_RECORD, only_lf=self._source.records)
@@ -188,16 +201,21 @@ class ChildFollower:
                 self._tell(items, live=True)
                 if self._source.supervised_live and time.monotonic() > self._ask_at:
                     self._tell_supervisor()
+            while self._errors is not None and child.poll() is None:
+                self._hear(QUIET_S)
             child.wait()
             self._link.reaped(child)
+            self._hear(0.0)
             if child.returncode:
                 return self._problem or "%s ended with exit status %s" % (argv[0], child.returncode)
-            return self._problem or "its command has ended; it is run again"
+            return (None if self._lines_told else self._problem) or "its command has ended; it is run again"
         except BaseException:
             self._link.kill(child)
             raise
         finally:
             child.stdout.close()
+            if child.stderr is not None:
+                child.stderr.close()
 
     def _tell_supervisor(self) -> None:
         self._ask_at = time.monotonic() + SUPERVISOR_S
@@ -213,7 +231,8 @@ class ChildFollower:
     def _tell_previous(self) -> None:
         """Send the end of the log before this start: it says why the supervisor had to start the server again."""
         argv = self._source.previous()
-        text = self._source.output(argv) if argv is not None else None
+        errors = subprocess.STDOUT if self._source.log_on_stderr else subprocess.DEVNULL
+        text = self._source.output(argv, errors=errors) if argv is not None else None
         lines = []
         for line in text.rstrip("\n").split("\n") if text else ():
             try:
@@ -260,11 +279,31 @@ class ChildFollower:
 
     def _read(self, fd: int, cutter: LineCutter, timeout: Optional[float]) -> Tuple[bool, List[Item]]:
         """Wait `timeout` seconds at most for bytes; return (ended, items). An unfinished line is one after a moment of silence."""
-        if not select.select([fd], [], [], QUIET_S if timeout is None else timeout)[0]:
-            lines = cutter.flush(bars_only=False) if timeout is None and not self._source.records else []
-            return False, self._items(lines)
+        ends = time.monotonic() + (QUIET_S if timeout is None else timeout)
+        while not select.select([fd], [], [], 0.0)[0]:
+            left = ends - time.monotonic()
+            if left <= 0:
+                lines = cutter.flush(bars_only=False) if timeout is None and not self._source.records else []
+                return False, self._items(lines)
+            if self._hear(left, fd):
+                ends = min(ends, time.monotonic() + COMPLAINED_S)
         data = os.read(fd, 1 << 18)
         return not data, self._items(cutter.feed(data) if data else cutter.flush(bars_only=False))
+
+    def _hear(self, timeout: float, *others: int) -> bool:
+        """Wait for words on the child's stderr, or for bytes on the other descriptors; return whether there were words."""
+        ready = select.select([*others, *([] if self._errors is None else [self._errors])], [], [], timeout)[0]
+        if self._errors not in ready:
+            return False
+        assert self._errors is not None
+        data = os.read(self._errors, 1 << 16)
+        if not data:
+            self._errors = None
+            return False
+        self._words = (self._words + data)[-WORDS:]
+        said = [line.strip() for line in re.split(r"[\r\n]+", self._words.decode("utf-8", "replace")) if line.strip()]
+        self._problem = said[-1] if said else self._problem
+        return True
 
     def _items(self, lines: List[str]) -> List[Item]:
         items = []
@@ -281,8 +320,7 @@ class ChildFollower:
     def _tell(self, items: List[Item], live: bool) -> None:
         if not items:
             return
-        if self._problem is None:
-            self._say(None)
+        self._say(None)
         for item in items:
             self._source.see(item)
         if len(items) > FLOOD_LINES or self._link.outlet_blocked():
@@ -293,6 +331,7 @@ class ChildFollower:
         self._send(items, live)
 
     def _send(self, items: List[Item], live: bool) -> None:
+        self._lines_told = True
         lines: List[str] = []
         stamps: List[Optional[float]] = []
         for item in items:

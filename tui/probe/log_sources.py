@@ -18,6 +18,7 @@ Python 3.8: this runs on the GPU host.
 import json
 import os
 import re
+import subprocess
 import zlib
 from typing import Any, Dict, List, Optional, Tuple, Type
 
@@ -83,6 +84,8 @@ class Journal(CommandSource):
         since = self._started()
         if since is not None:
             return [*self._journal(), "-f", "-n", "all", "--since=" + since]
+        if self._unknown() and self.output([*self._journal(), "-n", "1"], timeout=2.0, errors=subprocess.STDOUT) == "":
+            raise Problem("there is no unit %s on this host, and no line of it in the journal" % self._unit)
         return [*self._journal(), "-f", "-n", str(JOURNAL_LINES)]
 
     def _journal(self) -> List[str]:
@@ -93,6 +96,13 @@ class Journal(CommandSource):
     def _started(self) -> Optional[str]:
         since = self.output(["systemctl", *self._user, "show", "-p", "ExecMainStartTimestamp", "--value", self._unit])
         return since if since and re.search(r"\d\d:\d\d", since) else None
+
+    def _unknown(self) -> bool:
+        """Return whether systemd knows of no such unit, or there is no systemd."""
+        return self.output(["systemctl", *self._user, "show", "-p", "LoadState", "--value", "--", self._unit]) in (
+            None,
+            "not-found",
+        )
 
     def supervisor(self) -> Optional[Dict[str, Any]]:
         properties = [word for name in _PROPERTIES for word in ("-p", name)]
@@ -122,8 +132,10 @@ class Journal(CommandSource):
 
 
 class ShellCommand(CommandSource):
-    """`command:…`, run by the host's /bin/sh. It knows no place of its own: the last lines told are looked for in what it says
-    when it is run again."""
+    """`command:…`, run by the host's /bin/sh; the log is what it prints on its stdout.
+
+    It knows no place of its own: the last lines told are looked for in what it says when it is run again.
+    """
 
     prefix = "command"
     records = False

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from tui.actions import BY_ID, Action, shown_key
 from tui.core.deployment import DeploymentState
-from tui.core.deployment_status import UNREACHED, not_ready_reason
+from tui.core.deployment_status import UNREACHED, log_problem, not_ready_reason
 from tui.core.logs.load_state import Phase
 from tui.screens.layout import layout
 from tui.screens.room_app import NOT_YET
@@ -34,7 +34,7 @@ def unavailable(view: ScreenView, action: Action) -> str | None:
             return _gpus(view)
         case "several" if not view.several:
             return "The configuration has no other deployment: readyroom init adds them."
-        case "load" if state.load is None or not state.load.lines:
+        case "load" if state.load is None or not state.load.recognised:
             return f"No line of a start has been read yet. {_where_the_log_is(state)}".strip()
         case "offline" if state.connection.online:
             return "The connection is up: there is nothing to try."
@@ -88,6 +88,6 @@ def _gpus(view: ScreenView) -> str | None:
 
 
 def _where_the_log_is(state: DeploymentState) -> str:
-    if state.log.problem:
-        return f"{state.log.source}: {state.log.problem}"
+    if problem := log_problem(state):
+        return f"{state.log.source}: {problem}"
     return f"The log is {state.log.source}." if state.log.source else "The log is being looked for."

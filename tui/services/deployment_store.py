@@ -57,7 +57,7 @@ class DeploymentStore:
             return
         load = after.load
         self.state = after
-        if load is not None and load.lines and (before.load is None or load.phase is not before.load.phase):
+        if load is not None and load.recognised and (before.load is None or load.phase is not before.load.phase):
             self.state = fold(after, self._forecast(load))
         self._wake()
 
@@ -106,5 +106,5 @@ class DeploymentStore:
 
     def make_forecast(self) -> None:
         """Judge the load anew, as time passes without an event."""
-        if self.state.load is not None and self.state.load.lines:
+        if self.state.load is not None and self.state.load.recognised:
             self.publish(self._forecast(self.state.load))

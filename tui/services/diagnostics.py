@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 
 from tui.core.api_status import Reach
 from tui.core.checks import Check, Grade, open_files_check, python_check, shm_check, space_check
-from tui.core.presentation import some_of
+from tui.core.logs.load_state import LoadState
+from tui.core.presentation import counted, some_of
 from tui.core.server_end import how_it_ended
 from tui.core.text import clean
 from tui.engines.registry import TITLES, commands, titles
@@ -262,14 +263,18 @@ async def _followed(session: Session, decoder: LogDecoder) -> Check:
             return Check("log", Grade.WARN, f"{clean(source)}: it said nothing within {FIRST_WORD_S:.0f} s", LOG_FIX)
     finally:
         await stream.close()
-    if told.get("f") == "source" and told.get("why") and decoder.reader.state.lines:
+    load = decoder.reader.state
+    if told.get("f") == "source" and told.get("why") and load.lines:
         return Check("log", Grade.WARN, f"{clean(source)}: it can be read, but {clean(str(told['why']))}", LOG_FIX)
-    return _log_check(source, told)
+    return _log_check(source, told, load)
 
 
-def _log_check(source: str, frame: dict[str, Any]) -> Check:
+def _log_check(source: str, frame: dict[str, Any], load: LoadState) -> Check:
     if frame.get("f") == "error" or frame.get("why"):
         return Check("log", Grade.FAIL, f"{clean(source)}: {clean(str(frame.get('why')))}", LOG_FIX)
+    if load.lines and not load.recognised:
+        says = f"{clean(source)}: it can be read, but no line of it is of a {titles()} server ({counted(load.lines, 'line')} read)"
+        return Check("log", Grade.WARN, says, 'name the server\'s log: log = "file:/path", or log = "auto" to have it found')
     size = frame.get("size")
     return Check("log", Grade.OK, f"{clean(source)}" + (f", {size / 1e6:,.1f} MB" if isinstance(size, int) else ""))
 
@@ -294,10 +299,10 @@ async def _log_without_probe(host: Host, decoder: LogDecoder, why: str) -> Check
                 await _taken(decoder, frame)
                 told = frame if frame.get("f") == "source" else told
                 if told.get("why") or (told and frame.get("f") == "caught_up"):
-                    return _log_check(source, told)
+                    return _log_check(source, told, decoder.reader.state)
     except (HostError, TimeoutError) as error:
         if told:
-            return _log_check(source, told)  # it can be read, be it slowly
+            return _log_check(source, told, decoder.reader.state)  # it can be read, be it slowly
         why = _words(error)
     return Check("log", Grade.FAIL, f"{clean(source)}: {why}", LOG_FIX)
 

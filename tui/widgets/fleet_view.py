@@ -8,7 +8,7 @@ from textual.message import Message
 
 from tui.core.connection import LinkState
 from tui.core.deployment import DeploymentState
-from tui.core.deployment_status import GRAVITY, UNREACHED, Status, arranged, conflict_of, status_of, unheard_text
+from tui.core.deployment_status import GRAVITY, UNREACHED, Status, arranged, conflict_of, log_problem, status_of, unheard_text
 from tui.core.gpu_groups import engine_of
 from tui.core.gpu_health import headroom
 from tui.core.gpu_uniformity import uniformity
@@ -68,7 +68,7 @@ def now_lines(state: DeploymentState, width: int, moment: Moment) -> tuple[Conte
             return Content(short(failure_title(load.failure), width)), line(label(short(load.failure.cause, width)))
         case Status.FAILED | Status.STOPPED:
             return Content(short(conflict_of(state) or "stopped in order", width)), Content("")
-        case Status.LOADING if load is not None and load.lines:
+        case Status.LOADING if load is not None and load.recognised:
             bar = bar_of(load)
             if past_loading(load) or bar is None or not bar.total:
                 silent = f"silent for {clock(state.forecast.silent_s)}" if (state.forecast.silent_s or 0) > 8 else ""
@@ -86,7 +86,7 @@ def now_lines(state: DeploymentState, width: int, moment: Moment) -> tuple[Conte
             return chart, line(label(middle(model or "", width)))
     if link.link is LinkState.ASKING:
         return line(("the login asks you", W)), Content("")
-    waiting = state.log.problem or unheard_text(state) or ("no start in the log yet" if link.online else "")
+    waiting = log_problem(state) or unheard_text(state) or ("no start in the log yet" if link.online else "")
     return line(label(short(waiting, width))), Content("")
 
 

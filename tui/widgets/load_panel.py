@@ -274,7 +274,7 @@ class LoadPanel(Canvas):
         load = state.load
         if load is not None and load.failure is not None and not state.api.ready:
             return failure_view(state, width, height, key_of(self, "log_there"))
-        if load is None or not load.lines:
+        if load is None or not load.recognised:
             if state.api.ready:
                 return rows(
                     line(("The API is ready", "bold $success"), label("; its log is not at hand")),

@@ -155,8 +155,8 @@ def make_forecast(
         return replace(forecast, verdict=Verdict.DONE, reason="stopped in order")
     if load.phase is Phase.READY:
         return _serving(forecast, load, signs)
-    if not load.lines:
-        return replace(forecast, reason="nothing in the log yet")
+    if not load.recognised:
+        return replace(forecast, reason="nothing of a server in the log yet")
     forecast = _estimated(forecast, load, now, past, signs, expect_s_per_shard)
     forecast = replace(forecast, ends=_ending(forecast, load, now, ready_timeout_s, ends_at, ends_by))
     return _compared(forecast, load, now, past, signs, expect_s_per_shard)

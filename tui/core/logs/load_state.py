@@ -151,7 +151,12 @@ class LoadState(Struct, frozen=True):
     @property
     def foreign(self) -> bool:
         """Tell whether nothing in what was read is of a server: it is another file's text, or there is none."""
-        return self.engine is None and self.failure is None and not self.phases
+        return self.engine is None and self.failure is None and not self.phases and self.phase is Phase.STARTING
+
+    @property
+    def recognised(self) -> bool:
+        """Tell whether something of a server has been read."""
+        return self.lines > 0 and not self.foreign
 
 
 class ServerStart(Struct, frozen=True):
