@@ -1,5 +1,6 @@
 """With --ascii nothing of the room's own is written in other characters, wherever it stands."""
 
+import re
 import time
 from typing import Any
 
@@ -106,3 +107,21 @@ async def test_text_of_others_stays_what_it_is() -> None:
         await shows(pilot, "x ≤ b", "y ≤ b")
         await until(pilot, lambda: theirs not in screen(pilot))
         assert others(pilot) == "≤"  # no border, bullet, rule or sign of the room's own
+
+
+@pytest.mark.parametrize("how", ["NO_COLOR", "--ascii", "both"])
+async def test_memory_bars_are_as_full_as_the_memory_without_colours(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    if how != "--ascii":
+        monkeypatch.setenv("NO_COLOR", "1")
+    state = scenes.SCENES["loading"](time.monotonic())
+    app, _ = room(state, Settings(ui=UiSettings(ascii=how != "NO_COLOR", theme="dark")))
+    async with app.run_test(size=(160, 50)) as pilot:
+        await shows(pilot, "LOADING")
+        found: list[str] = []
+        await until(pilot, lambda: bool(found.extend(re.findall(r"[▆#]{3,}[·.]+", screen(pilot))) or found))
+    assert state.gpus is not None
+    shares = {gpu.memory_share for gpu in state.gpus.gpus if gpu.memory_share is not None}
+    for bar in found:
+        filled = sum(char in "▆#" for char in bar)
+        assert any(abs(filled - share * len(bar)) <= 1 for share in shares), bar

@@ -93,6 +93,8 @@ def _overlapping(line: Content) -> Iterator[Run]:
 
 
 SHADES = "░▒▓█"
+HALF_FILLED = 62
+"""The strength, in per cent, of the tint of a bar's boundary cell that is half filled."""
 ASCII = str.maketrans(
     {chr(code): "+" for code in range(0x2500, 0x2580)}
     | {chr(code): "#" for code in range(0x2580, 0x25A0)}
@@ -124,11 +126,24 @@ def in_16_colours(content: Content) -> Content:
                 share = int(strength[:-1])
                 if share <= 74:
                     shade = SHADES[min(3, max(0, (share - 14) // 15))]
-                    text[slot] = [shade if char == "█" else "·" if char == "▆" and share < 62 else char for char in piece]
-                    if share < 62 and piece and set(piece) == {"▆"}:
+                    text[slot] = [shade if char == "█" else "·" if char == "▆" and share < HALF_FILLED else char for char in piece]
+                    if share < HALF_FILLED and piece and set(piece) == {"▆"}:
                         style = "$track"
         spans.append(Span(span.start, span.end, style))
     return Content("".join(text), spans)
+
+
+def without_colours(content: Content) -> Content:
+    """Draw what is not filled in other characters: without colours an empty track would look full, an expectation measured."""
+    text = list(content.plain)
+    for start, end, style in content.spans:
+        if not isinstance(style, str):
+            continue
+        if style == "$track":
+            text[start:end] = ["·" if char == "▆" else "░" if char == "█" else char for char in text[start:end]]
+        elif style.endswith("%") and int(style.rpartition(" ")[2][:-1]) < HALF_FILLED:
+            text[start:end] = ["·" if char == "▆" else char for char in text[start:end]]
+    return Content("".join(text), list(content.spans))
 
 
 def in_ascii(content: Content) -> Content:
@@ -301,6 +316,8 @@ class Canvas(Widget):
         self._lines = [line.truncate(width, ellipsis=True) if line.cell_length > width else line for line in lines[:height]]
         if self.app.current_theme.ansi:
             self._lines = [in_16_colours(text) for text in self._lines]
+        elif self.app.no_color or self.app.has_class("-ascii"):
+            self._lines = [without_colours(text) for text in self._lines]
         if self.app.has_class("-ascii"):
             self._lines = [in_ascii(text) for text in self._lines]  # the ellipsis of a cut line, too
 
