@@ -12,12 +12,15 @@ from tui.app import ControlRoom
 from tui.core.connection import ConnectionState
 from tui.core.deployment import DeploymentState
 from tui.core.deployment_status import arranged, exit_code_of, gravity, status_of
+from tui.core.logs.load_state import Forecast
 from tui.core.text import clean
 from tui.screens.dialogs import HelpDialog
 from tui.screens.palette import Palette
 from tui.services.deployment_watch import Session
 from tui.services.lazy_session import Fleet, LazySession, OpeningFailed
 from tui.settings import Settings, UiSettings
+from tui.widgets.canvas import Moment
+from tui.widgets.fleet_view import STATE_W, since_words
 
 WHICH = (
     ("qwen3-235b", "lost"),
@@ -68,6 +71,21 @@ def test_the_worst_comes_first_and_a_text_finds() -> None:
     assert [state.name for state in arranged(states(), "as configured", "gpu-kimi load")] == ["kimi-k2-w4"]
     assert arranged(states(), "by host", "nothing of the kind") == []
     assert gravity(states()[3]) == 0
+
+
+@pytest.mark.parametrize("seconds", [5.0, 3599.0, 35_999.0, 36_000.0, 86_399.0, 105_454.0, 9.9 * 86400, 40 * 86400.0])
+def test_no_time_of_a_row_is_cut_off(seconds: float) -> None:
+    state = scenes.SCENES["loading"](time.monotonic())
+    assert state.load is not None
+    assert state.host_now is not None
+    silent = Forecast(silent_s=state.forecast.silent_s)
+    began = replace(state, load=replace(state.load, started_at=state.host_now - seconds), forecast=silent)
+    expected = replace(state, forecast=replace(state.forecast, ready_eta_s=seconds))
+    failed = replace(scenes.SCENES["failed"](time.monotonic()), forecast=Forecast(silent_s=seconds))
+    for shown in (began, expected, failed):
+        words = since_words(shown, Moment())
+        assert words
+        assert len(words) <= STATE_W - 3, words
 
 
 @pytest.mark.parametrize("theme", ["dark", "16"])

@@ -104,8 +104,11 @@ def about(seconds: float | None) -> str:
 
 
 def age(seconds: float | None) -> str:
-    """Return how long ago something was in eight characters at most: 45 s, 12 min, 2 h 05, 3 d 04 h."""
-    return about(seconds) if seconds is None or seconds < 3600 else about(seconds).removesuffix(" min")
+    """Return how long ago something was in eight characters at most: 45 s, 12 min, 2 h 05, 3 d 04 h, 12 d."""
+    if seconds is not None and seconds >= 10 * 86400:
+        return f"{seconds / 86400:.0f} d"
+    told = about(seconds)
+    return told.removesuffix(" min") if " h " in told else told
 
 
 def pace(seconds: float) -> str:

@@ -34,12 +34,12 @@ from tui.widgets.load_panel import bar_of
 from tui.widgets.phase_view import past_loading
 from tui.widgets.status_line import LOOKS
 
-STATE_W, GPUS_W = 14, 18
+STATE_W, GPUS_W = 16, 18
 FIGURES = (("tok/s", 8), ("run", 5), ("wait", 5), ("KV %", 6))
 
 
 def since_words(state: DeploymentState, moment: Moment) -> str:
-    """Return `28:32 left`, `12 min ago`, `3 d 04 h`."""
+    """Return `28:32 left`, `12 min ago`, `3 d 04 h`, in STATE_W - 3 characters at most."""
     load, now = state.load, state.host_now
     match status_of(state):
         case Status.READY:
@@ -47,14 +47,19 @@ def since_words(state: DeploymentState, moment: Moment) -> str:
             return age(max(0.0, up)) if up is not None else ""
         case Status.LOADING:
             if state.forecast.ready_eta_s is not None:
-                return f"{clock(state.forecast.ready_eta_s)} left"
+                return f"{_lasting(state.forecast.ready_eta_s)} left"
             start = load.started_at if load else None
-            return f"for {clock(now - start)}" if start is not None and now is not None else ""
+            return f"for {_lasting(now - start)}" if start is not None and now is not None else ""
         case Status.FAILED | Status.STOPPED:
             silent = state.forecast.silent_s
             return f"{age(silent)} ago" if silent is not None else ""
     ago = moment.since(state.connection.since)
     return f"{age(ago)} ago" if ago is not None and status_of(state) in UNREACHED else ""
+
+
+def _lasting(seconds: float) -> str:
+    """Return `28:32`, from ten hours on `10 h 02`, `3 d 04 h`: seconds tell nothing then, and have no room."""
+    return clock(seconds) if seconds < 36_000 else age(seconds)
 
 
 def now_lines(state: DeploymentState, width: int, moment: Moment) -> tuple[Content, Content]:
