@@ -14,6 +14,7 @@ from tui.core.deployment import DeploymentState
 from tui.core.deployment_status import not_ready_reason
 from tui.core.logs.load_state import Loader
 from tui.core.presentation import gigabytes_s, how_far
+from tui.widgets.load_panel import hero_facts, summary
 from tui.widgets.phase_view import shards
 
 
@@ -38,6 +39,8 @@ def test_bars_in_words() -> None:
     assert how_far(Loader("model", 14, 64)) == "14 of 64 shards"
     assert how_far(Loader("model", 150, 1311, "tensors")) == "150 of 1,311 tensors"
     assert how_far(Loader("model", 2.79e9, 8.38e9, "bytes")) == "2.8 of 8.4 GB"
+    assert how_far(Loader("model", 41e6, 412e6, "bytes")) == "41 of 412 MB"
+    assert how_far(Loader("model", 200e9, 547.3e9, "bytes")) == "200 of 547 GB"
     assert gigabytes_s(Loader("model", 2.79e9, 8.38e9, "bytes", 10.0, (), 12.0)) == pytest.approx(1.395)
     assert gigabytes_s(Loader("model", 2.79e9, 8.38e9, "bytes", 10.0, (), 10.0)) is None
     assert gigabytes_s(Loader("model", 14, 64, "shards", 10.0, (), 12.0)) is None
@@ -79,3 +82,43 @@ async def test_a_total_that_is_no_count_is_drawn_at_once() -> None:
     app, _ = room(loading("shards", 3, 999_999_999_999))
     async with app.run_test(size=(120, 35)) as pilot:
         await until(pilot, lambda: "999,999,999,999" in screen(pilot), 5.0)
+
+
+def panel(state: DeploymentState) -> str:
+    return "\n".join(row.plain for row in hero_facts(state, 48))
+
+
+@pytest.mark.parametrize(
+    ("gib", "read", "expected"),
+    [
+        (509.4, 200_000_000_000, "200 of 547 GB"),
+        (2.3, 400_000_000, "0.4 of 2.5 GB"),
+        (0.25, 110_000_000, "110 of 268 MB"),
+        (0.02, 1_100_000_000, "read     0 MB/s"),  # its libraries, too: that is no share of the weights
+    ],
+)
+def test_what_is_read_of_the_weights(gib: float, read: int, expected: str) -> None:
+    state = scenes.SCENES["loading"](time.monotonic())
+    assert state.load is not None
+    assert state.machine is not None
+    machine = replace(state.machine, engine_read_bytes=read, engine_read_mb_s=0.0)
+    told = panel(replace(state, load=replace(state.load, checkpoint_gib=gib), machine=machine))
+    assert expected in told
+    assert "of 0" not in told
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ({"gib_per_gpu": 71.2, "model_load_s": 83.0}, "71.2 GiB a GPU, in 1:23"),
+        ({"gib_per_gpu": None, "model_load_s": None, "load_s": 77.0}, "loaded in 1:17"),
+        ({"gib_per_gpu": None, "model_load_s": None, "load_s": None}, "weights   —"),
+    ],
+)
+def test_a_summary_says_of_the_weights_what_is_known(facts: dict[str, float | None], expected: str) -> None:
+    state = scenes.SCENES["ready"](time.monotonic())
+    assert state.load is not None
+    known = replace(state.load, **facts)
+    told = "\n".join(row.plain for row in summary(replace(state, load=known), 90))
+    assert expected in told
+    assert "— GiB" not in told

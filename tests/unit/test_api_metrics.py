@@ -75,6 +75,7 @@ def test_sums_over_engines_and_rates_between_pages() -> None:
     assert second is not None
     assert second.generation_tokens_s == 100
     assert second.ttft_p50_ms == pytest.approx(150)
+    assert second.ttft_p50_between_ms == pytest.approx((100, 200))
     idle = reader.read((TWO_ENGINES % (150, 350, 1, 12, 12)).encode(), 13.0)
     assert idle is not None
     assert idle.generation_tokens_s == 0

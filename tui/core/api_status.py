@@ -47,6 +47,9 @@ class ServerMetrics(Struct, frozen=True):
     requests_finished: float | None = None
     prefix_hit_share: float | None = None
     ttft_p50_ms: float | None = None
+    """An estimate, out of a histogram's buckets; of the requests since the poll before that had any."""
+    ttft_p50_between_ms: tuple[float, float | None] | None = None
+    """The bounds of the bucket that it lies in; the last one has no upper bound."""
 
 
 class ApiStatus(Struct, frozen=True):

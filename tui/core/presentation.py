@@ -142,10 +142,17 @@ def one_of(bar: Loader) -> str:
     return bar.unit.removesuffix("s")
 
 
+def sizes(done: float, total: float) -> tuple[str, str]:
+    """Return two sizes in bytes, in the unit of the greater: `2.8` and `8.4 GB`, `41` and `412 MB`."""
+    unit, scale = ("GB", 1e9) if total >= 1e9 else ("MB", 1e6)
+    digits = 1 if total < 100 * scale else 0
+    return f"{done / scale:,.{digits}f}", f"{total / scale:,.{digits}f} {unit}"
+
+
 def amounts(bar: Loader) -> tuple[str, str]:
     """Return done and total: `14` and `64`, `2.8` and `8.4 GB`."""
     if bar.unit == "bytes":
-        return f"{bar.done / 1e9:.1f}", f"{bar.total / 1e9:.1f} GB"
+        return sizes(float(bar.done), float(bar.total))
     return f"{bar.done:,.0f}", f"{bar.total:,.0f}"
 
 

@@ -59,6 +59,7 @@ class MetricsReader:
         self._before: tuple[float, dict[str, float]] | None = None
         self._buckets: dict[float, float] = {}
         self._ttft_p50_ms: float | None = None
+        self._ttft_between_ms: tuple[float, float | None] | None = None
 
     def read(self, page: bytes, at: float) -> ServerMetrics | None:
         """`at` is the client's monotonic clock. None when the page has nothing that is known here."""
@@ -99,6 +100,7 @@ class MetricsReader:
             requests_finished=_total(samples, FINISHED),
             prefix_hit_share=_hit_share(counters, gained, samples),
             ttft_p50_ms=self._ttft_p50_ms,
+            ttft_p50_between_ms=self._ttft_between_ms,
         )
 
     def _see_ttft(self, samples: Samples) -> None:
@@ -117,7 +119,9 @@ class MetricsReader:
         self._buckets = buckets
         median = _median(fresh)
         if median is not None:
-            self._ttft_p50_ms = median * 1000.0
+            at, low, high = median
+            self._ttft_p50_ms = at * 1000.0
+            self._ttft_between_ms = low * 1000.0, None if high == float("inf") else high * 1000.0
 
 
 def samples_of(page: bytes) -> Samples:
@@ -168,8 +172,9 @@ def _hit_share(counters: Mapping[str, Any], gained: Mapping[str, float], samples
     return rate if rate is not None and rate >= 0 else None
 
 
-def _median(cumulative: Mapping[float, float]) -> float | None:
-    """Return the median by linear interpolation inside the bucket, as Prometheus' histogram_quantile does it."""
+def _median(cumulative: Mapping[float, float]) -> tuple[float, float, float] | None:
+    """Return the median by linear interpolation inside its bucket, as Prometheus' histogram_quantile does it, and the bucket's
+    bounds."""
     bounds = sorted(cumulative)
     total = cumulative[bounds[-1]] if bounds else 0.0
     if total <= 0:
@@ -179,7 +184,7 @@ def _median(cumulative: Mapping[float, float]) -> float | None:
         count = cumulative[bound]
         if count >= total / 2:
             if bound == float("inf"):
-                return low
-            return low + (bound - low) * ((total / 2 - below) / (count - below) if count > below else 1.0)
+                return low, low, bound
+            return low + (bound - low) * ((total / 2 - below) / (count - below) if count > below else 1.0), low, bound
         low, below = bound, count
-    return low
+    return low, low, low

@@ -8,7 +8,7 @@ from textual.content import Content
 from tui.core.deployment import DeploymentState
 from tui.core.gpu import GIB_MIB
 from tui.core.logs.load_state import LoadState, PastLoad
-from tui.core.presentation import DASH, clock, counted, percent, three, whole
+from tui.core.presentation import DASH, clock, counted, percent, sizes, three, whole
 from tui.widgets.canvas import Canvas
 from tui.widgets.draw import BP, BW, B, P, Part, W, area, facts, label, line, lines, rows, sparks, spread, stale, table
 
@@ -27,7 +27,7 @@ def _parallel(load: LoadState) -> str:
 def _weights(load: LoadState) -> str:
     parts = []
     if load.checkpoint_gib is not None:
-        parts.append(f"{load.checkpoint_gib * GIB_MIB**3 / 1e9:.0f} GB")
+        parts.append(sizes(0.0, load.checkpoint_gib * GIB_MIB**3)[1])
     if load.shards is not None and load.shards.total:
         parts.append(counted(load.shards.total, "shard"))
     if load.quantization:
@@ -156,6 +156,16 @@ def _pad(values: tuple[float | None, ...], width: int) -> list[float | None]:
     return [None] * (width - len(recent)) + recent
 
 
+def _bucket(value: float | None, between: tuple[float, float | None] | None) -> tuple[str, ...]:
+    """Return a figure out of a histogram, in full and briefly: what is known are the bounds of a bucket."""
+    if value is None:
+        return (DASH,)
+    if between is None:
+        return (f"~{three(value)}",)
+    low, high = between
+    return (f"{whole(low)}–{whole(high)}", f"~{three(value)}") if high is not None else (f">{whole(low)}",)
+
+
 class ServingPane(Canvas):
     """The pane at the left of a server that is up."""
 
@@ -171,8 +181,11 @@ class ServingPane(Canvas):
             line((percent(kv), B), label(" of KV cache")),
             line(label(f"{whole(capacity)} tokens")) if capacity else Content(""),
         )
+        between = state.api.metrics.ttft_p50_between_ms if state.api.metrics is not None else None
         third = spread(
-            width, line((percent(hits), B), label(" prefix hits")), line(label("TTFT p50 "), (three(ttft), B), label(" ms"))
+            width,
+            line((percent(hits), B), label(" prefix hits")),
+            *(line(label("TTFT p50 "), (told, B), label(" ms")) for told in _bucket(ttft, between)),
         )
         if height < 6:
             return rows(first, second, third)

@@ -9,7 +9,20 @@ from tui.core.deployment import DeploymentState
 from tui.core.deployment_status import conflict_of
 from tui.core.gpu import GIB_MIB
 from tui.core.logs.load_state import Loader, LoadState, Phase, Verdict
-from tui.core.presentation import DASH, amounts, change, clock, gigabytes_s, name_of, one_of, percent, three, verdict_text, whole
+from tui.core.presentation import (
+    DASH,
+    amounts,
+    change,
+    clock,
+    gigabytes_s,
+    name_of,
+    one_of,
+    percent,
+    sizes,
+    three,
+    verdict_text,
+    whole,
+)
 from tui.widgets.canvas import Canvas, drawn
 from tui.widgets.draw import BP, B, P, Part, W, area, big, facts, label, line, rows, spread
 from tui.widgets.failure_view import failure_view
@@ -140,12 +153,13 @@ def _reads(state: DeploymentState, load: LoadState, width: int) -> Content:
         if machine
         else None
     )
-    size = f"{load.checkpoint_gib * GIB_MIB**3 / 1e9:.0f} GB" if load.checkpoint_gib else None
+    bytes_all = load.checkpoint_gib * GIB_MIB**3 if load.checkpoint_gib else None
     read = machine.engine_read_bytes if machine else None
+    loaded, size = sizes(float(read or 0), bytes_all) if bytes_all else ("", None)
     shown = line((three(rate), ""), label(" MB/s"))
     bound = ("storage-bound", W) if storage_bound(state) else ""
-    if read and size:
-        left = line(label("read     "), (f"{read / 1e9:,.0f}", B), label(f" of {size}"))
+    if read and bytes_all and read <= bytes_all:  # more than that is of other files, too
+        left = line(label("read     "), (loaded, B), label(f" of {size}"))
         if bound and left.cell_length + 27 > width:  # what it waits for is worth more than how far it is, which the shards tell
             return spread(width, line(label("read     "), (three(rate), B), label(" MB/s")), line(bound))
         return spread(width, left, line(bound, "  " if bound else "", shown), shown)
@@ -233,6 +247,22 @@ def reason(state: DeploymentState, width: int) -> list[Content]:
     return [part for text in out for part in text.wrap(max(8, width))]
 
 
+def _weights(load: LoadState) -> str:
+    """Return how large the weights are on each GPU, and what they took, as far as the log told."""
+    size = f"{three(load.gib_per_gpu)} GiB a GPU" if load.gib_per_gpu is not None else ""
+    if load.model_load_s is not None:
+        took = f"in {clock(load.model_load_s)}"
+    else:
+        took = f"loaded in {clock(load.load_s)}" if load.load_s is not None else ""
+    return ", ".join(part for part in (size, took) if part) or DASH
+
+
+def _context(load: LoadState) -> str:
+    many = f"{three(load.max_concurrency)}× at once" if load.max_concurrency is not None else ""
+    size = whole(load.max_model_len) if load.max_model_len is not None else ""
+    return ", ".join(part for part in (size, many) if part) or DASH
+
+
 def summary(state: DeploymentState, width: int) -> list[Content]:
     """Draw what a start that is over took, and what it came to."""
     load = state.load
@@ -252,10 +282,10 @@ def summary(state: DeploymentState, width: int) -> list[Content]:
         return left
     told = facts(
         max(8, min(56, width - 26)),
-        ("weights", f"{three(load.gib_per_gpu)} GiB a GPU, in {clock(load.model_load_s)}"),
-        ("KV cache", f"{whole(load.kv_tokens)} tokens"),
-        ("context", f"{whole(load.max_model_len)}, {three(load.max_concurrency)}× at once"),
-        ("engine", f"init {clock(load.init_engine_s)}"),
+        ("weights", _weights(load)),
+        ("KV cache", f"{whole(load.kv_tokens)} tokens" if load.kv_tokens is not None else DASH),
+        ("context", _context(load)),
+        ("engine", f"init {clock(load.init_engine_s)}" if load.init_engine_s is not None else DASH),
         column=10,
     )
     if width < 54:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from typing import Any
 
-from tui.core.logs.load_state import Forecast, Loader, LoadState, Phase, PhaseSpan, Verdict
-from tui.core.presentation import counted, doing_briefly, duration, name_of
+from tui.core.logs.load_state import Forecast, LoadState, Phase, PhaseSpan, Verdict
+from tui.core.presentation import counted, doing_briefly, duration, how_far, name_of
 from tui.engines.registry import title_of
 
 BAR_CELLS = 20
@@ -157,7 +157,7 @@ def _merged(spans: Sequence[PhaseSpan]) -> list[PhaseSpan]:
 def _detail(load: LoadState, forecast: Forecast, span: PhaseSpan) -> str:
     match span.name:
         case Phase.LOADING if load.shards is not None:
-            parts = [_count(load.shards)]
+            parts = [how_far(load.shards)]
             if forecast.s_per_shard is not None and load.shards.unit == "shards":
                 parts.append(f"{forecast.s_per_shard:.2g} s a shard")
             if load.checkpoint_gib and load.load_s:
@@ -173,12 +173,6 @@ def _detail(load: LoadState, forecast: Forecast, span: PhaseSpan) -> str:
             return f"last {load.serving.generation_tokens_s:,.0f} tok/s, {load.serving.running or 0} running"
         case _:
             return ""
-
-
-def _count(bar: Loader) -> str:
-    if bar.unit == "bytes":
-        return f"{bar.done / 1e9:.2f} of {bar.total / 1e9:.2f} GB"
-    return f"{bar.done:.0f} of {bar.total:.0f} {bar.unit}"
 
 
 def _bar(share: float, ascii_only: bool) -> str:
@@ -240,7 +234,7 @@ def _facts(load: LoadState, forecast: Forecast) -> list[Row]:
         cache.append(f"{load.max_concurrency:g}× the longest request")
     if cache:
         facts.append(("KV cache", " · ".join(cache)))
-    others = [f"{item.what} {_count(item)}" for item in load.loaders if item.what != "model"]
+    others = [f"{item.what} {how_far(item)}" for item in load.loaders if item.what != "model"]
     if others:
         facts.append(("also loaded", " · ".join(others)))
     if load.init_engine_s is not None:
