@@ -78,17 +78,19 @@ def test_nobody_is_asked_without_a_terminal() -> None:
 
 
 LEAVE = """
-import asyncio, sys
+import sys
 from tui.cli import main
 from tui.cli.login_prompts import TerminalAsker, confirm
+from tui.cli.signals import play
 
 async def ask():
     if sys.argv[1] == "confirm":
         await confirm("Go on?")
     else:
         await TerminalAsker().secret("me@gpu-box", "Password:", sys.argv[1] == "shown")
+    return 0
 
-main.cli.main = lambda **_: asyncio.run(ask())
+main.cli.main = lambda **_: play(ask())
 main.main()
 """
 
