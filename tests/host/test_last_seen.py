@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 from needs import allowed
 from test_attach import ALONE, HERE, Box, box  # noqa: F401
 from test_locked_record import held
@@ -18,7 +17,7 @@ from test_simulated_host import stopped
 
 from tui.core.connection import LinkState
 from tui.core.deployment import DeploymentState
-from tui.core.deployment_status import Status, conflict_of, status_of
+from tui.core.deployment_status import Status, status_of
 from tui.core.logs.load_state import Phase
 from tui.core.server_end import LastServer
 from tui.host.base import Host, Unreachable
@@ -174,8 +173,8 @@ async def test_over_ssh_until_a_new_one_is_followed(tmp_path: Path, monkeypatch:
             state = await until(session, lambda s: s.log.of and session.settled and status_of(s) == ended)
             assert state.log.source == sim.log_path
             assert f"the last server seen here, pid {pid}," in (state.log.of or "")
-            alone = replace(state, servers=())  # this machine may run others' servers
-            assert (conflict_of(alone) is not None) == (ended == Status.FAILED)
+            assert state.load is not None
+            assert (state.load.failure is not None) == (ended == Status.FAILED)
             await sim.do("restart_server")
             state = await until(session, lambda s: s.log.of is None and s.server_pid and s.load and s.load.lines)
             assert state.server_pid != pid

@@ -271,7 +271,7 @@ def _gpu_lines(seen: HostGpus, now: float | None) -> Iterator[str]:
         yield _row("" if sample.gpus else "gpus", sample.note)
     if sample.late:
         old = f", {about(now - sample.received_at)} old" if now is not None and sample.received_at is not None else ""
-        yield _row("", f"the driver does not answer: these are its last values{old}")
+        yield _row("", f"{sample.silence}: these are its last values{old}")
     even = seen.judged
     if even.says:
         yield _row("", even.says)

@@ -222,7 +222,8 @@ def fold(state: DeploymentState, event: Event) -> DeploymentState:
             return replace(state, load=with_process_start(load, state.process_starts), log=log)
         case LogRestarted(load, keep_lines):
             log = state.log if keep_lines else replace(state.log, lines=(), skipped=0)
-            return replace(state, load=with_process_start(load, state.process_starts), log=log)
+            forecast = state.forecast if load.lines else Forecast()  # what was said of the start before is not of this one
+            return replace(state, load=with_process_start(load, state.process_starts), log=log, forecast=forecast)
         case LogSourceChanged(source, problem, note, of):
             return replace(state, log=replace(state.log, source=source, problem=problem, note=note, of=of))
         case ApiPolled(status):

@@ -7,14 +7,23 @@ JSON documents only word what `status_of` returns.
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
+from msgspec.structs import replace
+
 from tui.core.api_status import Reach
 from tui.core.connection import LinkState
 from tui.core.deployment import DeploymentState, HostSeen
-from tui.core.logs.load_state import Forecast, Phase, Verdict
+from tui.core.gpu import GIB_MIB
+from tui.core.logs.load_state import Failure, Forecast, Phase, PhaseSpan, Verdict
 from tui.core.presentation import amounts, duration, failure_title, how_far, name_of, one_of, progress_text, some_of
 
 DOWN_FOR_SURE = 2
 """Polls in a row that must find the API down before a log that says ready is doubted: one may have crossed with its ready line."""
+
+KILLED = "host_oom_or_killed"
+UNHEARD = "ended_unheard"
+"""Kinds of failures: the log says that it was killed; nothing says how it ended."""
+ROOMY_SHARE = 0.85
+"""With less of the host's memory in use, the kernel kills nobody for want of it."""
 
 
 class Status(StrEnum):
@@ -125,6 +134,45 @@ def process_gone(state: DeploymentState) -> bool:
     if by is not None and by.running is False and by.last_end:
         return True
     return state.signs.process_alive is False and state.server_pid is None
+
+
+def with_unheard_end(state: DeploymentState, at: float | None, memory: tuple[float, float] | None) -> DeploymentState:
+    """Return the state with an end that only the processes tell as the failure of its load, so that all show one end and cause.
+
+    `at` is when it was noticed, by the host's clock, if the process was seen before; `memory` is what was in use on the host
+    shortly before, and all that it has, in MiB.
+    """
+    load = state.load
+    if load is None or not load.lines or not state.connection.online:
+        return state
+    if load.failure is not None and load.failure.kind == KILLED and memory is not None and memory[0] < ROOMY_SHARE * memory[1]:
+        return replace(state, load=replace(load, failure=replace(load.failure, advice=_advice_on_end(memory))))
+    if load.phase in (Phase.FAILED, Phase.STOPPED) or not process_gone(state):
+        return state
+    by = state.supervisor
+    told = f": {by.by} says that it was {by.last_end}" if by is not None and by.last_end else ""
+    cause = f"the server's process is gone and its log does not say why{told}"
+    failure = Failure(UNHEARD, load.phase, cause, advice=_advice_on_end(memory))
+    end = at if at is not None else load.last_line_at
+    *before, last = load.phases or (PhaseSpan(load.phase),)
+    if last.seconds is None and last.started_at is not None and end is not None:
+        last = replace(last, seconds=max(0.0, end - last.started_at))
+    phases = (*before, last, PhaseSpan(Phase.FAILED, end))
+    was_ready = load.was_ready or load.ready
+    return replace(state, load=replace(load, phase=Phase.FAILED, ready=False, was_ready=was_ready, failure=failure, phases=phases))
+
+
+def _advice_on_end(memory: tuple[float, float] | None) -> str:
+    if memory is None or memory[0] >= ROOMY_SHARE * memory[1]:
+        return (
+            "Look at what started it, and whether the kernel ended it for want of memory: dmesg | grep -i 'killed process', or "
+            "its container's OOMKilled."
+        )
+    used, total = (mib / GIB_MIB for mib in memory)
+    return (
+        f"The host had memory to spare ({used:.0f} of {total:.0f} GiB in use when it ended): somebody ended it (kill -9), or what "
+        "started it did, or the memory limit of its container."
+    )
 
 
 # -- the reasons, in words ---------------------------------------------------------------------------------------------------------

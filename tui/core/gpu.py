@@ -183,6 +183,13 @@ class GpuSample(Struct, frozen=True):
     """The driver did not answer in time; the values are the last ones known."""
     late_s: float | None = None
     """For how long it has not answered, if it is late and that is known."""
+    unheard: bool = False
+    """Nothing came from the host's sampler; whether the driver answers is not known."""
+
+    @property
+    def silence(self) -> str:
+        """Return in words why a late sample is late."""
+        return "no newer values come" if self.unheard else "the driver does not answer"
 
 
 class Uniformity(Struct, frozen=True):

@@ -46,7 +46,7 @@ def _host(state: DeploymentState, host: str, connection: ConnectionState, engine
     sample, course = state.gpus, state.ready_memory
     if sample is None:
         return HostGpus(host, connection, None)
-    silent = (sample.note or "the driver does not answer",) if sample.late else ()
+    silent = (sample.note or sample.silence,) if sample.late else ()
     alarmed = alarms(state, sample, course)
     found = (*(finding for _, finding in alarmed), *health(sample, leftovers(state), engine))
     alarming = tuple(index for index, _ in alarmed)

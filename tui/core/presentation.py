@@ -287,6 +287,7 @@ _FAILURES: Final[dict[str, str]] = {
     "ray_placement": "Ray could not place the workers",
     "not_enough_gpus": "Not enough GPUs",
     "gpu_lost": "A GPU was lost",
+    "ended_unheard": "Ended without a word",
     "killed_by_supervisor": "Ended by its supervisor",
     "worker_died": "A worker died",
     "engine_died": "The engine died",

@@ -13,6 +13,7 @@ from tui.probe.become import Become
 from tui.probe.leash import Link
 from tui.probe.log_lines import LineCutter, Outlet, Place, after_hole, holds, place_at, renamed
 from tui.probe.log_search import ImportantLines, LineFilter, StartSearch, tail_start, whole_blocks
+from tui.probe.outputs import abandoned
 
 POLL_S = 0.2
 RETRY_S = 1.0
@@ -31,6 +32,8 @@ FLOOD_ROUND = 16 << 20
 BAR_AFTER = 2
 LINE_AFTER = 10
 """Idle rounds before an unfinished bar, or line, is shown."""
+WRITERS_AFTER = 100
+"""Idle rounds after which it is looked whether anybody still has the file open."""
 
 
 class FileFollower:
@@ -55,6 +58,7 @@ class FileFollower:
         self._known: Optional[Place] = None
         self._later: Optional[Callable[[], bool]] = None
         self._absent = False
+        self._abandoned = False
 
     def run(self) -> None:
         """Follow until the client ends it."""
@@ -117,7 +121,15 @@ class FileFollower:
         else:
             self._attach_elsewhere(place)
         self._remember()
+        self._look_for_writers()
         self._out.caught_up()
+
+    def _look_for_writers(self) -> None:
+        """Say when the writers of the file are gone, and when one is there again."""
+        gone = abandoned(self._path, self._fd)
+        if gone != self._abandoned:
+            self._abandoned = gone
+            self._link.send({"f": "abandoned", "gone": gone})
 
     def _go_on(self, offset: int, number: Optional[int]) -> None:
         self._cutter = LineCutter(offset)
@@ -282,6 +294,8 @@ class FileFollower:
                 idle = 0
                 continue
             idle += 1
+            if idle % WRITERS_AFTER == 0 or (self._abandoned and idle == 1):
+                self._look_for_writers()
             if idle in (BAR_AFTER, LINE_AFTER):
                 self._send(self._cutter.flush(bars_only=idle == BAR_AFTER), live=True)
                 self._remember()

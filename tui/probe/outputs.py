@@ -8,13 +8,15 @@ import re
 import shutil
 import stat
 import subprocess
+import time
 from abc import ABC, abstractmethod
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from tui.probe.become import environment
 from tui.probe.leash import Link
-from tui.probe.process_table import read
-from tui.probe.server_processes import command_line
+from tui.probe.machine_counters import mount_of
+from tui.probe.process_table import in_container, read
+from tui.probe.server_processes import Table, command_line
 
 PIPES_IN_A_ROW = 4
 _CONTAINER = re.compile(r"(docker|libpod|containerd|crio)[^\n]*?([0-9a-f]{64})|(/kubepods)[^\n]*?([0-9a-f]{64})")
@@ -169,6 +171,61 @@ def _written(pid: int) -> List[Tuple[int, str]]:
             if number != 1 or not target.endswith(" (deleted)"):
                 found.append((number, target))
     return sorted(found, key=lambda written: written[0] == 1)
+
+
+QUIET_S = 5.0
+"""A log that was written to so lately has a writer."""
+UNSURE_QUIET_S = 1800.0
+"""The same where a writer may be out of sight: another user's, another host's, another container's."""
+OWN_FILES = ("overlay", "tmpfs")
+"""File systems that nobody outside of a container writes to."""
+LOCAL_FILES = (*OWN_FILES, "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs")
+NAMED_PID = re.compile(rb"\bpid=(\d{1,9})\b")
+LOOKED_THROUGH = 64 << 10
+
+
+def abandoned(path: str, fd: int) -> bool:
+    """Return whether a log's writers are gone: nobody has it open, and no process lives that its lines name."""
+    status = os.fstat(fd)
+    age = time.time() - status.st_mtime
+    if age < QUIET_S:
+        return False
+    table = Table([])
+    for match in NAMED_PID.finditer(os.pread(fd, LOOKED_THROUGH, max(0, status.st_size - LOOKED_THROUGH))):
+        began = table.started_at(int(match.group(1)))
+        if began is not None and began < status.st_mtime:  # a later one was given its number
+            return False
+    hidden = False
+    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+        try:
+            if pid != os.getpid() and _writes(pid, os.path.basename(os.path.realpath(path)), status):
+                return False
+        except PermissionError:
+            hidden = True
+        except OSError:
+            continue
+    mount = mount_of(os.path.realpath(path), (read("/proc/self/mountinfo", 1 << 20) or b"").decode("utf-8", "replace"))
+    files = mount[2] if mount is not None else ""
+    seen = not hidden and files in (OWN_FILES if in_container() else LOCAL_FILES)
+    return seen or age > UNSURE_QUIET_S
+
+
+def _writes(pid: int, name: str, status: os.stat_result) -> bool:
+    """Return whether a process has the file of this name and status open for writing. Raise OSError."""
+    for number in os.listdir("/proc/%d/fd" % pid):
+        at = "/proc/%d/fd/%s" % (pid, number)
+        try:
+            if name not in os.readlink(at):
+                continue
+            there = os.stat(at)
+        except OSError:
+            continue
+        info = read("/proc/%d/fdinfo/%s" % (pid, number), 4096) or b""
+        match = re.search(rb"^flags:\s*([0-7]+)", info, re.MULTILINE)
+        reads = match is not None and int(match.group(1), 8) & os.O_ACCMODE == os.O_RDONLY
+        if (there.st_dev, there.st_ino) == (status.st_dev, status.st_ino) and not reads:
+            return True
+    return False
 
 
 def which(program: str) -> Optional[str]:

@@ -2,13 +2,19 @@
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any
 
-from tui.core.deployment import DeploymentState, Event, fold
+from msgspec.structs import replace
+
+from tui.core.deployment import DeploymentState, Event, MachineSampled, fold
+from tui.core.deployment_status import with_unheard_end
+from tui.core.host_machine import MachineSample
 from tui.core.liveness import SignTracker
 from tui.core.logs.load_state import LoadState
 
+MEMORY_SAMPLES = 20
 TRUSTED_S = 60.0
 """Seconds for which the most advanced estimate counts: a frame that a slow link held back must not set the clock back."""
 
@@ -35,6 +41,22 @@ class HostClock:
                 self._seen = (float(wall), arrived)
 
 
+class RecentMemory:
+    """How much of the host's memory was in use of late, while the server ran: whether the kernel can have ended it for that."""
+
+    def __init__(self) -> None:
+        self._used: deque[tuple[float, float]] = deque(maxlen=MEMORY_SAMPLES)
+
+    def see(self, sample: MachineSample) -> None:
+        total, available = sample.ram_total_mib, sample.ram_available_mib
+        if total and available is not None:
+            self._used.append((total - available, total))
+
+    def most(self) -> tuple[float, float] | None:
+        """Return the most that was in use, and all that there is, in MiB; None if nothing was seen."""
+        return max(self._used, default=None)
+
+
 MAILBOX_HZ = 10.0
 
 
@@ -47,19 +69,38 @@ class DeploymentStore:
         self.clock = HostClock()
         self.signs = SignTracker()
         self._forecast = forecast
+        self._told = state.load
+        """The load as the log tells it, without an end that only the processes tell."""
+        self._ran = False
+        self._ended_at: float | None = None
+        self._memory = RecentMemory()
         self._news: set[asyncio.Event] = set()
         self._work: asyncio.Task[None] | None = None
 
     def publish(self, event: Event) -> None:
         """Fold an event into the state and wake whoever waits for a newer one."""
-        before, after = self.state, fold(self.state, event)
-        if after is before:
+        before = self.state
+        told = before if before.load is self._told else replace(before, load=self._told)
+        after = fold(told, event)
+        if after is told:
             return
+        self._told = after.load
+        after = with_unheard_end(after, self._end_seen_at(event, after), self._memory.most())
         load = after.load
         self.state = after
         if load is not None and load.recognised and (before.load is None or load.phase is not before.load.phase):
             self.state = fold(after, self._forecast(load))
         self._wake()
+
+    def _end_seen_at(self, event: Event, state: DeploymentState) -> float | None:
+        """Note whether the server's process runs, and the host's memory meanwhile; return when it was seen to be gone."""
+        if state.server_pid is not None:
+            self._ran, self._ended_at = True, None
+            if isinstance(event, MachineSampled):
+                self._memory.see(event.sample)
+        elif self._ran and self._ended_at is None:
+            self._ended_at = self.clock.now()
+        return self._ended_at
 
     def end_with(self, work: asyncio.Task[None]) -> None:
         """End `states` when this task ends; what broke it is raised there and by `next_state`."""

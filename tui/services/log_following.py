@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from tui.aio import ended
 from tui.core.deployment import Event, LogLine, LogRead, LogRestarted, LogSourceChanged, SupervisorTold
-from tui.core.logs.load_state import Failure, LoadState
+from tui.core.logs.load_state import Failure, LoadState, Phase
 from tui.core.logs.log_filters import IMPORTANT, NOISE
 from tui.core.logs.log_reader import LogReader
 from tui.core.server_end import LastServer, supervisor_from_frame
@@ -31,6 +31,8 @@ from tui.wire.log_prefixes import AUTO, FILE, NO_LOG, split_source
 SLICE_S = 0.005
 LONGEST_LINE = 4096
 PREVIOUS_LINES = 2000
+YOUNG_S = 2.0
+"""A line that was written before a process is so old is not of that process: imports take longer."""
 
 
 class LogDecoder:
@@ -182,6 +184,10 @@ class LogFollower:
         self._unread: str | None = None
         """Why nothing of it can be read."""
         self._looked = False
+        self._ran = False
+        """Whether the probe could ever be started here."""
+        self._followed_pid: int | None = None
+        """The process whose lines are read."""
         self._changed = asyncio.Event()
         choice.on_change(self._choice_changed)
 
@@ -196,7 +202,22 @@ class LogFollower:
         if self._choice.server is not None:
             self._unread = None
         self._looked = True
+        self._begin_anew()
         self._changed.set()
+
+    def _begin_anew(self) -> None:
+        """Forget how an earlier start went once a process runs that was started after it: its own lines are still to come."""
+        decoder, server = self._decoder, self._choice.server
+        if decoder is None or server is None or server.started_at is None or not decoder.caught_up.is_set():
+            return
+        load = decoder.reader.state
+        if not load.lines or load.last_line_at is None or load.first_line_at is None:
+            return
+        ended = load.phase in (Phase.FAILED, Phase.STOPPED) or self._followed_pid not in (None, server.pid)
+        if ended and load.first_line_at < server.started_at - 1 and load.last_line_at < server.started_at + YOUNG_S:
+            decoder.reader.begin_anew()
+            self._publish(LogRestarted(decoder.reader.state, keep_lines=True))
+        self._followed_pid = server.pid
 
     async def run(self) -> None:
         """Follow until cancelled: the source that is found if it is `auto`, from the place where reading stopped."""
@@ -295,7 +316,10 @@ class LogFollower:
         try:
             stream = await self._host.start_probe(FOLLOW, arguments)
         except ProbeFailed as error:
+            if self._ran:
+                raise  # it is started again
             raise NoProbe(source, error) from None
+        self._ran = True
         broken: list[Exception] = []
         leaving = asyncio.create_task(self._leave_for_another(stream, source, broken))
         try:
@@ -314,8 +338,11 @@ class LogFollower:
     async def _take(self, decoder: LogDecoder, frame: Mapping[str, Any], how: str | None = None) -> None:
         self._store.clock.see(frame)
         was_ready = decoder.reader.state.ready
+        if frame.get("f") == "abandoned":
+            self._choice.see_log_abandoned(frame.get("gone") is True)
         async for event in decoder.take(frame):
             self._publish(event, how)
+        self._begin_anew()
         if decoder.reader.state.ready and not was_ready:
             self._on_ready()
 

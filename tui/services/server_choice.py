@@ -248,6 +248,8 @@ class ServerChoice:
         """The one that is meant, while it runs."""
         self.watched: FoundServer | None = None
         """The one that is meant, also once it has ended: it is replaced by its own next start, or by choice."""
+        self.log_abandoned = False
+        """Whether the configured log has no writer left, so that the server is known to be gone though none was seen."""
         self._seen = False
         self.running: tuple[FoundServer, ...] = ()
         """The servers that run on the host, youngest last."""
@@ -284,6 +286,12 @@ class ServerChoice:
         self.alive = None
         self.looked = True
 
+    def see_log_abandoned(self, gone: bool) -> None:
+        """Take note that the log that is followed has no writer left, or has one again."""
+        self.log_abandoned = gone
+        if self.looked:
+            self._decide()
+
     def forget(self) -> None:
         """Take note that the link was lost: what ran may have ended since."""
         self.alive = None
@@ -313,7 +321,9 @@ class ServerChoice:
             self.alive = True
             if not self.undecided:  # a guess is not remembered
                 self.last.see(self.server, self.running)
-        elif self._seen or self.last.server is not None:
+        elif self.watched is not None or self.last.server is not None or self.log_abandoned:
             self.alive = False
+        else:
+            self.alive = None
         for listener in self._listeners:
             listener()

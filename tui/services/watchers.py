@@ -34,6 +34,8 @@ from tui.wire.urls import socket_of
 API_UP_S = 1.0
 API_DOWN_S = 2.0
 FIND_EVERY_S = 5.0
+OLD_S = 5.0
+"""A sample that is older than this says how old it is."""
 
 
 class GpuWatcher:
@@ -48,10 +50,23 @@ class GpuWatcher:
         self._gpus = gpus
         self._arguments = {"hz": hz, "become": list(become), "titles": list(TITLES)}
         self._smi = SmiFallback(host, self._publish)
+        self._ran = False
+        """Whether the role has ever run on this host: one that did is started again, however it ended."""
+        self._last: GpuSample | None = None
+        self._old_s = max(OLD_S, 3.0 / hz)
 
     async def run(self) -> None:
         """Sample until cancelled."""
-        await together(keep_running(self._sample), self._smi.run())
+        await together(keep_running(self._sample), self._smi.run(), self._date_old_values())
+
+    async def _date_old_values(self) -> NoReturn:
+        """Mark the last sample as late when no newer one comes: a figure that stands still is dated."""
+        while True:
+            await asyncio.sleep(1.0)
+            last, now = self._last, time.monotonic()
+            if last is not None and last.gpus and last.received_at is not None and now - last.received_at > self._old_s:
+                age = now - last.received_at
+                self._send(replace(last, note=f"no newer values for {age:.0f} s", late=True, late_s=age, unheard=True))
 
     async def _sample(self) -> None:
         attributed = self.attributed()
@@ -60,6 +75,7 @@ class GpuWatcher:
             try:
                 async for frame in stream:
                     now = time.monotonic()
+                    self._ran = True
                     self.see(frame, now)
                     if frame.get("f") == "gpus":
                         self._see_gpus(gpus_from_frame(frame, now))
@@ -71,6 +87,8 @@ class GpuWatcher:
             finally:
                 await stream.close()
         except ProbeFailed as error:
+            if self._ran:
+                return
             note = f"{error.cause} — {error.advice.partition(';')[0]}" if error.advice else error.cause
             await sample_smi(self._host, self._publish, note=note, seconds=WITHOUT_PROBE_S)
 
@@ -91,7 +109,8 @@ class GpuWatcher:
         self._publish(sample)
 
     def _publish(self, sample: GpuSample) -> None:
-        self._send(only(sample, self._gpus))
+        self._last = only(sample, self._gpus)
+        self._send(self._last)
 
 
 class MachineWatcher(GpuWatcher):
@@ -136,6 +155,7 @@ class ServerFinder:
         self._store = store
         self._choice = choice
         self._become = list(become)
+        self._ran = False
 
     async def run(self) -> NoReturn:
         """Look until cancelled."""
@@ -146,13 +166,15 @@ class ServerFinder:
             stream = await self._host.start_probe(FIND, {"every": FIND_EVERY_S, "become": self._become, "engines": commands()})
             try:
                 async for frame in stream:
+                    self._ran = True
                     if frame.get("f") == "servers":
                         boot = str(frame["boot"]) if frame.get("boot") else None
                         self._choice.see(servers_from_frame(frame), boot)
             finally:
                 await stream.close()
         except ProbeFailed as error:
-            await self._find_without_probe(error)
+            if not self._ran:
+                await self._find_without_probe(error)
 
     async def _find_without_probe(self, error: ProbeFailed) -> None:
         try:

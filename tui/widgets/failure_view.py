@@ -6,6 +6,7 @@ import time
 from textual.content import Content
 
 from tui.core.deployment import DeploymentState
+from tui.core.deployment_status import UNHEARD
 from tui.core.gpu_groups import ABOUT_MEMORY, held_by_others, left_behind, next_steps
 from tui.core.logs.load_state import Failure, LoadState, Phase
 from tui.core.presentation import NAMES, clock, counted, failure_title, gib, how_far, whole
@@ -25,7 +26,8 @@ def _where(state: DeploymentState, load: LoadState, failure: Failure) -> str:
         )
     if failure.process:
         out.append(failure.process)
-    end = load.last_line_at
+    unheard = failure.kind == UNHEARD and load.phases
+    end = load.phases[-1].started_at if unheard else load.last_line_at
     if end is not None:
         out.append(time.strftime("%H:%M:%S", time.localtime(end)))
     if end is not None and load.started_at is not None and end > load.started_at:

@@ -62,7 +62,7 @@ def notes(sample: GpuSample, moment: Moment, found: Sequence[str], width: int = 
     """Return what is wrong or unusual, one line each, broken at the width."""
     said = list(found)
     if sample.late:
-        said.append(f"the driver does not answer: last known values, {old_words(sample, moment)}")
+        said.append(f"{sample.silence}: last known values, {old_words(sample, moment)}")
     out = [part for text in said for part in (warning(text, width) if width else [line(("▲ ", W), text)])]
     if sample.note:
         out += Content(sample.note).stylize(QUIET).wrap(max(8, width)) if width else [line(label(sample.note))]

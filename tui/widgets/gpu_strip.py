@@ -96,7 +96,7 @@ def _as_last_seen(sample: GpuSample, lefts: Sequence[Content], width: int, momen
     """Return the line of an old sample: nothing current can be said, neither even nor free."""
     fullest = headroom(sample)
     was = f", {percent(fullest.free_share)} was free" if fullest else ""
-    silent = (f"the driver does not answer{was}", f"silent{was}", "silent")
+    silent = (f"{sample.silence}{was}", f"silent{was}", "silent")
     old = [line(greyed(left), old_mark(sample, moment)) for left in lefts]
     return _widest(width, old, [line(label(text)) for text in silent], [])
 

@@ -59,17 +59,22 @@ class LogPane(Vertical):
         self._seen = 0
         self._polls = 0
         self._held = 0
+        self._at_cause = False
         self.watch(self.query_one(LogView), "scroll_y", self._scrolled, init=False)
         self.show()
 
     def watch_state(self) -> None:
         # states come until the very end, when the parts of the pane go one by one
         if self.is_mounted and self.query("LogView") and self.query("LogNote"):
+            load = self.state.load
+            if self._at_cause and (load is None or load.failure is None):
+                self.follow = True  # another start
             self.show()
 
     def watch_follow(self, follow: bool) -> None:
         self._held_at = self.state.log.seen
         if follow:
+            self._at_cause = False
             self.show()
             self.query_one(LogView).release()
         else:
@@ -168,6 +173,7 @@ class LogPane(Vertical):
             return False
         self.stop_finding(keep=False)
         self.follow = False
+        self._at_cause = True
         return self.query_one(LogView).jump_to(load.failure.line)
 
     def on_log_view_end_wanted(self, event: LogView.EndWanted) -> None:

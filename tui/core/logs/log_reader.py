@@ -57,6 +57,12 @@ class LogReader:
         self._services = ComposeServices(self._service)
         self._begin()
 
+    def begin_anew(self) -> None:
+        """Forget the start that was read: another process runs, which has written nothing yet. Starts go on being counted."""
+        restarts = self._counts.restarts + (self._start.phase is not Phase.STOPPED)
+        self._begin()
+        self._counts.restarts = restarts
+
     def _begin(self) -> None:
         self._time = Timeline(self._year, self._zone_s)
         self._parser = LineParser(self._time.clock)
