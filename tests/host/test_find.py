@@ -141,6 +141,22 @@ def test_a_server_whose_output_cannot_be_read(serve: Callable[..., int], shell: 
     assert why in server["why"]
 
 
+def test_a_server_that_was_killed_is_gone_at_once_though_nobody_takes_note(serve: Callable[..., int], tmp_path: Path) -> None:
+    server = until_found(serve("exec %s > vllm.log 2>&1"))
+    with subprocess.Popen([sys.executable, "-I", "-c", BOOT], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as probe:
+        assert probe.stdin is not None
+        assert probe.stdout is not None
+        probe.stdin.write(opening({"role": "find", "engines": commands(), "every": 3600}))
+        probe.stdin.flush()
+        looks = (json.loads(line) for line in probe.stdout)
+        pids = ([one["pid"] for one in look["servers"]] for look in looks if look["f"] == "servers")
+        assert server["pid"] in next(pids)
+        os.kill(server["pid"], signal.SIGKILL)
+        assert server["pid"] not in next(pids)
+        assert Path(f"/proc/{server['pid']}").exists()
+        probe.stdin.close()
+
+
 def test_only_stderr_in_a_file(serve: Callable[..., int], tmp_path: Path) -> None:
     server = until_found(serve("exec %s > /dev/null 2> err.log"))
     assert server["source"] == f"file:{tmp_path}/err.log"

@@ -24,7 +24,7 @@ from tui.probe.become import Become
 from tui.probe.leash import Link
 from tui.probe.log_sources import LogFinder
 from tui.probe.process_table import read
-from tui.probe.server_processes import Table, facts_of
+from tui.probe.server_processes import Table, facts_of, runs
 
 _SOCKET = re.compile(r"socket:\[(\d+)\]")
 Listener = Tuple[str, int]
@@ -110,6 +110,8 @@ def _own_address(pid: int) -> Optional[str]:
     return None
 
 
+ENDED_S = 0.5
+"""How often it is looked whether the servers that were found still run, which costs next to nothing."""
 ANEW_S = 60.0
 """How often every process is looked at anew."""
 
@@ -140,7 +142,16 @@ def play(arguments: Dict[str, Any], link: Link) -> None:
                 link.send({"f": "servers", "wall": time.time(), "servers": servers, "boot": boot})
         if not every:
             return
-        link.request(float(every))
+        _wait(link, float(every), found)
+
+
+def _wait(link: Link, seconds: float, servers: List[int]) -> None:
+    """Wait for the next look, or until one of the servers has ended."""
+    ends = time.monotonic() + seconds
+    while all(runs(pid) for pid in servers):
+        left = ends - time.monotonic()
+        if left <= 0 or link.request(min(left, ENDED_S)) is not None:
+            return
 
 
 def describe(pid: int, table: Table, logs: LogFinder) -> Dict[str, Any]:

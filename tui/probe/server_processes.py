@@ -140,7 +140,7 @@ class Table:
                 self._lines[pid] = (first, argv)
             else:
                 argv = known[1]
-            if engine_of(argv, self.engines) is not None:
+            if engine_of(argv, self.engines) is not None and (known is None or runs(pid)):
                 found.add(pid)
         for pid in set(self._lines) - seen:
             del self._lines[pid]
@@ -177,6 +177,11 @@ def command_line(pid: int) -> List[str]:
     raw = read("/proc/%d/cmdline" % pid, 1 << 17) or b""
     words = raw.rstrip(b"\0").split(b"\0") if raw.rstrip(b"\0") else []
     return [word.decode("utf-8", "replace") for word in words]
+
+
+def runs(pid: int) -> bool:
+    """Tell whether a process that had a command line runs: one that has ended keeps its pid until its parent takes note."""
+    return bool(read("/proc/%d/cmdline" % pid, 1))
 
 
 def parent_of(pid: int) -> Optional[int]:
