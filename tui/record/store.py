@@ -118,8 +118,11 @@ class RunStore:
             known = next((run for run in self._loads(db, start) if _same_start(run.document, document)), None)
             if known is None:
                 return self._store(db, "load", start, at if at is not None else _ended_at(load), _load_title(document), document)
-            if _told(known.document) > _told(document):
-                return known.id  # what was read then is more than is told now
+            if _told(known.document) >= _told(document):
+                return known.id  # what was read first, maybe as it happened, is told best
+            if known.document.get("total_s") is not None and known.document.get("outcome") is not None:
+                died = {key: document[key] for key in ("outcome", "served_s", "failure")}
+                document = {**known.document, **died}
             values = (start.host, start.port, _load_title(document), json.dumps(document, ensure_ascii=False), known.id)
             db.execute("UPDATE run SET host = ?, port = ?, title = ?, document = ? WHERE id = ?", values)
             return known.id
@@ -375,9 +378,9 @@ def _ended_at(load: LoadState) -> float:
 
 
 def _told(document: dict[str, Any]) -> int:
-    """Return how much of a start's course is known: that it was ready, and that it died then."""
+    """Return how much of a start's course is known: its process, that it was ready, and that it died then."""
     ready = document.get("total_s") is not None
-    return ready + (ready and document.get("failure") is not None)
+    return 4 * (ready and document.get("failure") is not None) + 2 * ready + (document.get("host") is not None)
 
 
 def _same_start(known: dict[str, Any], new: dict[str, Any]) -> bool:
