@@ -94,7 +94,10 @@ class Action(Struct, frozen=True):
 
 
 ACTIONS: tuple[Action, ...] = (
-    *(Action(f"show-{pane.id}", pane.key, pane.key, pane.title, pane.help, "Places", argument=pane.id) for pane in TAB.values()),
+    *(
+        Action(f"show-{pane.id}", pane.key, pane.key, pane.title, pane.help, "Navigation", argument=pane.id)
+        for pane in TAB.values()
+    ),
     Action(
         "send",
         "enter",
@@ -112,7 +115,7 @@ ACTIONS: tuple[Action, ...] = (
         "enter",
         "enter",
         "type",
-        "Into the prompt, where keys are commands; {leave} leaves it",
+        "Focus the prompt to type; {leave} leaves it",
         "Chat",
         frozenset({"chat"}),
         palette=False,
@@ -133,8 +136,8 @@ ACTIONS: tuple[Action, ...] = (
         "log_there",
         "l",
         "l",
-        "log there",
-        "Show the log at the line that says why the start failed",
+        "show in log",
+        "Show the cause of the failure in the log",
         "Load",
         frozenset({"load"}),
         needs="failed",
@@ -154,16 +157,14 @@ ACTIONS: tuple[Action, ...] = (
         "i",
         "i",
         "report",
-        "The load as a report: verdict, cause with its lines and advice, time line, facts",
+        "Show the load as a report: verdict, cause, advice, timeline, facts",
         "Load",
         frozenset({"load"}),
         needs="load",
     ),
-    Action(
-        "retry", "r", "r", "try now", "Try to connect now, not at the end of the wait", "Connection", EVERYWHERE, needs="offline"
-    ),
-    Action("find", "slash", "/", "find", "Filter the log by a text; {leave} clears", "Log", frozenset({"load", "log"})),
-    Action("follow", "f", "f", "follow", "Follow the log's end, or hold it still", "Log", frozenset({"log"}), needs="log"),
+    Action("retry", "r", "r", "try now", "Retry the connection now", "Connection", EVERYWHERE, needs="offline"),
+    Action("find", "slash", "/", "find", "Filter the log; {leave} clears the filter", "Log", frozenset({"load", "log"})),
+    Action("follow", "f", "f", "follow", "Follow the end of the log, or pause", "Log", frozenset({"log"}), needs="log"),
     Action(
         "smoke", "f5", "f5", "smoke", "Send the smoke prompts and judge the replies", "Tests", frozenset({"chat"}), needs="ready"
     ),
@@ -183,7 +184,7 @@ ACTIONS: tuple[Action, ...] = (
         "f7",
         "f7",
         "sweep",
-        "Benchmark over rising concurrency",
+        "Benchmark with increasing concurrency",
         "Tests",
         frozenset({"chat", "bench"}),
         needs="bench",
@@ -199,11 +200,9 @@ ACTIONS: tuple[Action, ...] = (
         frozenset({"chat", "bench"}),
         needs="busy",
     ),
-    Action(
-        "thoughts", "f9", "f9", "thoughts", "Show or fold what the model thought before it answered", "Chat", frozenset({"chat"})
-    ),
+    Action("thoughts", "f9", "f9", "thoughts", "Show or hide the model's reasoning", "Chat", frozenset({"chat"})),
     Action("new_chat", "ctrl+n", "^n", "new chat", "Start a new conversation", "Chat"),
-    Action("system_prompt", "f3", "f3", "system prompt", "Set what the model is told before the conversation", "Chat"),
+    Action("system_prompt", "f3", "f3", "system prompt", "Set the system prompt", "Chat"),
     Action("copy_reply", "f4", "f4", "copy reply", "Copy the last reply to the clipboard", "Chat"),
     Action(
         "compare",
@@ -230,7 +229,7 @@ ACTIONS: tuple[Action, ...] = (
         "s",
         "s",
         "sort",
-        "Order of the GPUs: by number, memory, utilisation, temperature, power",
+        "Sort the GPUs by number, memory, utilisation, temperature or power",
         "GPUs",
         frozenset({"gpus"}),
         needs="gpus",
@@ -240,7 +239,7 @@ ACTIONS: tuple[Action, ...] = (
         "o",
         "o",
         "only",
-        "Which GPUs: all, those in use, those of which something is to be said",
+        "Show all GPUs, those in use, or those with findings",
         "GPUs",
         frozenset({"gpus"}),
         needs="gpus",
@@ -250,7 +249,7 @@ ACTIONS: tuple[Action, ...] = (
         "z",
         "z",
         "zoom",
-        "Give the whole screen to the pane in focus, and back",
+        "Zoom the focused pane to the whole screen, and back",
         "Screen",
         frozenset({"load", "gpus", "log"}),
     ),
@@ -259,26 +258,31 @@ ACTIONS: tuple[Action, ...] = (
         "d",
         "d",
         "deployments",
-        "All configured deployments, each watched, the worst on top; {overview-back} goes back",
-        "Places",
+        "Show all configured deployments, worst first; {overview-back} goes back",
+        "Navigation",
         EVERYWHERE,
         needs="several",
     ),
     Action("overview-open", "enter", "enter", "open", "Open the selected deployment", "Deployments", palette=False, bound=False),
-    Action("overview-filter", "slash", "/", "filter", "List only some of them", "Deployments", palette=False, bound=False),
+    Action("overview-filter", "slash", "/", "filter", "Filter the list of deployments", "Deployments", palette=False, bound=False),
     Action(
-        "overview-sort", "s", "s", "sort", "Worst first, by name, by host, as configured", "Deployments", palette=False, bound=False
+        "overview-sort",
+        "s",
+        "s",
+        "sort",
+        "Sort worst first, by name, by host or as configured",
+        "Deployments",
+        palette=False,
+        bound=False,
     ),
-    Action(
-        "overview-back", "escape", "esc", "back", "Back to the deployment that was open", "Deployments", palette=False, bound=False
-    ),
+    Action("overview-back", "escape", "esc", "back", "Go back to the open deployment", "Deployments", palette=False, bound=False),
     Action(
         "servers",
         "v",
         "v",
         "servers",
-        "Which of the servers of this host is watched, where several run",
-        "Places",
+        "Choose which of this host's servers to watch",
+        "Navigation",
         EVERYWHERE,
         needs="servers",
     ),
@@ -287,15 +291,15 @@ ACTIONS: tuple[Action, ...] = (
         "w",
         "w",
         "keep",
-        "Write the server that was found here into the configuration, under a name of yours",
-        "Places",
+        "Save the server found here in the configuration, under a name you choose",
+        "Navigation",
         frozenset({"load"}),
         needs="unkept",
     ),
-    Action("look", "ctrl+t", "^t", "theme", "Next theme: dark, light, 16 colours, 16 colours on a light ground", "Screen"),
-    Action("commands", "ctrl+p", "^p", "commands", "All commands, by name", "Screen", EVERYWHERE, palette=False),
-    Action("help", "question_mark", "?", "help", "These keys", "Screen", EVERYWHERE),
-    Action("quit", "q", "q", "quit", "Leave; nothing on the host changes", "Screen", EVERYWHERE),
+    Action("look", "ctrl+t", "^t", "theme", "Next theme: dark, light, 16 colours, 16 colours on a light background", "Screen"),
+    Action("commands", "ctrl+p", "^p", "commands", "Search all commands", "Screen", EVERYWHERE, palette=False),
+    Action("help", "question_mark", "?", "help", "Show the keys", "Screen", EVERYWHERE),
+    Action("quit", "q", "q", "quit", "Quit; nothing on the host changes", "Screen", EVERYWHERE),
 )
 BY_ID = {action.id: action for action in ACTIONS}
 BY_CALL = {action.action: action for action in ACTIONS if action.bound}
@@ -389,7 +393,7 @@ def key_problems(keys: Mapping[str, str]) -> list[str]:
             unknown = [part.strip() for part in key.split(",") if not is_key(part.strip())]
             problems += [f"keys.{name}: there is no key {part!r}{like(part)}" for part in unknown if part]
             if "" in unknown:
-                problems.append(f"keys.{name}: a comma stands between two keys; that key itself is called 'comma'")
+                problems.append(f"keys.{name}: a comma separates two keys; the comma key itself is called 'comma'")
     taken: dict[str, str] = {}
     for name, action in known.items():
         for key in keys.get(name, action.keys).split(","):

@@ -205,7 +205,7 @@ class ControlRoom(RoomApp, inherit_bindings=False):
         from tui.screens.dialogs import LeaveDialog
 
         if await self.push_screen_wait(LeaveDialog("A benchmark is running", main.ended_by_leaving(), "leave")):
-            self.say("Keeping what was measured …")
+            self.say("Saving the results …")
             await self.jobs.end_benchmark()
             self.exit()
 
@@ -305,7 +305,7 @@ class ControlRoom(RoomApp, inherit_bindings=False):
         """Yield the commands of the palette: the same actions as the keys."""
         for action in ACTIONS:
             if action.palette and action.bound and self.main.unavailable(action) is None:
-                name = action.text.capitalize() if action.group != "Places" else f"Go to {action.text}"
+                name = action.text.capitalize() if action.group != "Navigation" else f"Go to {action.text}"
                 yield SystemCommand(name, help_of(action, self.own_keys), Runner(self, action))
 
 

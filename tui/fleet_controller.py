@@ -165,8 +165,8 @@ class FleetController:
         if server is None:
             app.notify("No server has been found on this host yet.", severity="warning", markup=False)
             return
-        told = f"{server.words}\non {session.target}\n\nIt opens with readyroom NAME from then on."
-        name = await app.push_screen_wait(NameDialog("Keep this server", told, name_for(server, session.target)))
+        told = f"{server.words}\non {session.target}\n\nFrom then on, open it with readyroom NAME."
+        name = await app.push_screen_wait(NameDialog("Save this server", told, name_for(server, session.target)))
         if name is None:
             return
         try:

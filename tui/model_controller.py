@@ -134,7 +134,7 @@ class ModelController:
                 async for run in runs:
                     main.smoke = run
         except ApiError as error:
-            self._app.complain(f"The smoke prompts could not be asked: {error}")
+            self._app.complain(f"The smoke prompts could not be sent: {error}")
         else:
             if (done := main.smoke) is not None:
                 await self._keep("This smoke run", lambda record: record.save_smoke(name, done))
@@ -192,11 +192,11 @@ class ModelController:
         takes = f"It takes about {clock(cost.seconds)} and {cost.tokens:,} tokens."
         if unsaid:
             title = "Is the server busy?"
-            question = f"The server does not say whether it works for others now: a benchmark would slow them down. {takes}"
+            question = f"The server does not say whether it is serving others: a benchmark would slow them down. {takes}"
         else:
             title = "The server is busy"
-            whose = f"{counted(others, 'request')} of others"
-            question = f"The server works on {whose} now. A benchmark slows them down, and they distort it. {takes}"
+            whose = f"{counted(others, 'request')} from others"
+            question = f"The server is serving {whose}. A benchmark slows them down, and they distort its results. {takes}"
         return await self._app.push_screen_wait(ConfirmDialog(title, question, "benchmark anyway"))
 
     async def _measure(self, main: MainScreen, session: "Session", plan: "Plan") -> None:

@@ -311,7 +311,7 @@ def _contradictions(settings: Settings) -> Iterator[tuple[str, str]]:
         if clean(name).strip() != name:
             yield (
                 f"deployments.{clean(name).strip()}",
-                "its name has signs that can't be shown; without them it is none, or another's",
+                "its name has characters that can't be shown; without them it is empty or a duplicate",
             )
         yield from _deployment_problems(f"deployments.{name}", deployment)
     if settings.ui.theme not in THEMES:
@@ -352,9 +352,9 @@ def _deployment_problems(key: str, deployment: Deployment) -> Iterator[tuple[str
         yield f"{key}.api", f'must be a URL such as "http://127.0.0.1:8000", not {shown_url(deployment.api)!r}'
     elif url.query or url.fragment:
         why = (
-            "a query goes with no request: give a key by api_key_env or headers"
+            "a query string is not sent with requests: give a key by api_key_env or headers"
             if url.query
-            else "what begins with # is never sent"
+            else "the part after # is never sent"
         )
         yield f"{key}.api", f"must be a URL that ends with its path, not {shown_url(deployment.api)!r} and more: {why}"
     for header, value in deployment.headers.items():

@@ -131,7 +131,7 @@ def test_a_closed_port_is_exit_code_5(tmp_path: Path) -> None:
 
 
 BAD = [
-    (("--base-url", "ftp://x"), "no http"),
+    (("--base-url", "ftp://x"), "not an http"),
     (("--base-url", "http://x", "local"), "either a TARGET or --base-url"),
     (("--base-url", "http://x", "--concurrency", "0"), "whole numbers above 0"),
     (("--base-url", "http://x", "--requests", "3", "--duration", "3s"), "exclude each other"),
@@ -148,7 +148,7 @@ BAD = [
     (("http://me:hush@x/v1",), "with --base-url http://x/v1"),
     (("unix:/run/s",), "with --base-url unix:/run/s"),
     (("--base-url", "http://x", "--token-ids", "--endpoint", "chat"), "completions"),
-    (("--base-url", "http://x", "--duration", "soon"), "length of time"),
+    (("--base-url", "http://x", "--duration", "soon"), "a duration"),
     (("--base-url", "http://x", "--sweep", "4", "--request-rate", "2"), "--sweep and --request-rate exclude each other"),
 ]
 
@@ -247,11 +247,11 @@ def test_a_busy_server_is_left_alone_without_yes(tmp_path: Path) -> None:
         server.metrics = metrics
         done = bench(tmp_path, "--base-url", server.url, *SHORT)
         assert done.returncode == 2
-        assert "serving 4 requests of others" in done.stderr
+        assert "serving 4 requests from others" in done.stderr
         assert server.served == 0
         done = bench(tmp_path, "--base-url", server.url, *SHORT, "--yes")
         assert done.returncode == 0
-        assert "4 requests of others were running or waiting" in done.stdout.replace("\n", " ")
+        assert "4 requests from others were running or waiting" in done.stdout.replace("\n", " ")
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ def test_rows_are_added_to_a_csv_and_nothing_else_is_overwritten(tmp_path: Path)
         seen = server.connections
         done = bench(tmp_path, *words)
         assert (done.returncode, server.connections) == (2, seen)
-    assert "holds something else" in done.stderr
+    assert "does not hold rows" in done.stderr
     assert csv.read_text() == "before"
 
 

@@ -50,7 +50,7 @@ def test_a_busy_server_is_asked_about_as_it_is_loaded(tmp_path: Path, target: st
         where = ("--base-url", server.url) if target == "url" else ("box", "--vantage", target)
         done = bench(tmp_path, *where, *SHORT, "--header", "X-Key=hush", *(("--insecure",) if tls else ()))
         assert done.returncode == 2, done.stderr
-        assert "serving 4 requests of others" in done.stderr
+        assert "serving 4 requests from others" in done.stderr
         assert "hush" not in done.stderr
         assert server.served == 0
 
@@ -100,5 +100,5 @@ def test_who_sits_at_a_terminal_is_asked(tmp_path: Path, metrics: bytes, code: i
             _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == code, seen.decode()
     assert (server.served > 0) is served
-    words = "is serving 4 requests of others" if metrics else "does not say whether it is serving others"
+    words = "is serving 4 requests from others" if metrics else "does not say whether it is serving others"
     assert words in " ".join(seen.decode().split())

@@ -207,8 +207,8 @@ async def test_a_server_without_room_is_asked_a_few_times_and_a_stop_ends_it(tmp
     [
         ("500 Internal Server Error", b'{"error":{"message":"EngineCore died"}}', "the server failed (http_500): EngineCore died"),
         ("501 Not Implemented", b"<html><h1>No\nsuch</h1>\x1b[31m</html>", "the server failed (http_501): No such"),
-        ("400 Bad Request", b"", "the server takes no such request (http_400): no reason given"),
-        ("400 Bad Request", b"[1]", "the server takes no such request (http_400): [1]"),
+        ("400 Bad Request", b"", "the server rejects such a request (http_400): no reason given"),
+        ("400 Bad Request", b"[1]", "the server rejects such a request (http_400): [1]"),
     ],
 )
 def test_what_failed_is_told_in_the_servers_words(tmp_path: Path, status: str, body: bytes, words: str) -> None:

@@ -404,4 +404,4 @@ async def test_a_request_of_others_that_runs_on_beside_ours_is_warned_of(tmp_pat
     assert point.figures["foreign_requests"] == 0
     assert point.figures["server_peak_running"] == 3.0
     assert point.figures["foreign_running"] == 1
-    assert "1 request of others was running beside ours, and not at an end" in point.figures["warnings"]
+    assert "1 request from others was still running beside ours" in point.figures["warnings"]

@@ -91,4 +91,4 @@ async def test_requests_of_others_are_noticed(tmp_path: Path) -> None:
             await task
     (point,) = result.points
     assert point.figures["foreign_requests"] > 0
-    assert any("requests of others" in warning for warning in point.figures["warnings"])
+    assert any("requests from others" in warning for warning in point.figures["warnings"])

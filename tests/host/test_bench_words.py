@@ -31,12 +31,12 @@ def large(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (lambda path: path.symlink_to("/dev/zero"), "is no regular file; - reads standard input"),
-        (os.mkfifo, "is no regular file"),
-        (Path.mkdir, "is no regular file"),
+        (lambda path: path.symlink_to("/dev/zero"), "is not a regular file; - reads standard input"),
+        (os.mkfifo, "is not a regular file"),
+        (Path.mkdir, "is not a regular file"),
         (lambda path: None, "No such file"),
         (large, "is larger than 64 MiB"),
-        (lambda path: path.write_bytes(b"\xff\xfe{"), "is no UTF-8 text (byte 0)"),
+        (lambda path: path.write_bytes(b"\xff\xfe{"), "is not UTF-8 text (byte 0)"),
         (lambda path: path.write_text('{"prompt": "a"}\n{]\n'), "line 2 is no JSON"),
     ],
     ids=["device", "pipe", "directory", "missing", "large", "binary", "broken"],
@@ -52,8 +52,8 @@ def test_prompts_that_can_not_be_taken(tmp_path: Path, make: object, why: str) -
 @pytest.mark.parametrize(
     ("target", "status", "words"),
     [
-        (True, "422 Unprocessable", "takes no such request (http_422): the engine is loading"),
-        (False, "422 Unprocessable", "takes no such request (http_422): the engine is loading"),
+        (True, "422 Unprocessable", "rejects such a request (http_422): the engine is loading"),
+        (False, "422 Unprocessable", "rejects such a request (http_422): the engine is loading"),
     ],
 )
 def test_a_refusal_is_told_in_words(tmp_path: Path, target: bool, status: str, words: str) -> None:
@@ -257,10 +257,10 @@ def test_all_options_are_in_a_group_of_the_help(tmp_path: Path) -> None:
     done = bench(tmp_path, "--help")
     assert done.returncode == 0, done.stderr
     assert [line for line in done.stdout.splitlines() if line.endswith(":") and not line.startswith(" ")] == [
-        "Which server:",
-        "How much load:",
-        "How long:",
-        "What is asked:",
-        "What becomes of it:",
+        "Server:",
+        "Load:",
+        "Duration:",
+        "Requests:",
+        "Results:",
         "Examples:",
     ]

@@ -291,7 +291,7 @@ def test_missing_then_there_and_unreadable(tmp_path: Path, follow: Callable[...,
     follower.until(lambda f: f.lines == ["here"])
     assert follower.said("source")[-1]["why"] is None
     folder = follow(tmp_path)
-    folder.until(lambda f: any("no regular file" in (frame["why"] or "") for frame in f.said("source")))
+    folder.until(lambda f: any("not a regular file" in (frame["why"] or "") for frame in f.said("source")))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")

@@ -49,7 +49,7 @@ def test_a_benchmark_says_where_its_result_is_all_the_same(tmp_path: Path, more:
         done = command(tmp_path, "bench", "--base-url", server.url, *SHORT, *more)
     assert done.returncode == 73
     assert WORDS in done.stderr
-    path = Path(done.stderr.rpartition("the result lies in ")[2].strip())
+    path = Path(done.stderr.rpartition("the result is in ")[2].strip())
     assert len(json.loads(path.read_text())["points"]) == 1
     assert command(tmp_path, "runs", "--json", to=tmp_path / "runs").returncode == 0
     assert len(json.loads((tmp_path / "runs").read_text())["runs"]) == 1

@@ -109,11 +109,11 @@ def test_where_nothing_is_left_of_it_one_is_waited_for(box: Box) -> None:  # noq
     assert (said.codes[1], gone["status"], gone["log"]["source"]) == (3, "waiting", "auto")
     assert gone["log"]["problem"].startswith("no server process on this host yet: waiting for one; ")
     assert "a.log, the log of the last server seen here" in gone["log"]["problem"]
-    assert gone["log"]["problem"].endswith("is there no more")
+    assert gone["log"]["problem"].endswith("no longer exists")
     (check,) = [entry for entry in said.document(2)["checks"] if entry["name"] == "log"]
-    assert (check["grade"], "is there no more" in check["says"]) == ("skipped", True)
+    assert (check["grade"], "no longer exists" in check["says"]) == ("skipped", True)
     assert deleted["status"] == "waiting"
-    assert "wrote where nothing can be read any more" in deleted["log"]["problem"]
+    assert "wrote to something that can no longer be read" in deleted["log"]["problem"]
     assert (seen_by_doctor["status"], seen_by_doctor["log"]["source"]) == ("failed", str(box.folder / "c.log"))
 
 
@@ -188,7 +188,7 @@ async def test_over_ssh_until_a_new_one_is_followed(tmp_path: Path, monkeypatch:
         ("file:{folder}/there.log", Status.FAILED, None),
         ("file:{folder}/gone.log", Status.WAITING, "gone.log, the log of the last server seen here"),
         ("docker:no-such-container", Status.WAITING, "can't be read: docker:no-such-container"),
-        (None, Status.WAITING, "wrote where nothing can be read any more"),
+        (None, Status.WAITING, "wrote to something that can no longer be read"),
     ],
 )
 @pytest.mark.parametrize("without_python", [False, True])

@@ -213,9 +213,9 @@ def refusing(*words: str) -> Callable[[Exchange], None]:
 @pytest.mark.parametrize(
     ("fields_refused", "kept", "words"),
     [
-        (("ignore_eos",), {"max_tokens", "stream", "stream_options", "min_tokens"}, "ignore_eos is not taken, min_tokens is"),
-        (("ignore_eos", "min_tokens"), {"max_tokens", "stream", "stream_options"}, "ignore_eos is not taken: replies may end"),
-        (("max_tokens",), {"max_completion_tokens", "stream", "stream_options"}, "max_tokens is taken"),
+        (("ignore_eos",), {"max_tokens", "stream", "stream_options", "min_tokens"}, "ignore_eos is not accepted, min_tokens is"),
+        (("ignore_eos", "min_tokens"), {"max_tokens", "stream", "stream_options"}, "ignore_eos is not accepted: replies may end"),
+        (("max_tokens",), {"max_completion_tokens", "stream", "stream_options"}, "max_tokens is accepted"),
     ],
 )
 def test_fields_that_a_server_rejects_are_left_out_and_said(fields_refused: tuple[str, ...], kept: set[str], words: str) -> None:
@@ -248,9 +248,9 @@ def refuses_as_an_event(exchange: Exchange) -> None:
         (
             ("ignore_eos", "min_tokens"),
             {"max_tokens", "stream"},
-            ["ignore_eos is not taken: replies may", "stream_options are not"],
+            ["ignore_eos is not accepted: replies may", "stream_options are not"],
         ),
-        (("max_tokens",), {"max_completion_tokens", "stream"}, ["max_tokens is taken", "stream_options are not"]),
+        (("max_tokens",), {"max_completion_tokens", "stream"}, ["max_tokens is accepted", "stream_options are not"]),
     ],
 )
 def test_stream_options_that_a_server_rejects_are_left_out_and_said(

@@ -13,7 +13,7 @@ from scripted_server import Exchange, scripted
 
 from tui.record.store import RunStore
 
-NOT_KEPT = "readyroom: this run is not in the record: "
+NOT_KEPT = "readyroom: this run could not be recorded: "
 
 
 @contextmanager

@@ -187,7 +187,7 @@ def test_a_call_that_hangs_is_told_and_the_last_values_stay(driver: SimulatedDri
         assert late.gpus[1].memory_used_mib == 77
         assert late.note is not None
         assert re.match(
-            r"the NVIDIA driver does not answer since \d+ s \(GPU . was asked\); the values are the last ones", late.note
+            r"the NVIDIA driver has not answered for \d+ s \(GPU . was asked\); the values are the last ones", late.note
         )
         if what == "one GPU":
             assert "(GPU 1 was asked)" in late.note

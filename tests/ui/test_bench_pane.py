@@ -129,11 +129,11 @@ async def test_what_is_not_known_is_a_dash_and_what_went_wrong_is_said() -> None
 
 
 def test_warnings_of_one_kind_share_a_line() -> None:
-    short = ["too few requests for a p99: 4 completed, 368 needed", "3 requests of others were served meanwhile"]
+    short = ["too few requests for a p99: 4 completed, 368 needed", "3 requests from others were served meanwhile"]
     told = [
         remark.plain for remark in remarks(None, [Point(at, {"warnings": short[: 1 + (at == 2)]}) for at in (1, 2, 4, 8)], None)
     ]
-    assert told == ["▲ 1 to 8 streams: too few requests for a p99", "▲ 2 streams: 3 requests of others were served meanwhile"]
+    assert told == ["▲ 1 to 8 streams: too few requests for a p99", "▲ 2 streams: 3 requests from others were served meanwhile"]
 
 
 def test_how_it_was_measured() -> None:
@@ -210,7 +210,7 @@ async def test_the_record(size: tuple[int, int]) -> None:
     pane = RunsPane()
     app = PaneHost(pane)
     async with app.run_test(size=size, message_hook=app.posted.append) as pilot:
-        await until(pilot, lambda: "No runs are kept yet" in text(app))
+        await until(pilot, lambda: "No runs are recorded yet" in text(app))
         pane.runs = runs
         pane.focus_list()
         await until(pilot, lambda: "title 9 [/x]" in text(app))
@@ -294,7 +294,7 @@ async def test_a_point_that_was_cut_is_marked_and_on_no_curve(size: tuple[int, i
     async with PaneHost(pane).run_test(size=size) as pilot:
         pane.plan, pane.points = PLAN, (*POINTS[:7], cut)
         pane.result = dataclasses.replace(RESULT, points=pane.points, stopped="stopped by the user")
-        await until(pilot, lambda: "incomplete: stopped by the user (▲128 was cut: on no curve)" in text(pilot.app))
+        await until(pilot, lambda: "incomplete: stopped by the user (▲128 was cut short: not plotted)" in text(pilot.app))
         shown = text(pilot.app)
         assert shown.count("1,718") == 1  # in the table, and no end of the curve
         assert shown.count("2,741") >= 2

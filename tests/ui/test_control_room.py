@@ -150,8 +150,8 @@ async def test_quit_and_the_second_interrupt_leave() -> None:
 @pytest.mark.parametrize(
     ("metrics", "words"),
     [
-        ({"running": 1.0, "waiting": 0.0}, "1 request of others now"),
-        ({"running": 0.0, "waiting": 2.0}, "2 requests of others now"),
+        ({"running": 1.0, "waiting": 0.0}, "1 request from others"),
+        ({"running": 0.0, "waiting": 2.0}, "2 requests from others"),
         ({"running": None, "waiting": None}, "does not say whether"),
         (None, "does not say whether"),
     ],
@@ -488,7 +488,7 @@ async def test_gpus_of_several_hosts_are_sorted_picked_and_opened(size: tuple[in
         assert len(listed) == 64
         assert [gpu.index for host, gpu in listed if host == "gpu-2"] == [7, 6, 5, 4, 3, 2, 1, 0]
         await pilot.press("o", "o")
-        await shows(pilot, "by power, only those with news", "gpu-1", "odd: 3", "no answer to 3 keepalives")
+        await shows(pilot, "by power, only those with findings", "gpu-1", "odd: 3", "no answer to 3 keepalives")
         assert [(host, gpu.index) for host, gpu in panel._listed()] == [("gpu-1", 3)]
         assert "gpu-2" not in screen(pilot)
         await pilot.press("enter")
@@ -508,7 +508,7 @@ async def test_gpus_are_sorted_and_picked() -> None:
         await shows(pilot, "by power")
         assert [gpu.index for _, gpu in panel._listed()] == [7, 6, 5, 4, 3, 2, 1, 0]
         await pilot.press("o", "o")
-        await shows(pilot, "only those with news", "▒")
+        await shows(pilot, "only those with findings", "▒")
         assert [gpu.index for _, gpu in panel._listed()] == [3]
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.screen, GpuDialog) and app.screen.gpu.index == 3)

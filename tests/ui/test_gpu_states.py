@@ -71,7 +71,7 @@ async def says(pilot: Room, *words: str) -> None:
         ("no-driver", ("8 NVIDIA GPUs here, but no driver (libnvidia-ml.so.1 not found): install NVIDIA's",)),
         ("driver-mismatch", ("driver/library version mismatch", "reboot, or unload and load its kernel modules")),
         ("no-permission", ("no permission to ask the NVIDIA driver", "/dev/nvidia*")),
-        ("hung-smi", ("the NVIDIA driver does not answer since",)),
+        ("hung-smi", ("the NVIDIA driver has not answered for",)),
         ("wsl", ("21.36", "WSL: the driver is Windows' own, and tells neither the processes nor all sensors")),
     ],
 )

@@ -18,7 +18,7 @@ from tui.widgets.fleet_view import gpu_lines
 from tui.widgets.gpu_rows import SELECTED, greyed
 from tui.widgets.gpu_strip import strip
 
-NOTE = "the NVIDIA driver does not answer since 25 s (GPU 0 was asked); the values are the last ones"
+NOTE = "the NVIDIA driver has not answered for 25 s (GPU 0 was asked); the values are the last ones"
 
 
 def silent(now: float) -> GpuSample:
@@ -113,5 +113,5 @@ async def test_the_screen(size: tuple[int, int]) -> None:
         assert "✓ even" not in screen(pilot)
         await until(pilot, lambda: f"○ {first + 2} s old" in screen(pilot))
         await pilot.press("enter")
-        assert await ages(pilot, "as it was, ") >= first + 2
+        assert await ages(pilot, "last known values, ") >= first + 2
         assert "unchanged for" not in screen(pilot)

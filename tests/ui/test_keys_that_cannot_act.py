@@ -32,7 +32,7 @@ def scene(name: str) -> DeploymentState:
         ("ready", "l", "No start has failed here"),
         ("ready", "y", "No start has failed here"),
         ("ready", "r", "The connection is up"),
-        ("ready", "f8", "Nothing runs"),
+        ("ready", "f8", "Nothing is running"),
         ("ready", "s", "4 shows the GPUs"),
         ("failed", "f5", "Not yet: the server failed to start: CUDA out of memory"),
         ("failed", "f7", "1 shows why"),
@@ -146,7 +146,7 @@ async def test_leaving_a_benchmark_asks_first() -> None:
         app.main.progress = BenchProgress(point=1, points=3, concurrency=2, stage="measuring")
         await pilot.press("q")
         await until(pilot, lambda: isinstance(app.screen, ConfirmDialog))
-        await shows(pilot, "point 2 of 3", "keeps what")
+        await shows(pilot, "point 2 of 3", "Quitting stops it and keeps")
         await pilot.press("n")
         await until(pilot, lambda: app.screen is app.main)
         assert app.main.benching

@@ -175,7 +175,7 @@ async def test_a_configuration_that_does_not_hold_is_no_refusal_of_the_host() ->
     connection = ConnectionState(host="gpu", cause=cause, advice="Correct it.")
     app, _ = room(DeploymentState("kimi", "gpu", connection=connection, misconfigured=cause))
     async with app.run_test(size=(120, 35)) as pilot:
-        await shows(pilot, "BAD CONFIG", "The configuration does not hold", cause, "Correct it. · Press r to try again.")
+        await shows(pilot, "BAD CONFIG", "The configuration is not valid", cause, "Correct it. · Press r to try again.")
 
 
 async def test_the_users_own_keys_work_here_too() -> None:

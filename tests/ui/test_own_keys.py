@@ -31,7 +31,7 @@ async def test_the_users_own_keys() -> None:
 async def test_texts_name_the_users_own_keys() -> None:
     app, _ = room(scene("ready"), Settings(keys={"smoke": "ctrl+t", "look": "f12", "bench-sweep": "S", "log_there": "x"}))
     async with app.run_test(size=(120, 35)) as pilot:
-        await shows(pilot, "^t asks six prompts")
+        await shows(pilot, "^t sends six prompts")
         await pilot.press("2")
         await shows(pilot, "press ^t for the smoke prompts")
         await pilot.press("3")
@@ -59,7 +59,7 @@ async def test_the_users_own_keys_of_leaving_and_typing() -> None:
         await pilot.press("f12")
         await until(pilot, lambda: "leaves it" not in screen(pilot))
         await pilot.press("f12", "5", "slash")
-        await shows(pilot, "enter keeps, f12 clears")
+        await shows(pilot, "enter applies, f12 clears")
         await pilot.press("x", "ctrl+g")  # though z, its usual key, would be typed here
         await until(pilot, lambda: app.main.has_class("-zoomed-log"))
         await pilot.press("f12")
@@ -67,9 +67,9 @@ async def test_the_users_own_keys_of_leaving_and_typing() -> None:
         await pilot.press("question_mark")
         await until(pilot, lambda: isinstance(app.screen, HelpDialog))
         told = " ".join(app.screen.told().plain.split())  # type: ignore[attr-defined]
-        assert "once there, t types" in told
-        assert "keys are commands; f12 leaves it" in told
-        assert "by a text; f12 clears" in told
+        assert "t focuses the prompt" in told
+        assert "Focus the prompt to type; f12 leaves it" in told
+        assert "Filter the log; f12 clears the filter" in told
 
 
 async def test_a_key_of_the_users_that_types_is_typed() -> None:

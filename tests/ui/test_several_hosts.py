@@ -19,7 +19,7 @@ from tui.widgets.canvas import Moment
 from tui.widgets.gpu_hosts import compact, groups_of, head
 from tui.widgets.gpu_strip import strip
 
-NOTE = "the NVIDIA driver does not answer since 40 s (GPU 0 was asked); the values are the last ones"
+NOTE = "the NVIDIA driver has not answered for 40 s (GPU 0 was asked); the values are the last ones"
 
 
 def well(now: float, used: float = 96733.0) -> GpuSample:
@@ -54,7 +54,7 @@ async def test_in_words_where_there_is_room(size: tuple[int, int], faulty_one: i
         await until(pilot, lambda: app.main.tab == "chat")
         await pilot.press("escape", "4")
         await shows(pilot, "▲ GPU 3: XID 94, contained uncorrectable memory error", "▲ GPU 3: 2 uncorrectable ECC errors")
-        await shows(pilot, "▲ the NVIDIA driver does not answer since 40 s", "headroom  1.2 %")
+        await shows(pilot, "▲ the NVIDIA driver has not answered for 40 s", "headroom  1.2 %")
         assert screen(pilot).count("✓ even") == 2
         await pilot.press(*["down"] * (8 * faulty_one + 3), "enter")
         await until(pilot, lambda: isinstance(app.screen, GpuDialog))

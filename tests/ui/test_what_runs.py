@@ -34,7 +34,7 @@ RESULT = Result("/v1/completions", "kimi", Vantage.HOST, Plan(), (Point(1, {"out
 
 
 def idle() -> DeploymentState:
-    """Return a ready server with no requests of others."""
+    """Return a ready server with no requests from others."""
     state = scenes.SCENES["ready"](time.monotonic())
     metrics = state.api.metrics
     assert metrics is not None

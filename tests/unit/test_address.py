@@ -50,17 +50,17 @@ PORT = ": the port is no number from 1 to 65535"
 ENCODED = PORT + "; write a / in a password as %2F, a ? as %3F, a # as %23"
 NO_URL = 'must be a URL such as "http://127.0.0.1:8000", not '
 GOES_ON = "must be a URL that ends with its path, not "
-KEY = " and more: a query goes with no request: give a key by api_key_env or headers"
-MARK = " and more: what begins with # is never sent"
+KEY = " and more: a query string is not sent with requests: give a key by api_key_env or headers"
+MARK = " and more: the part after # is never sent"
 
 
 @pytest.mark.parametrize(
     ("url", "shown", "by_flag", "by_settings"),
     [
-        ("ftp://me:geheim@box", "ftp://box", " is no http:// or https:// URL", NO_URL),
-        ("me:geheim@box:8000", "box:8000", " is no http:// or https:// URL", NO_URL),
-        ("http://", "http://", " is no http:// or https:// URL", NO_URL),
-        ("http://me:geheim@[x", "http://[x", " is no URL", NO_URL),
+        ("ftp://me:geheim@box", "ftp://box", " is not an http:// or https:// URL", NO_URL),
+        ("me:geheim@box:8000", "box:8000", " is not an http:// or https:// URL", NO_URL),
+        ("http://", "http://", " is not an http:// or https:// URL", NO_URL),
+        ("http://me:geheim@[x", "http://[x", " is not a URL", NO_URL),
         ("http://me:geheim@box:99999", "http://box:99999", PORT, NO_URL),
         ("http://me:geheim@box:0", "http://box:0", PORT, NO_URL),
         ("http://me:geheim@box:port", "http://box:port", PORT, NO_URL),

@@ -56,10 +56,10 @@ def test_rows_are_added_to_those_that_are_there(tmp_path: Path, before: str | No
 def test_a_file_of_something_else_is_not_overwritten(tmp_path: Path, held: str) -> None:
     path = tmp_path / "points.csv"
     path.write_text(held)
-    with pytest.raises(Fail, match="holds something else"):
+    with pytest.raises(Fail, match="does not hold rows"):
         require_writable(None, str(path))
     (problem,) = save(RESULT, None, str(path)).problems  # it came meanwhile
-    assert "holds something else" in problem
+    assert "does not hold rows" in problem
     assert path.read_text() == held
 
 

@@ -103,10 +103,10 @@ def test_status_without_a_connection(link: LinkState, word: str, code: int) -> N
     ("api", "log", "load", "word", "says"),
     [
         (ApiStatus(), LogTail(), None, Status.WAITING, None),
-        (CLOSED, LogTail(source="/srv/vllm.log"), None, Status.LOADING, "the server's process 936 is there, no line of it yet"),
-        (CLOSED, LogTail(), LoadState(), Status.LOADING, "the server's process 936 is there, no line of it yet"),
-        (CLOSED, LogTail(source=NO_LOG), None, Status.LOADING, "the server's process 936 is there, its log is not at hand"),
-        (CLOSED, LogTail(problem="a terminal"), None, Status.LOADING, "the server's process 936 is there, its log is not at hand"),
+        (CLOSED, LogTail(source="/srv/vllm.log"), None, Status.LOADING, "the server's process 936 is running, nothing logged yet"),
+        (CLOSED, LogTail(), LoadState(), Status.LOADING, "the server's process 936 is running, nothing logged yet"),
+        (CLOSED, LogTail(source=NO_LOG), None, Status.LOADING, "the server's process 936 is running, its log can't be read"),
+        (CLOSED, LogTail(problem="a terminal"), None, Status.LOADING, "the server's process 936 is running, its log can't be read"),
         (UP, LogTail(), None, Status.READY, None),
         (CLOSED, LogTail(), FAILED, Status.FAILED, None),
         (CLOSED, LogTail(), LOADING, Status.LOADING, None),
@@ -127,7 +127,7 @@ def test_a_process_before_its_first_line(api: ApiStatus, log: LogTail, load: Loa
             GONE,
             CLOSED,
             Status.FAILED,
-            "the server's process is gone and left no line to read: look at what started it, and at dmesg",
+            "the server's process is gone and left no readable log: check what started it, and dmesg",
         ),
         (SignsOfLife(), CLOSED, Status.WAITING, None),  # none was ever seen
         (GONE, ApiStatus(), Status.WAITING, None),  # not asked yet

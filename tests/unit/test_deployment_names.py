@@ -20,5 +20,5 @@ def test_names_are_cleaned_where_they_enter() -> None:
 
 @pytest.mark.parametrize("names", ['[deployments."\\u200b"]', '[deployments."a\\u200b"]\n[deployments.a]'])
 def test_names_that_cannot_be_told_apart_are_a_problem(names: str) -> None:
-    with pytest.raises(SettingsError, match="signs that can't be shown"):
+    with pytest.raises(SettingsError, match="characters that can't be shown"):
         parse_settings(names, Path("c.toml"))

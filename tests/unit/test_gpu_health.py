@@ -96,7 +96,7 @@ def busy(rank: int, clock: float = 1980.0, heat: float = 60.0, watts: float = 65
     return replace(gpu, name="H200", utilisation=load, sm_clock_mhz=clock, temperature_c=heat, power_w=watts)
 
 
-SLOW = "GPU 2: runs at 1,200 MHz where the others run at 1,980"
+SLOW = "GPU 2: runs at 1,200 MHz while the others run at 1,980"
 
 
 @pytest.mark.parametrize(
@@ -106,13 +106,13 @@ SLOW = "GPU 2: runs at 1,200 MHz where the others run at 1,980"
         pytest.param(
             [busy(n, heat=80.0 if n == 2 else 60.0) for n in range(4)],
             EngineLayout(),
-            ("GPU 2: 80 °C where the others are at 60",),
+            ("GPU 2: 80 °C while the others are at 60",),
             id="heat",
         ),
         pytest.param(
             [busy(n, watts=180.0 if n == 2 else 650.0) for n in range(8)],
             EngineLayout(),
-            ("GPU 2: draws 180 W where the others draw 650",),
+            ("GPU 2: draws 180 W while the others draw 650",),
             id="power",
         ),
         pytest.param(
@@ -127,7 +127,7 @@ SLOW = "GPU 2: runs at 1,200 MHz where the others run at 1,980"
         pytest.param(
             [busy(0), busy(1, clock=900.0)],
             EngineLayout(),
-            ("GPU 1: runs at 900 MHz where the other runs at 1,980",),
+            ("GPU 1: runs at 900 MHz while the other runs at 1,980",),
             id="one of two",
         ),
         pytest.param([busy(0), busy(1, heat=78.0)], EngineLayout(), (), id="of two one is hotter"),
@@ -177,13 +177,13 @@ def test_a_straggler_of_an_engine_and_stage_is_named(gpus: list[Gpu], engine: En
     sample = GpuSample(tuple(gpus))
     assert health(sample, (), engine) == says
     # what is said beside the list is what the filter finds
-    assert [gpu.index for gpu in listed(sample, BY_NUMBER, "with news", (), engine)] == ([int(says[0][4])] if says else [])
+    assert [gpu.index for gpu in listed(sample, BY_NUMBER, "with findings", (), engine)] == ([int(says[0][4])] if says else [])
 
 
 def test_what_a_dead_engine_left_is_news() -> None:
     sample = GpuSample((Gpu(0), Gpu(1, processes=(GpuProcess(7, "VLLM::Worker_TP1", 900.0),))))
-    assert listed(sample, BY_NUMBER, "with news") == ()
-    assert [gpu.index for gpu in listed(sample, BY_NUMBER, "with news", {7})] == [1]
+    assert listed(sample, BY_NUMBER, "with findings") == ()
+    assert [gpu.index for gpu in listed(sample, BY_NUMBER, "with findings", {7})] == [1]
 
 
 @pytest.mark.parametrize(

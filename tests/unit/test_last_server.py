@@ -100,9 +100,9 @@ def test_whose_log_it_is(last: LastServer, boot: str | None, says: str) -> None:
 @pytest.mark.parametrize(
     ("source", "why", "says"),
     [
-        ("file:/srv/vllm.log", "there is no such file yet; waiting for it", f"/srv/vllm.log, the log of {SEEN}, is there no more"),
+        ("file:/srv/vllm.log", "there is no such file yet; waiting for it", f"/srv/vllm.log, the log of {SEEN}, no longer exists"),
         ("docker:vllm", "No such container: vllm", f"the log of {SEEN}, can't be read: docker:vllm: No such container: vllm"),
-        (None, None, f"{SEEN}, wrote where nothing can be read any more"),
+        (None, None, f"{SEEN}, wrote to something that can no longer be read"),
     ],
 )
 def test_why_there_is_nothing_to_read(source: str | None, why: str | None, says: str) -> None:
@@ -113,9 +113,9 @@ def test_why_there_is_nothing_to_read(source: str | None, why: str | None, says:
     ("load", "says"),
     [
         (FAILED, "it failed: CUDA out of memory"),
-        (LoadState(phase=Phase.STOPPED, lines=20), "it was stopped in order"),
+        (LoadState(phase=Phase.STOPPED, lines=20), "it was stopped cleanly"),
         (LOADING, "it ends at loading, and does not say why"),
-        (LoadState(), "nothing stands in it"),
+        (LoadState(), "it is empty"),
     ],
 )
 def test_how_it_ended(load: LoadState, says: str) -> None:

@@ -89,4 +89,4 @@ def test_the_command_says_which_and_how_to_choose() -> None:
     assert (document["service"], document["services"], document["phase"]) == ("embed-1", ["embed-1", "chat-1"], "ready")
     wrong = CliRunner().invoke(log, [path, "--service", "nobody"])
     assert wrong.exit_code == 2
-    assert "There are: chat-1, embed-1, nginx-1" in wrong.output
+    assert "it has: chat-1, embed-1, nginx-1" in wrong.output

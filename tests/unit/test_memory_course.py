@@ -106,8 +106,8 @@ def test_growth_is_said_of_every_host() -> None:
     says = "GPU 0: grows by 900 MiB an hour, at this pace full in 77 min"
     assert [host.wrong for host in hosts_of(state)] == [(), (says,)]
     told = "\n".join(status_lines(state, 4600.0))
-    assert "since it is ready: peak 96,733 MiB, growth +0 MiB an hour" in told
-    assert "since it is ready: peak 96,733 MiB, growth +900 MiB an hour" in told
+    assert "since ready: peak 96,733 MiB, growth +0 MiB an hour" in told
+    assert "since ready: peak 96,733 MiB, growth +900 MiB an hour" in told
     assert says in told
     document = snapshot(state, 4600.0)
     assert (document["peak_mib"], document["growth_mib_per_hour"]) == (96_733.0, 0.0)

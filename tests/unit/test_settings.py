@@ -63,8 +63,8 @@ def test_the_example_shows_every_key_with_its_default() -> None:
         (
             "[deployments.a]\napi = 'http://box:8000/v1?api_key=geheim'",
             [
-                "deployments.a.api: must be a URL that ends with its path, not 'http://box:8000/v1' and more: a query goes with no"
-                " request: give a key by api_key_env or headers"
+                "deployments.a.api: must be a URL that ends with its path, not 'http://box:8000/v1' and more: a query"
+                " string is not sent with requests: give a key by api_key_env or headers"
             ],
         ),
         (
@@ -133,7 +133,7 @@ def test_settings_are_frozen() -> None:
         ({"zoom": "shift+ctrl+x"}, ["keys.zoom: there is no key 'shift+ctrl+x'; did you mean 'ctrl+shift+x'?"]),
         ({"gpu_order": "x", "help": "s"}, ["keys.help: 's' is the key of 'overview-sort' on the screen of all deployments"]),
         ({"find": "x", "retry": "/"}, ["keys.retry: '/' is the key of 'overview-filter' on the screen of all deployments"]),
-        ({"smoke": "f5,"}, ["keys.smoke: a comma stands between two keys; that key itself is called 'comma'"]),
+        ({"smoke": "f5,"}, ["keys.smoke: a comma separates two keys; the comma key itself is called 'comma'"]),
         (
             {"quit": "", "help": "f99", "zoom": "1"},
             [
@@ -196,12 +196,12 @@ def test_what_a_key_is(key: str, sent: bool, types: bool, shown: str) -> None:
         ("me@gpu-box:2222", ""),
         ("[2001:db8::1]:22", ""),
         ("exec:docker exec -i vllm", ""),
-        ("-oProxyCommand=touch /tmp/pwn", "is no host"),
-        ("me@-oProxyCommand=x", "is no host"),
+        ("-oProxyCommand=touch /tmp/pwn", "is not a host"),
+        ("me@-oProxyCommand=x", "is not a host"),
         ("-x@box", "no valid user name"),
-        ("two words", "is no host"),
+        ("two words", "is not a host"),
         ("box:notaport", "the port must be a number"),
-        ("box\nother", "is no host"),
+        ("box\nother", "is not a host"),
         ("@box", "no user before the @"),
         ("exec:", "needs a command"),
         ("exec:docker 'exec", "can't be split"),

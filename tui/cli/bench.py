@@ -54,7 +54,7 @@ def refusal(name: str, error: "BenchmarkRefused", by_url: bool) -> Fail:
     if error.kind == "tls":
         return Fail(ExitCode.UNREACHABLE, f"{name}: {error.cause}\n  {_trust(error.cause, by_url)}")
     if error.unreachable:
-        step = "is the server up, and is this its address?" if by_url else f"is the server ready? `readyroom status {name}` tells"
+        step = "is the server up, and is this its address?" if by_url else f"is the server ready? See `readyroom status {name}`"
         return Fail(ExitCode.UNREACHABLE, f"{name}: {error.cause}\n  {step}")
     if error.kind in KEY_WANTED:
         given = "set VLLM_API_KEY or OPENAI_API_KEY" if by_url else "set VLLM_API_KEY, or api_key_env in the configuration"
@@ -63,40 +63,48 @@ def refusal(name: str, error: "BenchmarkRefused", by_url: bool) -> Fail:
         step = "ask for less with --input-tokens or --output-tokens"
         return Fail(ExitCode.USAGE, f"{name}: {error.cause}: nothing was sent\n  {step}")
     if error.kind in NOT_NOW:
-        step = "try again when it is up, or has room" if by_url else f"`readyroom status {name}` tells which"
+        step = "try again when it is up or less busy" if by_url else f"`readyroom status {name}` tells which"
         return Fail(ExitCode.NEGATIVE, f"{name}: the server is not ready, or full ({error.kind}): {error.cause}\n  {step}")
     if error.kind.startswith("http_5"):
-        step = "its own log says more" if by_url else f"`readyroom status {name}` tells more, and its log"
+        step = "its own log says more" if by_url else f"see `readyroom status {name}` and the server's log"
         return Fail(ExitCode.NEGATIVE, f"{name}: the server failed ({error.kind}): {error.cause}\n  {step}")
-    return Fail(ExitCode.NEGATIVE, f"{name}: the server takes no such request ({error.kind}): {error.cause}")
+    return Fail(ExitCode.NEGATIVE, f"{name}: the server rejects such a request ({error.kind}): {error.cause}")
 
 
 def _trust(cause: str, by_url: bool) -> str:
     if "certificate" not in cause.lower():
-        return "does it speak TLS? Where it doesn't, its address begins with http://"
+        return "does it speak TLS? If not, its address begins with http://"
     named = "--ca-file FILE, or SSL_CERT_FILE in the environment," if by_url else "ca_file in the configuration"
     return f"{named} names the authority to trust; --insecure trusts whoever answers"
 
 
 GATE = "With --request-rate the most in flight (vLLM's --max-concurrency)."
-PROMPTS = "JSONL, or ShareGPT's JSON; - reads standard input. An entry's output_tokens go before --output-tokens."
+PROMPTS = "JSONL, or ShareGPT's JSON; - reads standard input. An entry's output_tokens override --output-tokens."
 LENGTH = "Default: 20s, and for a closed loop 4 requests a stream at least."
 
 
 @click.command(cls=GroupedHelp)
 @click.argument("target", required=False)
-@click.option("--base-url", metavar="URL", help="Bench this endpoint from here, with no host: http(s)://… or unix:/path.")
+@click.option("--base-url", metavar="URL", help="Benchmark this endpoint from here, without a host: http(s)://… or unix:/path.")
 @click.option("--concurrency", type=Numbers(), help=f"Streams of each point: 1,8,64; default 1. {GATE}")
 @click.option("--sweep", metavar="TOP", type=streams, help="1, 2, 4 … TOP streams until the knee, the first again at the end.")
 @click.option("--requests", type=positive, metavar="N", help="Exactly N requests a point; one stream sends 5 by default.")
-@click.option("--duration", type=Duration(), help=f"Measure each point for so long; what is in flight then is incomplete. {LENGTH}")
+@click.option(
+    "--duration",
+    type=Duration(),
+    help=f"Measure each point for this long; requests still in flight then count as incomplete. {LENGTH}",
+)
 @click.option("--request-rate", type=Positive(), metavar="R", help="Open loop: R requests a second.")
 @click.option("--burstiness", type=Positive(), default=1.0, help="1 is Poisson; less comes in bursts.")
-@click.option("--soak", type=Duration(), help="Keep the load up for so long and say what was observed.")
+@click.option("--soak", type=Duration(), help="Keep the load up for this long and report what was observed.")
 @click.option("--input-tokens", type=tokens, metavar="N", help="Tokens of each prompt; default 512.")
 @click.option("--output-tokens", type=tokens, metavar="N", help="Tokens of each reply; default 512.")
 @click.option(
-    "--shared-prefix", type=click.IntRange(0, MOST_TOKENS), default=0, metavar="N", help="N tokens more that all prompts share."
+    "--shared-prefix",
+    type=click.IntRange(0, MOST_TOKENS),
+    default=0,
+    metavar="N",
+    help="Start all prompts with the same N extra tokens.",
 )
 @click.option("--token-ids", is_flag=True, help="Prompts are token ids (completions only) instead of natural text.")
 @click.option("--prompts", metavar="FILE", help=PROMPTS)
@@ -109,24 +117,28 @@ LENGTH = "Default: 20s, and for a closed loop 4 requests a stream at least."
 @click.option("--thorough", is_flag=True, help="60 s a point, each one twice.")
 @click.option("--stagger", type=Duration(), help="Spread the first requests instead of sending them in one burst.")
 @click.option("--no-ignore-eos", is_flag=True, help="Let replies end by themselves.")
-@click.option("--stall", type=Duration(), default=120.0, help="A reply without a byte for so long has failed. Default: 120s.")
+@click.option("--stall", type=Duration(), default=120.0, help="Fail a request after this long without a byte. Default: 120s.")
 @click.option("--workers", type=click.IntRange(min=0), default=0, help="Processes of the load generator; 0 lets it choose.")
-@click.option("--seed", type=int, help="Of the prompts; default: new ones each run, so that no prefix cache can help.")
-@click.option("--ca-file", metavar="FILE", callback=ca_file, help="Trust this PEM file's authorities, too, with --base-url.")
+@click.option("--seed", type=int, help="Seed of the prompts; default: new prompts each run, so that no prefix cache helps.")
+@click.option("--ca-file", metavar="FILE", callback=ca_file, help="Also trust this PEM file's authorities, with --base-url.")
 @click.option("--insecure", is_flag=True, help="Do not check the server's certificate.")
-@click.option("--max-failures", type=click.IntRange(min=0), default=0, metavar="N", help="Exit code 1 above N failed requests.")
-@click.option("--save", type=click.Path(file_okay=False), metavar="DIR", help="A file a point, as `vllm bench serve` writes it.")
-@click.option("--save-detailed", is_flag=True, help="With every request's arrays in the saved files.")
+@click.option(
+    "--max-failures", type=click.IntRange(min=0), default=0, metavar="N", help="Exit with 1 if more than N requests fail."
+)
+@click.option(
+    "--save", type=click.Path(file_okay=False), metavar="DIR", help="Write one file per point, as `vllm bench serve` does."
+)
+@click.option("--save-detailed", is_flag=True, help="Include every request's arrays in the saved files.")
 @click.option(
     "--csv",
     "csv_file",
     type=click.Path(dir_okay=False, allow_dash=True),
     metavar="FILE",
-    help="One row a point; the columns are stable, new ones come last. A file of them gets more rows; - is standard output.",
+    help="Write one row per point; columns are stable, new ones come last. An existing file gets more rows; - is stdout.",
 )
-@click.option("--definitions", is_flag=True, help="Say what the figures mean, and how they are taken.")
-@click.option("--yes", is_flag=True, help="Don't ask when the server is serving others or does not say.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@click.option("--definitions", is_flag=True, help="Explain what the figures mean and how they are measured.")
+@click.option("--yes", is_flag=True, help="Don't ask first if the server is serving others or does not say.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 @port_option
 @accept_new_option
 @config_option
@@ -134,8 +146,8 @@ def bench(target: str | None, base_url: str | None, settings: Settings, accept_n
     """Benchmark a server: one stream by default, several with --concurrency or --sweep.
 
     TTFT, TPOT, ITL, E2EL and throughput are defined as `vllm bench serve` defines them. [bench] in the configuration sets other
-    defaults of lengths and endpoint. Exit code 0, 1 when more requests failed than allowed, 5 when the server can't be reached, 73
-    when --save, --csv or stdout could not be written in the end.
+    default lengths and endpoint. Exit code 0, 1 when more requests failed than allowed, 5 when the server can't be reached, 73
+    when --save, --csv or stdout could not be written.
     """
     if target is not None and target.startswith(("http://", "https://", SOCKET)):
         raise click.UsageError(f"a TARGET is a host; a server is benchmarked by its URL with --base-url {shown_url(target)}")
@@ -196,7 +208,7 @@ async def _bench(
         click.echo(f"readyroom: writing the records of {counted(recorded(result), 'request')} to {options['save']} …", err=True)
     saved = save(result, options["save"], options["csv_file"])
     kept = keep(lambda record: record.save_benchmark(name, result))
-    with printing(f"the result lies in {result.path}" if result.path else kept):
+    with printing(f"the result is in {result.path}" if result.path else kept):
         if options["as_json"]:
             print(json.dumps(document(result, saved.paths), ensure_ascii=False), flush=True)
         else:
@@ -261,7 +273,7 @@ async def _by_target(
 
     name, _, deployment = resolve(settings, target)
     if not deployment.allow_bench:
-        raise Fail(ExitCode.USAGE, f"{name}: the configuration says allow_bench = false: this server is not to be benchmarked")
+        raise Fail(ExitCode.USAGE, f"{name}: the configuration says allow_bench = false: this server must not be benchmarked")
     # The session is not entered: nothing is to be watched here, only its host and its API are used.
     session = open_session(settings, target, asker=terminal_asker(), accept_new=accept_new, port=port)
     async with session.host:
@@ -360,7 +372,7 @@ class Consent:
         if busy == 0:
             self.given = True
             return
-        seen = "does not say whether it is serving others" if busy is None else f"is serving {counted(busy, 'request')} of others"
+        seen = "does not say whether it is serving others" if busy is None else f"is serving {counted(busy, 'request')} from others"
         forecast = estimate(self._plan)
         words = (
             f"{self._name} {seen}. The benchmark will send about {forecast.requests:,} requests ({forecast.tokens:,} tokens) "
@@ -368,10 +380,10 @@ class Consent:
         )
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             if busy is None:  # a script that names a server without metrics has decided
-                click.echo(f"readyroom: {self._name} {seen}: what others asked it meanwhile is in the figures", err=True)
+                click.echo(f"readyroom: {self._name} {seen}: their requests distort the figures", err=True)
                 self.given = True
                 return
-            raise Fail(ExitCode.USAGE, f"{words} Say --yes to do it anyway")
+            raise Fail(ExitCode.USAGE, f"{words} Pass --yes to run it anyway")
         if not await confirm(words + " Go on?"):
             raise click.Abort
         self.given = True

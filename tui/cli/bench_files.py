@@ -72,7 +72,7 @@ def _holds_rows(path: Path) -> bool:
     with path.open("rb") as file:
         begin = file.read(len(HEADS))
     if begin and begin != HEADS:
-        raise FileExistsError(17, "it holds something else than rows of these columns, and is left as it is", str(path))
+        raise FileExistsError(17, "it does not hold rows of these columns, and was left unchanged", str(path))
     return bool(begin)
 
 

@@ -31,7 +31,7 @@ class Numbers(click.ParamType[tuple[int, ...]]):
         except ValueError:
             numbers = ()
         if not numbers or min(numbers) < 1:
-            self.fail(f"{value!r} is no list of whole numbers above 0, such as 1,8,64", param, ctx)
+            self.fail(f"{value!r} is not a list of whole numbers above 0, such as 1,8,64", param, ctx)
         if max(numbers) > MOST_STREAMS:
             self.fail(f"{max(numbers)}: {MOST_STREAMS:,} streams at most", param, ctx)
         return numbers
@@ -60,7 +60,7 @@ class Positive(click.FloatRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
-            self.fail(f"{value} is no number to count with", param, ctx)
+            self.fail(f"{value} is not a finite number", param, ctx)
         return number
 
 
@@ -169,7 +169,7 @@ def _headers(words: Sequence[str]) -> dict[str, str]:
         if not equals or not name.strip():
             raise click.UsageError(f"--header {word!r}: write NAME=VALUE")
         if name.strip().lower() in FRAMING:
-            raise click.UsageError(f"--header {name.strip()}: it frames the request, and is set for each")
+            raise click.UsageError(f"--header {name.strip()}: it frames the request and is set automatically")
         if (wrong := unsendable(name.strip(), value.strip())) is not None:
             raise click.UsageError(f"--header {name.strip()!r}: {wrong}")
         found[name.strip()] = value.strip()
@@ -191,14 +191,14 @@ def _limits(words: Sequence[str]) -> dict[str, float]:
 
 
 GROUPS = (
-    ("Which server", ("base-url", "model", "endpoint", "port", "vantage", "accept-new", "ca-file", "insecure", "header", "config")),
-    ("How much load", ("concurrency", "sweep", "request-rate", "burstiness", "soak", "stagger", "workers")),
-    ("How long", ("requests", "duration", "thorough", "stall")),
+    ("Server", ("base-url", "model", "endpoint", "port", "vantage", "accept-new", "ca-file", "insecure", "header", "config")),
+    ("Load", ("concurrency", "sweep", "request-rate", "burstiness", "soak", "stagger", "workers")),
+    ("Duration", ("requests", "duration", "thorough", "stall")),
     (
-        "What is asked",
+        "Requests",
         ("input-tokens", "output-tokens", "shared-prefix", "token-ids", "prompts", "seed", "no-ignore-eos", "extra-body"),
     ),
-    ("What becomes of it", ("goodput", "max-failures", "definitions", "json", "csv", "save", "save-detailed", "yes", "help")),
+    ("Results", ("goodput", "max-failures", "definitions", "json", "csv", "save", "save-detailed", "yes", "help")),
 )
 
 EXAMPLES = (
@@ -245,12 +245,12 @@ def read_prompts(path: str | None, endpoint: str) -> GivenPrompts | None:
 
 
 def _text(path: str) -> str:
-    """Read a file as text. Raises OSError, and ValueError for what is no regular file, too large, or no UTF-8."""
+    """Read a file as text. Raises OSError, and ValueError for what is not a regular file, too large, or no UTF-8."""
     if path == "-":
         data = sys.stdin.buffer.read(PROMPTS_LIMIT + 1)
     else:
         if not stat.S_ISREG(os.stat(path).st_mode):
-            raise ValueError("is no regular file; - reads standard input")
+            raise ValueError("is not a regular file; - reads standard input")
         with open(path, "rb") as file:
             data = file.read(PROMPTS_LIMIT + 1)
     if len(data) > PROMPTS_LIMIT:
@@ -259,4 +259,4 @@ def _text(path: str) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ValueError(f"is no UTF-8 text (byte {error.start})") from None
+        raise ValueError(f"is not UTF-8 text (byte {error.start})") from None

@@ -41,18 +41,18 @@ def check(named: Path | None, file: Path | None) -> None:
     if problems or settings is None:
         raise Fail(ExitCode.USAGE, "\n".join([f"the configuration has {counted(len(problems), 'problem')}:", *problems]))
     if not path.exists():
-        click.echo(f"{path}: not there; the defaults are in use")
+        click.echo(f"{path}: does not exist; the defaults are in use")
     elif not settings.deployments:
-        click.echo(f"{path}: ok, but no deployment is configured: `readyroom init HOST` writes what serves on a host into it")
+        click.echo(f"{path}: ok, but no deployment is configured: `readyroom init HOST` adds the server that runs on a host")
     else:
         click.echo(f"{path}: ok, {counted(len(settings.deployments), 'deployment')}: {', '.join(settings.deployments)}")
 
 
 @config.command()
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @config_path_option
 def show(as_json: bool, file: Path | None) -> None:
-    """Show the settings in force, secrets hidden, and the actions that keys can be given to."""
+    """Show the settings in effect, with secrets hidden, and the actions that keys can be bound to."""
     from tui.actions import ACTIONS
 
     settings = settings_of(file)
@@ -95,13 +95,13 @@ def _literal(value: Any) -> str:
 
 @click.command()
 @click.argument("target")
-@click.option("--name", metavar="NAME", help="The deployment's name; made from the model's unless given.")
+@click.option("--name", metavar="NAME", help="The deployment's name; default: made from the model's.")
 @click.option("--port", type=click.IntRange(1, 65535), help="The server on this port, when several run.")
 @click.option("--stdout", "to_stdout", is_flag=True, help="Print it instead of writing it.")
 @accept_new_option
 @config_path_option
 def init(target: str, name: str | None, port: int | None, to_stdout: bool, accept_new: bool, file: Path | None) -> None:
-    """Write what serves on a host into the configuration, commented and valid."""
+    """Add the server that runs on a host to the configuration."""
     settings = Settings() if file is not None and not file.exists() else settings_of(file)  # a file that is named may be a new one
     run(_init(settings, file, target, name, port, to_stdout, accept_new))
 
@@ -127,7 +127,7 @@ async def _init(
     server = chosen[0]
     wanted = name or name_for(server, session.host.name)
     if wanted in settings.deployments:
-        raise Fail(ExitCode.USAGE, f"the configuration has a deployment {wanted!r} already; give another --name")
+        raise Fail(ExitCode.USAGE, f"the configuration already has a deployment {wanted!r}; give another --name")
     try:
         found = found_deployment(server, session.target, wanted)
         if to_stdout:

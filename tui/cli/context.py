@@ -40,7 +40,7 @@ __all__ = [
 KEY_S = 30.0
 """For a command that prints the API key: it may ask the user for a passphrase."""
 LONGEST_KEY = 16_384
-CONFIG_HELP = "Another configuration file (READYROOM_CONFIG)."
+CONFIG_HELP = "Use this configuration file (READYROOM_CONFIG)."
 
 
 def config_option(function: Any) -> Any:
@@ -87,14 +87,14 @@ def settings_of(file: Path | None) -> Settings:
 
 def port_option(function: Any) -> Any:
     """Add `--port`: the server that is meant if several run on a host."""
-    return click.option("--port", type=click.IntRange(1, 65535), help="The server on this port, where several run on the host.")(
+    return click.option("--port", type=click.IntRange(1, 65535), help="The server on this port, if several run on the host.")(
         function
     )
 
 
 def accept_new_option(function: Any) -> Any:
     """Add `--accept-new`: an unknown host key is accepted and remembered; a changed one never."""
-    return click.option("--accept-new", is_flag=True, help="Accept and remember a host key that is not known yet.")(function)
+    return click.option("--accept-new", is_flag=True, help="Accept and remember an unknown host key.")(function)
 
 
 def resolve(settings: Settings, target: str | None) -> tuple[str, str, Deployment]:
@@ -164,7 +164,7 @@ def _printed_key(command: str) -> str:
 def _sendable(key: str | None, where: str) -> str | None:
     """Return the key if a header can carry it. Raises Fail naming where the key came from, never the key itself."""
     if key is not None and not (key.isascii() and key.isprintable()):
-        raise Fail(ExitCode.USAGE, f"the API key of {where} has characters that no HTTP header can carry: set it anew")
+        raise Fail(ExitCode.USAGE, f"the API key of {where} has characters that no HTTP header can carry: set it again")
     return key
 
 
@@ -197,7 +197,7 @@ def keep(save: "Callable[[RunStore], int | None]") -> str | None:
         try:
             number = save(record)
         except RecordError as error:
-            click.echo(f"readyroom: this run is not in the record: {error}", err=True)
+            click.echo(f"readyroom: this run could not be recorded: {error}", err=True)
             return None
         if record.problem:
             click.echo(f"readyroom: {record.problem}", err=True)
@@ -293,7 +293,7 @@ class Duration(click.ParamType[float]):
         text = str(value).strip().lower()
         parts = re.findall(r"(\d+(?:\.\d*)?|\.\d+)(ms|[smhd]?)", text, re.ASCII)
         if not parts or "".join(number + unit for number, unit in parts) != text or any(not unit for _, unit in parts[:-1]):
-            self.fail(f"{value!r} is no length of time: write 90, 90s, 45m or 1h30m", param, ctx)
+            self.fail(f"{value!r} is not a duration: write 90, 90s, 45m or 1h30m", param, ctx)
         seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
         if seconds > LONGEST_S or not (seconds or self._zero):
             self.fail(

@@ -33,7 +33,7 @@ FASTER = ("start", "slow", "oom", "stall")
 def demo(speed: float | None, name: str, listing: bool, theme: str | None, plain: bool, settings: Settings) -> None:
     """Open the control room on a simulated GPU host: a real SSH server, a real HTTP endpoint, a 36-minute start played fast.
 
-    Nothing of it touches your configuration, your record or your known hosts.
+    It touches neither your configuration, nor your record, nor your known hosts.
     """
     from tui.simulator.scenarios import SCENARIOS
 

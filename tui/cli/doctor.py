@@ -23,8 +23,8 @@ LINK_CODES = {
 
 @click.command()
 @click.argument("target", required=False)
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-@click.option("--no-token", is_flag=True, help="Do not generate the one token at the end.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option("--no-token", is_flag=True, help="Do not generate a token at the end.")
 @port_option
 @accept_new_option
 @config_option

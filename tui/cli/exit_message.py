@@ -32,7 +32,7 @@ class ExitCode(IntEnum):
     REFUSED = 8
     BUG = 70
     NOT_SAVED = 73
-    """All went well but for a file, or stdout, that could not be written in the end (sysexits' EX_CANTCREAT)."""
+    """All went well but for a file, or stdout, that could not be written (sysexits' EX_CANTCREAT)."""
     INTERRUPTED = 130
 
 
@@ -64,7 +64,7 @@ def explain(error: BaseException) -> tuple[int, str]:
         code = ExitCode.REFUSED if isinstance(error, Refused) else ExitCode.UNREACHABLE
         advice = f"\n  {clean(error.advice)}" if error.advice else ""
         return code, f"readyroom: {clean(error.cause)}{advice}"
-    return ExitCode.BUG, f"readyroom: a bug: {type(error).__name__}. The report lies in {write_report(error)}"
+    return ExitCode.BUG, f"readyroom: a bug: {type(error).__name__}. The report is in {write_report(error)}"
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -34,12 +34,12 @@ class _LogFile(click.Path):
 
 @click.command("log")
 @click.argument("file", metavar="FILE|-", type=_LogFile(allow_dash=True, path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
-@click.option("--service", metavar="NAME", help="The service to read in a log of docker compose that holds several servers.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
+@click.option("--service", metavar="NAME", help="The service to read, if a docker compose log holds several servers.")
 def log(file: Path, as_json: bool, service: str | None) -> None:
     """Read a saved log of an inference server: phases with their durations, facts, and the root cause of a failure with advice.
 
-    Exit code 0 when it is ready at the end, 3 on the way or no server log, 4 failed, 7 stopped in order.
+    Exit code 0 when it is ready at the end, 3 on the way or no server log, 4 failed, 7 stopped cleanly.
     """
     from tui.core.logs import log_report
     from tui.core.logs.forecast import make_forecast
@@ -67,7 +67,7 @@ def log(file: Path, as_json: bool, service: str | None) -> None:
             ) from None
     if service is not None and service not in reader.services:
         there = ", ".join(map(clean, reader.services)) or "none: it is no log of docker compose"
-        raise click.UsageError(f"no service {service} writes in that log. There are: {there}")
+        raise click.UsageError(f"that log has no service {service}; it has: {there}")
     load = reader.state
     forecast = make_forecast(load, load.last_line_at if load.last_line_at is not None else 0.0)
     if load.foreign:
@@ -126,7 +126,7 @@ def _line_of(stream: BinaryIO) -> bytes:
     try:
         return stream.readline(LONGEST)
     except (EOFError, zlib.error):
-        click.echo("readyroom: the packed file is cut short or damaged: what could be unpacked was read", err=True)
+        click.echo("readyroom: the compressed file is cut short or damaged: what could be decompressed was read", err=True)
         return b""
 
 

@@ -29,7 +29,7 @@ COMMANDS = {
     "compare": ("tui.cli.runs", "compare", "Two stored benchmarks, point by point."),
     "report": ("tui.cli.runs", "report", "One stored run as Markdown."),
     "doctor": ("tui.cli.doctor", "doctor", "Check host, login, probe, log and API; each with a fix."),
-    "init": ("tui.cli.config", "init", "Write what serves on a host into the configuration."),
+    "init": ("tui.cli.config", "init", "Add the server that runs on a host to the configuration."),
     "config": ("tui.cli.config", "config", "Check, show or locate the configuration."),
 }
 

@@ -35,7 +35,7 @@ class _Default(click.Command):
 def room(target: str | None, theme: str | None, plain: bool, port: int | None, accept_new: bool, settings: Settings) -> None:
     """Open the control room on a TARGET: a deployment's name, user@host[:port], an alias of ~/.ssh/config, local, or exec:COMMAND.
 
-    Without one: the default of the configuration, or all its deployments at once.
+    Without a TARGET: the configuration's default deployment, or all of its deployments.
     """
     ui = msgspec.structs.replace(settings.ui, theme=theme or settings.ui.theme, ascii=plain or settings.ui.ascii)
     settings = msgspec.structs.replace(settings, ui=ui)

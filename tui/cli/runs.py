@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("--deployment", metavar="NAME", help="Only this deployment's.")
 @click.option("--kind", type=click.Choice(["load", "smoke", "benchmark"]), help="Only this kind.")
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="The newest so many.")
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Only the newest N.")
 def runs(as_json: bool, deployment: str | None, kind: str | None, limit: int) -> None:
     """List the recorded loads, smoke runs and benchmarks, newest first."""
     record = _opened()
@@ -37,7 +37,7 @@ def runs(as_json: bool, deployment: str | None, kind: str | None, limit: int) ->
         click.echo(json.dumps({"schema": 1, "path": str(record.path), "runs": rows}, ensure_ascii=False))
         return
     if not found:
-        click.echo(f"no runs are kept yet in {record.path}: watch a start, or run smoke or bench")
+        click.echo(f"no runs are recorded yet in {record.path}: watch a start, or run smoke or bench")
         return
     from rich import box
     from rich.console import Console
@@ -57,7 +57,7 @@ def runs(as_json: bool, deployment: str | None, kind: str | None, limit: int) ->
 @click.command()
 @click.argument("a")
 @click.argument("b")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def compare(a: str, b: str, as_json: bool) -> None:
     """Compare two stored benchmarks point by point: A before, B after. A and B are ids from `readyroom runs`, or deployments' names
     (the newest benchmark of each).
@@ -103,7 +103,7 @@ def compare(a: str, b: str, as_json: bool) -> None:
         return
     if not points:
         ours, theirs = (", ".join(bench_compare.loads(result)) for result in (before, after))
-        raise Fail(ExitCode.NEGATIVE, f"no load was measured to its end by both: {ours or 'none'} and {theirs or 'none'}")
+        raise Fail(ExitCode.NEGATIVE, f"the two have no completed load in common: {ours or 'none'} and {theirs or 'none'}")
     _print_comparison(first, second, points, (*remarks, *left_out.words))
 
 
@@ -166,7 +166,7 @@ def _table(points: "Sequence[ComparedPoint]", shown: "Sequence[Metric]") -> "Tab
     "-o",
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="A new file instead of stdout; where there is one, the name gets a number.",
+    help="Write to this file instead of stdout; if it exists, to a new one with a number.",
 )
 def report(run: int, output: Path | None) -> None:
     """Print one stored run as Markdown."""
@@ -180,7 +180,7 @@ def report(run: int, output: Path | None) -> None:
         if output is None:
             click.echo(readable(found), nl=False)
         elif (path := write_report(found, output)) != output:
-            click.echo(f"readyroom: {output} is there already: the report was written to {path}", err=True)
+            click.echo(f"readyroom: {output} already exists: the report was written to {path}", err=True)
     except RecordError as error:
         raise Fail(ExitCode.NEGATIVE, str(error)) from None
     except OSError as error:
@@ -207,7 +207,7 @@ def _benchmark_run(record: RunStore, which: str) -> Run:
     newest = record.runs(kind="benchmark", deployment=which, limit=1)
     if not newest:
         raise Fail(
-            ExitCode.USAGE, f"{which!r} is no run's id, and no benchmark of a deployment of that name is kept; see `readyroom runs`"
+            ExitCode.USAGE, f"{which!r} is neither a run's id nor a deployment with a recorded benchmark; see `readyroom runs`"
         )
     return newest[0]
 

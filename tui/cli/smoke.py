@@ -29,12 +29,12 @@ MARKS = {Outcome.PASSED: ("✓", "green"), Outcome.FAILED: ("✗", "red"), Outco
 @click.command()
 @click.argument("target", required=False)
 @click.option("--model", metavar="M", help="The served model to ask, when there are several.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 @port_option
 @accept_new_option
 @config_option
 def smoke(target: str | None, model: str | None, as_json: bool, port: int | None, accept_new: bool, settings: Settings) -> None:
-    """Ask a handful of prompts with known answers and judge each reply: passed, failed or inconclusive.
+    """Send a handful of prompts with known answers and judge each reply: passed, failed or inconclusive.
 
     Exit code 0 when all passed, 1 when not, 5 when the server can't be reached.
     """
@@ -115,7 +115,7 @@ async def choose_model(api: "ApiClient", wanted: str | None) -> str:
 def _no_answer(name: str, error: "ApiError") -> Fail:
     match error.kind:
         case "closed" | "unreachable" | "timeout" | "not_permitted":
-            return Fail(ExitCode.UNREACHABLE, f"{name}: {error.message}\n  is the server ready? `readyroom status` tells")
+            return Fail(ExitCode.UNREACHABLE, f"{name}: {error.message}\n  is the server ready? See `readyroom status`")
         case "unauthorized":
             return Fail(ExitCode.REFUSED, f"{name}: {error.message}")
     return Fail(ExitCode.NEGATIVE, f"{name}: {error.message}")

@@ -48,21 +48,21 @@ AT_ONCE = 16
 
 @click.command()
 @click.argument("target", required=False)
-@click.option("--all", "every", is_flag=True, help="Every deployment of the configuration, all at once.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@click.option("--all", "every", is_flag=True, help="Show every deployment of the configuration.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 @port_option
 @accept_new_option
 @config_option
 def status(target: str | None, every: bool, as_json: bool, port: int | None, accept_new: bool, settings: Settings) -> None:
     """Show one snapshot of a TARGET: connection, GPUs, load, API.
 
-    Exit code: 0 ready, 3 loading or starting, 4 failed, 5 unreachable, 7 stopped, 8 refused; with --all the gravest of them, and
+    Exit code: 0 ready, 3 loading or starting, 4 failed, 5 unreachable, 7 stopped, 8 refused; with --all the worst of them, and
     2 if a deployment's configuration does not hold.
     """
     if not every:
         run(_status(settings, target, as_json, accept_new, port))
     if target is not None or port is not None:
-        raise Fail(ExitCode.USAGE, "--all stands for every deployment: give no TARGET and no --port with it")
+        raise Fail(ExitCode.USAGE, "--all means every deployment: give no TARGET or --port with it")
     if not settings.deployments:
         raise Fail(ExitCode.USAGE, "the configuration has no deployments; readyroom init TARGET writes one into it")
     run(_status_of_all(settings, as_json, accept_new))
@@ -281,7 +281,7 @@ def _gpu_lines(seen: HostGpus, now: float | None) -> Iterator[str]:
         yield _row("", f"least free{then}: {room.where}, {whole(room.free_mib)} MiB ({percent(room.free_share)})")
     grown, peak = outgrowth(seen.ready_memory, sample), peak_mib(seen.ready_memory, sample)
     if grown is not None:
-        yield _row("", f"since it is ready: peak {whole(peak)} MiB, growth {grown.growth.mib_per_hour:+,.0f} MiB an hour")
+        yield _row("", f"since ready: peak {whole(peak)} MiB, growth {grown.growth.mib_per_hour:+,.0f} MiB an hour")
     for finding in seen.found:
         yield _row("", finding)
 

@@ -40,7 +40,7 @@ JSON_EVERY_S = 10.0
 @click.command()
 @click.argument("target", required=False)
 @click.option("--new", is_flag=True, help="Only a start newer than this command counts (after `systemctl restart`).")
-@click.option("--timeout", "timeout_s", type=Duration(), metavar="T", help="Give up after this time; none unless asked.")
+@click.option("--timeout", "timeout_s", type=Duration(), metavar="T", help="Give up after this long; default: never.")
 @click.option(
     "--grace",
     "grace_s",
@@ -48,9 +48,11 @@ JSON_EVERY_S = 10.0
     default="60s",
     metavar="T",
     show_default=True,
-    help="How long a server may be away.",
+    help="How long a server may be gone before that is a failure.",
 )
-@click.option("--restarts", type=click.IntRange(0), default=0, metavar="N", help="Failed starts that a supervisor may make good.")
+@click.option(
+    "--restarts", type=click.IntRange(0), default=0, metavar="N", help="How many failed starts a supervisor may recover from."
+)
 @click.option("--json", "as_json", is_flag=True, help="JSON lines on stdout.")
 @port_option
 @accept_new_option

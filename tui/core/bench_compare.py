@@ -204,7 +204,7 @@ def _doubt_of_counts(name: str, one: Point, other: Point) -> str:
             return ""
         rates.append((point.get(name) or 0.0, seconds))
     apart = abs(rates[0][0] - rates[1][0])
-    return "so few requests differ by as much" if apart <= SURE * sqrt(sum(rate / seconds for rate, seconds in rates)) else ""
+    return "so few requests can differ by as much" if apart <= SURE * sqrt(sum(rate / seconds for rate, seconds in rates)) else ""
 
 
 UNTOLD = frozenset(

@@ -60,7 +60,7 @@ class Plan:
     stagger_s: float = 0.0
     """Spread the first requests of a closed loop over this time instead of sending them in one burst."""
     stall_s: float = 120.0
-    """A reply without a byte for so long has failed."""
+    """Fail a request after this long without a byte."""
     workers: int = 0
     """Processes of the load generator; 0 lets it choose."""
     save: bool = False

@@ -110,7 +110,7 @@ def server_figures(
 
 
 def foreign_running(figures: Mapping[str, Any], sequences: int) -> int | None:
-    """Return how many requests of others ran beside ours, as far as the figures of a point tell; None if they don't.
+    """Return how many requests from others ran beside ours, as far as the figures of a point tell; None if they don't.
 
     Requests that neither began nor ended meanwhile are in no counter, but among those that run. `sequences` is how many one request
     of ours makes.

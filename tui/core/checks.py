@@ -33,7 +33,7 @@ def shm_check(total_mib: float | None, gpus: int) -> Check:
         return Check(
             "/dev/shm",
             Grade.FAIL,
-            f"{size} for {counted(gpus, 'GPU')}: NCCL fails for want of it",
+            f"{size} for {counted(gpus, 'GPU')}: too little for NCCL",
             "docker run --ipc=host or --shm-size=16g",
         )
     if total_mib < 1024:
@@ -58,7 +58,10 @@ def python_check(version: str) -> Check:
     if numbers >= (3, 8):
         return Check("python3", Grade.OK, version)
     return Check(
-        "python3", Grade.WARN, f"{version} is older than 3.8: nvidia-smi and tail stand in for the probe", "install python3 >= 3.8"
+        "python3",
+        Grade.WARN,
+        f"{version} is older than 3.8: nvidia-smi and tail are used instead of the probe",
+        "install python3 >= 3.8",
     )
 
 

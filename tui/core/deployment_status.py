@@ -209,7 +209,7 @@ def another_server(state: DeploymentState) -> str | None:
 def _disagreement(state: DeploymentState) -> str | None:
     load, api = state.load, state.api
     if process_gone_unheard(state):
-        return "the server's process is gone and left no line to read: look at what started it, and at dmesg"
+        return "the server's process is gone and left no readable log: check what started it, and dmesg"
     if load is None or not load.recognised or api.reach is Reach.UNKNOWN or not state.connection.online:
         return None
     if process_gone(state) and load.phase not in (Phase.FAILED, Phase.STOPPED):
@@ -240,8 +240,8 @@ def unheard_text(state: DeploymentState) -> str | None:
     """Return that the server's process is there before anything else tells of it, or None if that is not so."""
     if not process_unheard(state):
         return None
-    said = "its log is not at hand" if state.log.unread else "no line of it yet"
-    return f"the server's process {state.server_pid} is there, {said}"
+    said = "its log can't be read" if state.log.unread else "nothing logged yet"
+    return f"the server's process {state.server_pid} is running, {said}"
 
 
 def log_problem(state: DeploymentState) -> str | None:
@@ -295,7 +295,7 @@ def not_ready_reason(state: DeploymentState) -> str:
     if load is not None and load.recognised and not load.ready:
         return f"the model is not up yet: {name_of(load.phase)}"
     if state.api.error:
-        return f"the server does not answer properly: {state.api.error}"
+        return f"the server does not answer as expected: {state.api.error}"
     return "the model is not up yet"
 
 

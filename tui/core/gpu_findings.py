@@ -124,7 +124,7 @@ ORDERS: dict[str, Callable[[Gpu], float | None] | None] = {
     "by power": lambda gpu: gpu.power_w,
 }
 """All but the first put the highest on top; what is not known goes last."""
-KINDS = (ALL, "in use", "with news")
+KINDS = (ALL, "in use", "with findings")
 
 
 def wrong(sample: GpuSample, leftovers: Collection[int] = (), engine: EngineLayout = UNKNOWN) -> frozenset[int | None]:
@@ -150,7 +150,7 @@ def listed(
     gpus = list(sample.gpus)
     if kind == "in use":
         gpus = [gpu for gpu in gpus if (gpu.memory_share or 0.0) >= IN_USE_SHARE or gpu.utilisation]
-    elif kind == "with news":
+    elif kind == "with findings":
         said = wrong(sample, leftovers, engine).union(alarming)
         gpus = [gpu for gpu in gpus if gpu.index in said]
     value = ORDERS.get(order)

@@ -32,13 +32,13 @@ def stragglers(sample: GpuSample, engine: EngineLayout = UNKNOWN) -> list[tuple[
             continue
         for gpu, clock, usual in _beside(busy, lambda one: one.sm_clock_mhz):
             if clock < CLOCK_SHARE * usual:
-                out.append((gpu.index, f"runs at {clock:,.0f} MHz where {_others(busy, 'run')} at {usual:,.0f}"))
+                out.append((gpu.index, f"runs at {clock:,.0f} MHz while {_others(busy, 'run')} at {usual:,.0f}"))
         for gpu, heat, usual in _beside(busy, lambda one: one.temperature_c):
             if heat > usual + HOTTER_C and len(busy) >= ENOUGH:
-                out.append((gpu.index, f"{heat:.0f} °C where the others are at {usual:.0f}"))
+                out.append((gpu.index, f"{heat:.0f} °C while the others are at {usual:.0f}"))
         for gpu, power, usual in _beside(busy, lambda one: one.power_w):
             if power < POWER_SHARE * usual and not engine.loading:
-                out.append((gpu.index, f"draws {power:.0f} W where {_others(busy, 'draw')} {usual:.0f}"))
+                out.append((gpu.index, f"draws {power:.0f} W while {_others(busy, 'draw')} {usual:.0f}"))
     return out
 
 

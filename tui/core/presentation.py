@@ -243,14 +243,14 @@ def doing_now(load: LoadState) -> str:
     if load.phase is Phase.CAPTURING and load.capture is not None:
         return f"{doing(load.phase)}, {load.capture.done:.0f} of {load.capture.total:.0f}"
     if load.phase is Phase.LOADING and load.shards is None:
-        return "loading begins; a download shows nothing here"
+        return "loading begins; a download is not logged"
     silence = NORMAL_SILENCE_S.get(load.phase)
     return doing(load.phase) + (f"; {silence_text(silence)}" if silence is not None else "")
 
 
 def silence_text(seconds: float) -> str:
     """Return how much silence is normal."""
-    return f"up to {seconds / 60:.0f} min without a line are normal"
+    return f"up to {seconds / 60:.0f} min without a line is normal"
 
 
 def verdict_text(verdict: Verdict) -> str:

@@ -114,10 +114,10 @@ class LastServer(Struct, frozen=True):
     def unread(self, why: str | None) -> str:
         """Return why nothing of its log can be read now. `why` is the reader's own word, or None if there is none to read."""
         if self.source is None:
-            return f"{self.words}, wrote where nothing can be read any more"
+            return f"{self.words}, wrote to something that can no longer be read"
         path = self.source.removeprefix("file:")
         if why is None or "no such file" in why:
-            return f"{path}, the log of {self.words}, is there no more"
+            return f"{path}, the log of {self.words}, no longer exists"
         return f"the log of {self.words}, can't be read: {path}: {why}"
 
 
@@ -126,7 +126,7 @@ def how_it_ended(load: LoadState) -> str:
     if load.failure is not None:
         return f"it failed: {load.failure.cause}"
     if load.phase is Phase.STOPPED:
-        return "it was stopped in order"
+        return "it was stopped cleanly"
     if not load.recognised:
-        return "nothing of a server stands in it" if load.lines else "nothing stands in it"
+        return "nothing of a server stands in it" if load.lines else "it is empty"
     return f"it ends at {name_of(load.phase)}, and does not say why"

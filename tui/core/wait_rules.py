@@ -170,7 +170,7 @@ class Waiting:
         elif not told:
             why = "its process is gone, and its log does not say why"
         else:
-            why = "it was stopped in order" if load.phase is Phase.STOPPED else "its log ends there"
+            why = "it was stopped cleanly" if load.phase is Phase.STOPPED else "its log ends there"
         if supervised_end is not None:
             why += f" ({supervised_end})"
         if state.log.of is not None:

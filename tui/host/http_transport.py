@@ -48,7 +48,7 @@ class _Stream(httpcore.AsyncNetworkStream):
                 with anyio.fail_after(timeout):
                     await self._stream.send(buffer)
         except TimeoutError as error:
-            raise httpcore.WriteTimeout(f"nothing was taken for {timeout:g} s") from error
+            raise httpcore.WriteTimeout(f"nothing was accepted for {timeout:g} s") from error
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, ssl.SSLError, HostError) as error:
             raise httpcore.WriteError(str(error) or "the connection was lost") from error
 

@@ -71,7 +71,7 @@ def ask_openssh(alias: str, user: str | None, port: int | None, files: Sequence[
         cause = "; ".join(reversed(lines[: numbered + 1]))[:400] or f"ssh -G ended with status {status}"
         raise Refused(f"the ssh configuration can't be read: {cause}", f"correct that line, then try: ssh -G {alias}")
     unsupported = list(dict.fromkeys(name.lower() for name in _UNSUPPORTED.findall(said)))
-    notes = [f"ssh_config: this ssh doesn't know {name}, which is passed over" for name in unknown]
+    notes = [f"ssh_config: this ssh doesn't know {name}, which is ignored" for name in unknown]
     notes += [f"ssh_config: this ssh doesn't support {name}" for name in unsupported]
     home = account_home if account_home != str(Path.home()) else ""
     return SshConfiguration(parse_values(output), tuple(notes), home, _defaults(program))

@@ -255,7 +255,7 @@ def _port(value: str, alias: str) -> int:
         port = 0
     if not 1 <= port <= 65535:
         raise Refused(
-            f"Port {clean(value)[:40]} of {alias} is no port: it must be a number from 1 to 65535", "correct ~/.ssh/config"
+            f"Port {clean(value)[:40]} of {alias} is not a port: it must be a number from 1 to 65535", "correct ~/.ssh/config"
         )
     return port
 
@@ -321,7 +321,7 @@ def _algorithms(alias: str, keyword: str, written: str, known: Sequence[bytes], 
             wanted = [*wanted, *(name for name in defaults if name not in wanted)]
     if not wanted:
         raise Refused(
-            f"{keyword} of {alias} in the ssh configuration names none that readyroom speaks: {clean(written)[:200]}",
+            f"{keyword} of {alias} in the ssh configuration names none that readyroom supports: {clean(written)[:200]}",
             f"add one of: {', '.join(defaults[:6])}",
         )
     return wanted

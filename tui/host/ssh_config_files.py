@@ -159,7 +159,7 @@ class ConfigurationReader:
             case "command":
                 return matches(pattern, "")
             case "localnetwork" | "version":
-                self.notes.append(f"ssh_config: Match {name} ({file} line {number}) needs OpenSSH's client and is passed over")
+                self.notes.append(f"ssh_config: Match {name} ({file} line {number}) needs OpenSSH's client and is ignored")
                 return False
             case _:
                 raise self._refuse(file, number, f"Match has no criterion {clean(name)[:40]}")

@@ -88,7 +88,7 @@ def _is_locked(error: Exception) -> bool:
 def _regular(file: Path) -> str:
     """Return a file's path for asyncssh. Raises OSError for what isn't a regular file, such as a FIFO: it may never end."""
     if not stat.S_ISREG(file.stat().st_mode):
-        raise OSError(f"{file} is no regular file")
+        raise OSError(f"{file} is not a regular file")
     return str(file)
 
 

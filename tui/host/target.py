@@ -48,7 +48,9 @@ def parse_ssh(text: str) -> SshTarget:
         host, _, digits = host.partition(":")
         port = _port(digits, text)
     if not host or host.startswith("-") or not _HOST.fullmatch(host):
-        raise ValueError(f"{text!r} is no host: write user@host, user@host:port, an alias of ~/.ssh/config, local or exec:COMMAND")
+        raise ValueError(
+            f"{text!r} is not a host: write user@host, user@host:port, an alias of ~/.ssh/config, local or exec:COMMAND"
+        )
     require_safe_names(user or None, host)
     return SshTarget(host, user or None, port)
 

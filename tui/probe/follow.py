@@ -80,7 +80,7 @@ class FileFollower:
     def _open(self) -> None:
         kind = os.stat(self._path)
         if not stat.S_ISREG(kind.st_mode):
-            raise OSError(errno.EINVAL, "is no regular file, it can't be followed")
+            raise OSError(errno.EINVAL, "is not a regular file, it can't be followed")
         self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         status = os.fstat(self._fd)
         self._inode = status.st_ino

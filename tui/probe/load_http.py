@@ -48,9 +48,9 @@ def target_of(url: str) -> Target:
     try:
         parts = urlsplit(url)
     except ValueError:
-        raise ValueError("%r is no URL" % shown) from None
+        raise ValueError("%r is not a URL" % shown) from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("%r is no http:// or https:// URL" % shown)
+        raise ValueError("%r is not an http:// or https:// URL" % shown)
     try:
         port = port_of(url)
     except ValueError:

@@ -110,11 +110,11 @@ def settle_fields(caller: ApiCaller, plan: Dict[str, Any]) -> Tuple[Dict[str, An
     plain = {"max_tokens": "$asked", "stream": True, "stream_options": {"include_usage": True}}
     forms: List[Tuple[Dict[str, Any], str]] = [
         (dict(plain, ignore_eos=True), ""),
-        (dict(plain, min_tokens="$asked"), "ignore_eos is not taken, min_tokens is"),
-        (plain, "ignore_eos is not taken: replies may end before the asked length"),
+        (dict(plain, min_tokens="$asked"), "ignore_eos is not accepted, min_tokens is"),
+        (plain, "ignore_eos is not accepted: replies may end before the asked length"),
         (
             {"max_completion_tokens" if name == "max_tokens" else name: value for name, value in plain.items()},
-            "neither ignore_eos nor max_tokens is taken: replies may end before the asked length",
+            "neither ignore_eos nor max_tokens is accepted: replies may end before the asked length",
         ),
     ]
     if not plan.get("ignore_eos", True):
@@ -156,7 +156,7 @@ def _streamed(caller: ApiCaller, plan: Dict[str, Any], fields: Dict[str, Any]) -
     """
     plain = {name: value for name, value in fields.items() if name != "stream_options"}
     if _refuses(caller, plan, fields) and not _refuses(caller, plan, plain):
-        return plain, "stream_options are not taken: tokens are counted by chunks"
+        return plain, "stream_options are not accepted: tokens are counted by chunks"
     return fields, ""
 
 

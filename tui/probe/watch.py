@@ -297,7 +297,7 @@ def _late(gpus: GpuWatch, seconds: float) -> Dict[str, Any]:
     frame["late"] = True
     frame["late_s"] = round(seconds, 1)
     values = "the values are the last ones" if frame["gpus"] else "it told of no GPU so far"
-    frame["note"] = "the NVIDIA driver does not answer since %.0f s%s; %s" % (seconds, which, values)
+    frame["note"] = "the NVIDIA driver has not answered for %.0f s%s; %s" % (seconds, which, values)
     return frame
 
 

@@ -37,24 +37,24 @@ def unavailable(view: ScreenView, action: Action) -> str | None:
         case "load" if state.load is None or not state.load.recognised:
             return f"No line of a start has been read yet. {_where_the_log_is(state)}".strip()
         case "offline" if state.connection.online:
-            return "The connection is up: there is nothing to try."
+            return "The connection is up: nothing to retry."
         case "ready" | "bench" if not state.api.ready:
             return f"{NOT_YET}: {not_ready_reason(state)}. {_key('show-load', own)} shows {_on_the_load_tab(view)}."
         case "ready" if view.smoking:
             return f"The smoke prompts are being asked; {_key('stop', own)} stops them."
         case "bench" if view.busy:
-            return f"{_running(view)} first ends, or is stopped with {_key('stop', own)}."
+            return f"{_running(view)} must end first, or be stopped with {_key('stop', own)}."
         case "busy" if not view.busy:
-            return "Nothing runs that could be stopped."
+            return "Nothing is running that could be stopped."
         case "benchmark" if view.tab != "runs" and not view.measured:
             single, sweep = _key("bench-single", own), _key("bench-sweep", own)
             return f"No benchmark to compare yet: {single} or {sweep} runs one, {_key('show-runs', own)} has earlier ones."
         case "settled" if view.tab == "runs":
-            return None if view.recorded else "No runs are kept yet."
+            return None if view.recorded else "No runs are recorded yet."
         case "settled" if state.load is None or state.load.phase not in (Phase.READY, Phase.FAILED, Phase.STOPPED):
-            return f"A report is written when the start has ended; {_key('load_report', own)} shows it as it is now."
+            return f"A report can be written once the start has ended; {_key('load_report', own)} shows it as it is now."
         case "log" if ("bottom", "log") not in layout(view).rows:
-            return f"{_key('show-log', own)} shows the log; {_key('follow', own)} holds it still there."
+            return f"{_key('show-log', own)} shows the log; {_key('follow', own)} pauses it there."
     return None
 
 
@@ -69,8 +69,8 @@ def _on_the_load_tab(view: ScreenView) -> str:
 
 def _running(view: ScreenView) -> str:
     if view.benching:
-        return "The benchmark that runs"
-    return "The smoke run" if view.smoking else "The reply that streams"
+        return "The running benchmark"
+    return "The smoke run" if view.smoking else "The streaming reply"
 
 
 def _unkept(view: ScreenView) -> str | None:
@@ -83,8 +83,8 @@ def _gpus(view: ScreenView) -> str | None:
     samples = (view.state.gpus, *(other.gpus for other in view.state.others))
     count = sum(len(sample.gpus) for sample in samples if sample is not None)
     if view.tab != "gpus":
-        return f"{_key('show-gpus', view.own_keys)} shows the GPUs; they are ordered and chosen there."
-    return None if count > 1 else "There is one GPU only." if count else "No GPUs are known here yet."
+        return f"{_key('show-gpus', view.own_keys)} shows the GPUs; sort and filter them there."
+    return None if count > 1 else "There is only one GPU." if count else "No GPUs are known here yet."
 
 
 def _where_the_log_is(state: DeploymentState) -> str:

@@ -116,7 +116,7 @@ class SecretDialog(Modal[str | None]):
             box.border_title = line(f"Login to {self.host}")
             yield Static(Content(self.prompt))
             yield Input(password=not self.echo)
-            yield Static(line(label("enter sends · esc cancels the login; it is not tried again unasked")), classes="answers")
+            yield Static(line(label("enter sends · esc cancels the login; it is not retried by itself")), classes="answers")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         self.dismiss(event.value)
@@ -209,7 +209,7 @@ class NameDialog(Modal[str | None]):
             box.border_title = line(self.name_shown)
             yield Static(Content(self.told))
             yield Input(self.proposed)
-            yield Static(line(label("enter writes it · esc cancels")), classes="answers")
+            yield Static(line(label("enter saves it · esc cancels")), classes="answers")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         if event.value.strip():
@@ -294,7 +294,7 @@ class HelpDialog(Modal[None]):
                 label(" look here  "),
                 ("✗", E),
                 label(" failed  "),
-                label("— not known  ▒ memory of others"),
+                label("— not known  ▒ memory from others"),
             )
         )
         return rows(*out)

@@ -87,7 +87,7 @@ class JobScreen(Screen[None]):
         whole = f" ({counted(len(self.points), 'whole point')})" if self.points else ""
         stop = shown_key(BY_ID["stop"], self.own_keys)
         kept = f"keeps what was measured{whole}"
-        return f"The {name} is under way{how_far}. Leaving ends it, and {kept}, as {stop} does without leaving."
+        return f"The {name} is still running{how_far}. Quitting stops it and {kept}; {stop} stops it without quitting."
 
     def _name_activity(self) -> None:
         doing = []

@@ -431,7 +431,7 @@ class MainScreen(JobScreen):
             self._chose = True
             self.open_tab("log")
         if not self.log_pane.jump_to_cause():
-            self.notify("That line is no longer among the lines kept.", markup=False)
+            self.notify("That line is no longer in the log kept here.", markup=False)
 
     def action_gpu_order(self) -> None:
         if self.tab == "gpus":

@@ -145,12 +145,12 @@ def point_of(
         if late is not None:
             figures["warnings"] = [*figures["warnings"], late]
     if figures["foreign_requests"]:
-        whose = counted(figures["foreign_requests"], "request of others was", "requests of others were")
+        whose = counted(figures["foreign_requests"], "request from others was", "requests from others were")
         figures["warnings"] = [*figures["warnings"], f"{whose} served meanwhile"]
     figures["foreign_running"] = foreign_running(figures, sequences_of(plan.extra_body))
     if figures["foreign_running"] and not figures["foreign_requests"]:
-        whose = counted(figures["foreign_running"], "request of others was", "requests of others were")
-        figures["warnings"] = [*figures["warnings"], f"{whose} running beside ours, and not at an end"]
+        whose = counted(figures["foreign_running"], "request from others was", "requests from others were")
+        figures["warnings"] = [*figures["warnings"], f"{whose} still running beside ours"]
     figures["warnings"] = [*figures["warnings"], *client_words(figures)]
     if abs(figures.get("clock_step_ms") or 0.0) > 5.0:
         figures["warnings"] = [*figures["warnings"], "the machine's clock was stepped meanwhile: latencies around it are wrong"]

@@ -73,7 +73,7 @@ class ResultFolder:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(handle)
-            raise BenchmarkRunning(f"another readyroom benchmarks {self._name} now: wait for it or stop it there") from None
+            raise BenchmarkRunning(f"another readyroom is benchmarking {self._name}: wait for it, or stop it there") from None
         return handle
 
     def keep(self, result: Result) -> Result:
@@ -187,7 +187,7 @@ class Benchmarks:
         begin.
         """
         if self._running:
-            raise BenchmarkRunning("a benchmark runs already: wait for it or stop it")
+            raise BenchmarkRunning("a benchmark is already running: wait for it or stop it")
         steps = steps_of(plan)
         self._running = True
         self._stopping = False
@@ -386,7 +386,7 @@ class _Findings:
         self.notes += generator.notes
         self.notes += notes_of(self.plan)
         if busy := serving(series(generator.server)):
-            whose = counted(busy, "request of others was", "requests of others were")
+            whose = counted(busy, "request from others was", "requests from others were")
             self.notes.append(f"{whose} running or waiting when it began")
 
     def result(self) -> Result:

@@ -105,7 +105,7 @@ async def _link(host: Host) -> Check:
         return Check("link", Grade.FAIL, f"a command did not come back: {_words(error)}", "try the same with ssh by hand")
     says = f"a command takes {min(times) * 1000:.0f} ms, {rate:,.1f} MB/s"
     if min(times) > 0.5 or rate < 0.2:
-        return Check("link", Grade.WARN, f"{says}: slow, but the control room works on it")
+        return Check("link", Grade.WARN, f"{says}: slow, but usable")
     return Check("link", Grade.OK, says)
 
 
@@ -116,7 +116,7 @@ async def _probe(session: Session) -> AsyncGenerator[Check | tuple[FoundServer, 
         hello, frame = await _frames(host, FIND, {"become": become, "engines": commands()}, ("hello", "servers"))
     except (HostError, TimeoutError) as error:
         fix = error.advice if isinstance(error, ProbeFailed) and error.advice else "install python3 >= 3.8 on the host"
-        yield Check("python3", Grade.WARN, f"{_words(error)}; nvidia-smi and a shell stand in for the probe", fix)
+        yield Check("python3", Grade.WARN, f"{_words(error)}; nvidia-smi and a shell are used instead of the probe", fix)
         if isinstance(error, ProbeFailed):
             try:
                 yield await find_servers(host, become)
@@ -140,7 +140,7 @@ def _server(
     if server is None and running:
         listed = "; ".join(found.words for found in running)
         return Check(
-            "server", Grade.WARN, f"the one that is meant does not run; others do: {listed}", "start it, or correct the port"
+            "server", Grade.WARN, f"the configured server does not run; these do: {listed}", "start it, or correct the port"
         )
     if server is None:
         return Check("server", Grade.WARN, f"no {titles()} process is seen", "start it, or log in as a user who may see it")
@@ -334,7 +334,7 @@ async def _api(session: Session, server: FoundServer | None, token: bool) -> Asy
 
 def _closed(session: Session, url: str, server: FoundServer | None) -> Check:
     """Say why nothing listens on the port: before a start has ended that is as it should be."""
-    where = "the API was sought there" if session.deployment.direct else f"no server runs on {session.host.name}"
+    where = "the API was looked for there" if session.deployment.direct else f"no server runs on {session.host.name}"
     if server is None:
         fix = "start the server, or set api = in the configuration to where it listens"
         return Check("API", Grade.WARN, f"{url}: nothing listens there, and {where}", fix)

@@ -268,7 +268,9 @@ class LogFollower:
             await self._changed.wait()
         self._switch(None)
         if self._choice.server.source is None:
-            self._store.publish(LogSourceChanged(AUTO, f"{self._choice.server.why or _UNREAD}; its API and the GPUs still tell"))
+            self._store.publish(
+                LogSourceChanged(AUTO, f"{self._choice.server.why or _UNREAD}; its API and the GPUs are still watched")
+            )
             self._changed.clear()
             await self._changed.wait()
             return None

@@ -74,7 +74,7 @@ _SCRIPT = " ".join(
             set -- $out; now=$1; mode=$2; size=$6;
             case $mode in
                 -*) if [ -r "$path" ]; then why=; else why="Permission denied"; fi;;
-                *) why="is no regular file, it can't be followed";;
+                *) why="is not a regular file, it can't be followed";;
             esac;
         elif [ -e "$path" ]; then why=$out; else why="there is no such file yet, or no permission to see it; waiting for it"; fi;
         if [ -n "$opened" ] && [ "$now" != "$opened" ]; then

@@ -94,7 +94,7 @@ def keep(found: FoundDeployment, path: Path | None = None) -> Path:
     except (OSError, UnicodeDecodeError, SettingsError) as error:
         raise KeepFailed(f"the configuration can't be read as it is: {error}") from None
     if found.name in known.deployments:
-        raise KeepFailed(f"the configuration has a deployment {found.name!r} already; give another name")
+        raise KeepFailed(f"the configuration already has a deployment {found.name!r}; give another name")
     text = deployment_toml(found)
     after = f"{before.rstrip()}\n\n{text}" if before.strip() else text
     try:

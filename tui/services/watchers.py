@@ -365,4 +365,4 @@ class LoadKeeper:
             self._saved[key] = await asyncio.to_thread(record.save_load, start, load)  # it may wait for another process that writes
         except RecordError as error:
             log = self._store.state.log
-            self._store.publish(LogSourceChanged(log.source, f"this start could not be kept: {error}", log.note, log.of))
+            self._store.publish(LogSourceChanged(log.source, f"this start could not be recorded: {error}", log.note, log.of))

@@ -83,8 +83,8 @@ def _single_foot(single: Point | None, previous: Result | None, room: int) -> Co
         return line(label("tok/s"))
     words = f"{change(found.after, found.before)} {found.sign}".rstrip()
     told: Part = label(words) if found.better is None else (words, G if found.better else W)
-    full = line(label("tok/s "), told, label(" on the run before"))
-    return full if full.cell_length <= room else line(label("tok/s "), told, label(" on last"))
+    full = line(label("tok/s "), told, label(" vs the run before"))
+    return full if full.cell_length <= room else line(label("tok/s "), told, label(" vs last"))
 
 
 def progress_line(progress: BenchProgress, width: int) -> Content:
@@ -171,7 +171,7 @@ def remarks(result: Result | None, points: Sequence[Point], problem: str | None)
         out.append(line(("✗ ", BE), (problem, E)))
     if result is not None and result.stopped:
         cut = [_name(point) for point in points if point.figures.get("cut")]
-        told = f" (▲{', '.join(cut)} was cut: on no curve)" if cut else ""
+        told = f" (▲{', '.join(cut)} was cut short: not plotted)" if cut else ""
         out.append(line(("▲ ", W), f"incomplete: {result.stopped}{told}"))
     concluded = conclusions(result) if result is not None else []
     out += [line(("▲ ", W), words) for words, bad in concluded if bad]

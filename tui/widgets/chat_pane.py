@@ -289,7 +289,7 @@ class ChatPane(Vertical):
         more = key_of(self, "show-load")
         return line(
             (why[:1].upper() + why[1:], B),
-            label(f".\n{more} shows more. A prompt can be typed already, and be sent once the server answers."),
+            label(f".\n{more} shows more. You can type a prompt now and send it once the server answers."),
         )
 
     def _show_system(self) -> None:

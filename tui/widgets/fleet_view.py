@@ -72,7 +72,7 @@ def now_lines(state: DeploymentState, width: int, moment: Moment) -> tuple[Conte
         case Status.FAILED if load is not None and load.failure is not None:
             return Content(short(failure_title(load.failure), width)), line(label(short(load.failure.cause, width)))
         case Status.FAILED | Status.STOPPED:
-            return Content(short(conflict_of(state) or "stopped in order", width)), Content("")
+            return Content(short(conflict_of(state) or "stopped cleanly", width)), Content("")
         case Status.LOADING if load is not None and load.recognised:
             bar = bar_of(load)
             if past_loading(load) or bar is None or not bar.total:
@@ -90,7 +90,7 @@ def now_lines(state: DeploymentState, width: int, moment: Moment) -> tuple[Conte
             chart = sparks(rates, width) if any(rates) else line(label("idle")) if rates else Content("")
             return chart, line(label(middle(model or "", width)))
     if link.link is LinkState.ASKING:
-        return line(("the login asks you", W)), Content("")
+        return line(("the login needs your input", W)), Content("")
     waiting = log_problem(state) or unheard_text(state) or ("no start in the log yet" if link.online else "")
     return line(label(short(waiting, width))), Content("")
 

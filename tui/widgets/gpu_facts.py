@@ -67,7 +67,7 @@ def gpu_facts(gpu: Gpu, width: int, instances: bool = True, old: str = "") -> li
     ]
     out = [line(("✗ ", E), error) for error in ([gpu.error] if gpu.error else [])]
     if old:
-        out.append(line(("○ ", W), f"the driver does not answer: as it was, {old}"))
+        out.append(line(("○ ", W), f"the driver does not answer: last known values, {old}"))
     out += facts(width, *told, column=10)
     for i, process in enumerate(gpu.processes):
         mark = ("▒ ", W) if process.engine is False else label("  ")

@@ -156,7 +156,7 @@ class GpuPanel(Canvas):
             above = of_none([line(label(self._arrangement))] if self.arranged else [])
             kept = int(height > 3 * len(groups))  # the headroom of all never goes
             body = _hosts(groups, width, height - len(above) - kept, self.selected if self.full else None)
-            rows = [*above, *(body[: height - len(above)] or [GpuRow(line(label("no GPU is like that")))])]
+            rows = [*above, *(body[: height - len(above)] or [GpuRow(line(label("no GPU matches")))])]
             below = of_none(over_all_hosts(self.state, width))
             apart = of_none([Content("")] if below and height - len(rows) > len(below) else [])
             return [*rows, *apart, *below[: max(0, height - len(rows) - len(apart))]]
@@ -183,7 +183,7 @@ class GpuPanel(Canvas):
         shown = self._listed()
         if self.full and (room := height - len(out)) >= 4 and self.selected < len(shown):
             chosen = shown[self.selected][1]
-            about = [line((f"GPU {chosen.index}", BP), label("   up and down choose, enter shows it alone"))]
+            about = [line((f"GPU {chosen.index}", BP), label("   up and down select, enter shows details"))]
             unseen = sum(spot.index == chosen.index for row in body for spot in row.spots) == 1
             facts = gpu_facts(chosen, width, unseen, old_words(sample, self.moment))
             about += [*gpu_trends(self.state, sample.gpus.index(chosen), width), *facts]
@@ -198,7 +198,7 @@ class GpuPanel(Canvas):
         """
         listed = replace(sample, gpus=tuple(gpu for _, gpu in self._listed())) if self.arranged else sample
         if not listed.gpus:
-            return [], [GpuRow(line(label("no GPU is like that")))]
+            return [], [GpuRow(line(label("no GPU matches")))]
         large = serving(self.state) and not self.full and width >= 40
         block = headroom_block(self.state, sample, width, self.moment) if large else []
         tops = [block, []] if block else [[]]

@@ -258,7 +258,7 @@ def _weights(load: LoadState) -> str:
 
 
 def _context(load: LoadState) -> str:
-    many = f"{three(load.max_concurrency)}× at once" if load.max_concurrency is not None else ""
+    many = f"{three(load.max_concurrency)}× concurrently" if load.max_concurrency is not None else ""
     size = whole(load.max_model_len) if load.max_model_len is not None else ""
     return ", ".join(part for part in (size, many) if part) or DASH
 
@@ -307,7 +307,7 @@ class LoadPanel(Canvas):
         if load is None or not load.recognised:
             if state.api.ready:
                 return rows(
-                    line(("The API is ready", "bold $success"), label("; its log is not at hand")),
+                    line(("The API is ready", "bold $success"), label("; its log can't be read")),
                     *reason(state, width)[: max(0, height - 1)],
                 )
             return before(state, width, height)

@@ -50,7 +50,7 @@ class LogPane(Vertical):
     def compose(self) -> ComposeResult:
         yield LogView(id="log-lines")
         yield LogNote(id="log-note")
-        asks = f"find in the log; enter keeps, {key_of(self, 'leave')} clears"
+        asks = f"filter the log; enter applies, {key_of(self, 'leave')} clears"
         yield Input(placeholder=asks, id="log-find", select_on_focus=False)
 
     def on_mount(self) -> None:

@@ -184,23 +184,23 @@ def before(state: DeploymentState, width: int, height: int) -> Content:
     """Draw what is watched before anything has started, and what would make it start to show."""
     reach = {
         Reach.UNKNOWN: "not asked yet",
-        Reach.CLOSED: "port closed: not yet",
+        Reach.CLOSED: "port still closed",
         Reach.SICK: f"answers, /health says {state.api.health}",
         Reach.UP: "up",
-        Reach.ERROR: state.api.error or "does not answer properly",
+        Reach.ERROR: state.api.error or "does not answer as expected",
     }[state.api.reach]
     source = state.log.source or "looking for it"
     lines: list[Content | str] = []
     if state.connection.online:
         title, words = "No start in the log yet.", "It shows here as soon as the server writes its first line."
         if process_gone_unheard(state):
-            title, words = "The server's process is gone.", "It left no line to read: look at what started it, and at dmesg."
+            title, words = "The server's process is gone.", "It left no readable log: check what started it, and dmesg."
         elif process_unheard(state):
-            title = f"The server's process {state.server_pid} is there."
+            title = f"The server's process {state.server_pid} is running."
             words = (
-                "Its log is not at hand: the API and the GPUs will tell of it."
+                "Its log can't be read: its API and the GPUs are watched instead."
                 if state.log.unread
-                else "No line of it yet: the imports before the first one take 10 to 60 s, longer from a slow disk."
+                else "It has logged nothing yet: the imports come first and take 10 to 60 s, longer from a slow disk."
             )
         lines += [
             line((title, B)),

@@ -158,7 +158,7 @@ def compared_view(compared: Compared, width: int) -> Content:
     ]
     points = compare(*both)
     if not points:
-        return rows(*out, line(("▲ ", W), "no load was measured to its end by both"))
+        return rows(*out, line(("▲ ", W), "the two have no completed load in common"))
     shown = headlines(points)
     cell = 20
     side = max(7, *(len(point.name) for point in points)) + 2
@@ -263,7 +263,7 @@ class RunsPane(Vertical):
         return self.query_one(DataTable)
 
     def on_mount(self) -> None:
-        empty = line(label("No runs are kept yet. Loads that end, smoke runs and benchmarks are recorded here."))
+        empty = line(label("No runs are recorded yet. Finished loads, smoke runs and benchmarks appear here."))
         self.query_one("#runs-none", Static).update(empty)
         self._fill()
         self._show()

@@ -46,7 +46,7 @@ def live_line(run: SmokeRun) -> Content:
 def smoke_lines(run: SmokeRun | None, running: bool, width: int, height: int, key: str) -> list[Content]:
     """Draw all prompts or, if they don't fit, those that did not pass and a count; `key` starts a run."""
     if run is None:
-        return [line(label(f"{key} asks six prompts with known answers."))]
+        return [line(label(f"{key} sends six prompts with known answers."))]
     live = [live_line(run)] if running and len(run.results) < run.planned else []
     if len(run.results) + len(live) <= height:
         return [*(result_line(result, width) for result in run.results), *live]

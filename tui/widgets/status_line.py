@@ -135,8 +135,8 @@ class Banner(Canvas):
             LinkState.REFUSED: f"{host} refused the login"
             if "host key" not in (link.cause or "").casefold()
             else f"The key of {host} was refused",
-            LinkState.IDLE: "The configuration does not hold",
-            LinkState.CONNECTING: f"Connecting to {host}, try {link.attempt}",
+            LinkState.IDLE: "The configuration is not valid",
+            LinkState.CONNECTING: f"Connecting to {host}, attempt {link.attempt}",
         }.get(link.link, "")
         mark = ("✗ ", BE) if refused else ("▲ ", BW)
         left = line(mark, (title, BE if refused else BW))
@@ -146,7 +146,7 @@ class Banner(Canvas):
             seconds = line(label("next try in "), (f"{wait:.0f} s", B), " ")
             rights = [line(seconds, " ", meter(min(8, round(wait)), 8, 8, live=False, style=W)), seconds]
         elif refused:
-            rights = [line(label("not tried again by itself"))]
+            rights = [line(label("not retried by itself"))]
         room = width - left.cell_length - 3
         cause = line(left, "   ", short(link.cause or "", max(0, room))) if room > 8 else left
         first = (
@@ -164,7 +164,7 @@ class Banner(Canvas):
             old = self.moment.since(sampled)
             if old is not None:
                 at = time.strftime("%H:%M:%S", time.localtime(self.moment.wall - old))
-                rest.append(f"The host goes on. Figures are of {at}; the log is read on from where it stopped.")
+                rest.append(f"The host keeps running. Figures are from {at}; the log resumes where it stopped.")
         elif refused:
             rest.append(f"Press {key_of(self, 'retry')} to try again.")
         while len(rest) > 1 and len(" · ".join(rest)) > width:

@@ -152,7 +152,7 @@ def make_forecast(
     if load.phase is Phase.FAILED:
         return replace(forecast, verdict=Verdict.FAILED, reason=load.failure.cause if load.failure else "failed")
     if load.phase is Phase.STOPPED:
-        return replace(forecast, verdict=Verdict.DONE, reason="stopped in order")
+        return replace(forecast, verdict=Verdict.DONE, reason="stopped cleanly")
     if load.phase is Phase.READY:
         return _serving(forecast, load, signs)
     if not load.recognised:

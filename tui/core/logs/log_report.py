@@ -26,7 +26,7 @@ Row = tuple[Span, ...]
 _HEADS: dict[Phase, tuple[str, str, str]] = {
     Phase.READY: ("✓", "good", "ready"),
     Phase.FAILED: ("✗", "bad", "failed"),
-    Phase.STOPPED: ("■", "dim", "stopped in order"),
+    Phase.STOPPED: ("■", "dim", "stopped cleanly"),
 }
 
 
