@@ -290,3 +290,37 @@ def test_the_estimate_is_near_the_truth(name: str) -> None:
     assert set(estimates) == {25, 50, 75}
     for at, eta in estimates.values():
         assert eta == pytest.approx(end - at, rel=0.12, abs=0.3)
+
+
+def earlier(starting: float, loading: float, at: float, cold: bool | None = None) -> PastLoad:
+    phases = ((Phase.STARTING, starting), (Phase.LOADING, loading), (Phase.WARMING_UP, 20.0))
+    return PastLoad(starting + loading + 20.0, phases, at=at, cold=cold)
+
+
+BEFORE_SHARDS = replace(LOAD, last_line_at=10.0, phases=(PhaseSpan(Phase.STARTING, 0.0),))
+
+
+@pytest.mark.parametrize(
+    ("past", "now", "cold", "left", "error"),
+    [
+        # one start: a quarter of what is left may differ
+        ([earlier(26, 77, 1.0)], 10.0, None, 113.0, 28.25),
+        # several: half of what they differ by
+        ([earlier(26, 77, 1.0), earlier(60, 170, 2.0), earlier(28, 80, 3.0)], 10.0, None, 118.0, 63.5),
+        ([earlier(26, 77, 1.0), earlier(27, 77, 2.0)], 10.0, None, 113.5, 11.35),
+        # those that found the page cache as this one does
+        ([earlier(26, 77, 1.0, False), earlier(60, 170, 2.0, True), earlier(28, 80, 3.0, False)], 10.0, True, 240.0, 60.0),
+        ([earlier(26, 77, 1.0, False), earlier(60, 170, 2.0, True), earlier(28, 80, 3.0, False)], 10.0, False, 115.5, 11.55),
+        # later than usual already: so may be the rest
+        ([earlier(26, 77, 1.0), earlier(26, 77, 2.0)], 58.0, None, 97.0, 9.7 + 32.0),
+        # the newest count, in whatever order they come
+        ([*(earlier(26, 77, 100.0 + at) for at in range(5)), *(earlier(90, 300, at) for at in range(15))], 10.0, None, 113.0, 11.3),
+    ],
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_range_before_the_shards_is_that_of_earlier_starts(
+    past: list[PastLoad], now: float, cold: bool | None, left: float, error: float, turned: bool
+) -> None:
+    forecast = make_forecast(BEFORE_SHARDS, now, past[::-1] if turned else past, cold=cold)
+    assert forecast.ready_eta_s == pytest.approx(left)
+    assert forecast.ready_eta_error_s == pytest.approx(error)

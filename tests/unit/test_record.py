@@ -69,6 +69,16 @@ def test_a_failed_load_is_kept_but_is_no_history(tmp_path: Path) -> None:
     assert record.runs()[0].title == "failed to start: cuda oom"
 
 
+@pytest.mark.parametrize(("page_cache_mib", "cold"), [(300_000.0, True), (900_000.0, False), (None, None)])
+def test_a_start_keeps_whether_its_weights_were_in_the_page_cache(
+    tmp_path: Path, page_cache_mib: float | None, cold: bool | None
+) -> None:
+    record = RunStore(tmp_path / "record.sqlite")
+    record.save_load(KIMI, structs.replace(LOAD, checkpoint_gib=508.4), page_cache_mib=page_cache_mib)
+    assert record.loads(KIMI)[0].cold is cold
+    assert record.loads(KIMI)[0].checkpoint_gib == 508.4
+
+
 def died(load: LoadState, after_s: float) -> LoadState:
     """Return the same start, whose server died this long after it was ready."""
     assert load.ready_at is not None

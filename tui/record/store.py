@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import to_builtins
 
+from tui.core.gpu import GIB_MIB
 from tui.core.logs.load_state import LoadState, PastLoad, Phase, ServerStart
 from tui.core.presentation import about, clock
 from tui.core.server_end import LastServer
@@ -105,14 +106,17 @@ class RunStore:
 
     # -- loads -------------------------------------------------------------------------------------------------------------------
 
-    def save_load(self, start: ServerStart, load: LoadState, at: float | None = None) -> int | None:
+    def save_load(
+        self, start: ServerStart, load: LoadState, at: float | None = None, *, page_cache_mib: float | None = None
+    ) -> int | None:
         """Store a start that reached ready or failed, and return its number; None if it has no times.
 
+        `page_cache_mib` is what the host's page cache held when it began.
         A start that is stored already is brought up to date: it may have died since it was ready.
         """
         if load.started_at is None or (load.ready_at is None and load.failure is None):
             return None
-        document = _load_document(start, load)
+        document = {**_load_document(start, load), "page_cache_mib": page_cache_mib}
         with self._open() as db, db:
             db.execute("BEGIN IMMEDIATE")  # another process may be about to store the same start
             known = next((run for run in self._loads(db, start) if _same_start(run.document, document)), None)
@@ -150,7 +154,9 @@ class RunStore:
                 began.append(first)
             phases = tuple((Phase(name), float(seconds)) for name, seconds in document.get("phases", ()) if name in set(Phase))
             steps = tuple(float(step) for step in document.get("step_seconds", ()))
-            found.append(PastLoad(float(document["total_s"]), phases, steps, run.at, document.get("version")))
+            size, cache = document.get("checkpoint_gib"), document.get("page_cache_mib")
+            cold = cache < size * GIB_MIB if size is not None and cache is not None else None
+            found.append(PastLoad(float(document["total_s"]), phases, steps, run.at, document.get("version"), size, cold))
             if len(found) == PAST_LOADS:
                 break
         return tuple(found)
@@ -349,6 +355,7 @@ def _load_document(start: ServerStart, load: LoadState) -> dict[str, Any]:
         "step_seconds": list(load.shards.step_seconds) if load.shards else [],
         "shards": [load.shards.done, load.shards.total] if load.shards else None,
         "gib_per_gpu": load.gib_per_gpu,
+        "checkpoint_gib": load.checkpoint_gib,
         "kv_tokens": load.kv_tokens,
         "max_concurrency": load.max_concurrency,
         "max_model_len": load.max_model_len,

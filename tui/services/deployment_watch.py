@@ -173,6 +173,7 @@ class Session:
             server.ready_timeout_s if server is not None else None,
             server.job_ends_at if server is not None else None,
             "its job's time limit",
+            self._loads.cold,
         )
         return ForecastMade(forecast, signs)
 

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NoReturn, Protocol
 from urllib.parse import urlsplit
 
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 from tui.aio import together
 from tui.core.api_status import ApiStatus
 from tui.core.deployment import ApiPolled, GpusSampled, HistoryRead, LogSourceChanged, MachineSampled
-from tui.core.gpu import GpuSample
+from tui.core.gpu import GIB_MIB, GpuSample
 from tui.core.gpu_findings import only
 from tui.core.gpu_frames import gpus_from_frame, machine_from_frame
 from tui.core.host_machine import MachineSample, StorageTracker
@@ -272,10 +273,14 @@ class ApiWatcher:
             await self._client.close()
 
 
+BEGAN_S = 60.0
+"""A start seems to begin so much earlier once its process is known, and not only its first line."""
+
+
 class LoadRecord(Protocol):
     """The part of the record that keeps finished starts."""
 
-    def save_load(self, start: ServerStart, load: LoadState, /) -> int | None: ...
+    def save_load(self, start: ServerStart, load: LoadState, /, *, page_cache_mib: float | None = None) -> int | None: ...
 
     def loads(self, start: ServerStart, before: float | None, /) -> tuple[PastLoad, ...]: ...
 
@@ -301,6 +306,8 @@ class LoadKeeper:
         self._record = record
         self._saved: dict[tuple[ServerStart, float | None, int, Phase], int | None] = {}
         self._compared: tuple[ServerStart, float | None] | None = None
+        self._page_cache: tuple[float | None, float] | None = None
+        """When a start began, and what the page cache held before its first shard, in MiB."""
 
     @property
     def start(self) -> ServerStart:
@@ -342,8 +349,34 @@ class LoadKeeper:
         load = self._store.state.load
         return self._saved.get((self.start, load.started_at, load.restarts, load.phase)) if load is not None else None
 
+    def _see_page_cache(self) -> None:
+        load, machine = self._store.state.load, self._store.state.machine
+        began = self._before()
+        if machine is None or machine.page_cache_mib is None or began is None:
+            return
+        loading = load is not None and (load.was_ready or (load.shards is not None and load.shards.done > 0))
+        known = self._page_cache
+        if not loading and (known is None or known[0] is None or abs(known[0] - began) > BEGAN_S):
+            self._page_cache = began, machine.page_cache_mib
+
+    @property
+    def page_cache_mib(self) -> float | None:
+        """What the page cache held when the present start began; None if that was not seen."""
+        began, known = self._before(), self._page_cache
+        same = known is not None and known[0] is not None and began is not None and abs(known[0] - began) <= BEGAN_S
+        return known[1] if same and known is not None else None
+
+    @property
+    def cold(self) -> bool | None:
+        """Whether the page cache was too small to hold the weights when the present start began; None if that is not known."""
+        state, cache = self._store.state, self.page_cache_mib
+        sizes = [state.load.checkpoint_gib if state.load is not None else None, *(past.checkpoint_gib for past in state.history)]
+        size = next((size for size in sizes if size is not None), None)
+        return cache < size * GIB_MIB if cache is not None and size is not None else None
+
     async def compare(self) -> None:
         """Publish the earlier starts of this server, when another start or another server is watched."""
+        self._see_page_cache()
         if self._record is None or self.compared:
             return
         start, before = self.start, self._before()
@@ -362,7 +395,9 @@ class LoadKeeper:
             return
         self._saved[key] = None
         try:
-            self._saved[key] = await asyncio.to_thread(record.save_load, start, load)  # it may wait for another process that writes
+            # in a thread: it may wait for another process that writes
+            save = partial(record.save_load, start, load, page_cache_mib=self.page_cache_mib)
+            self._saved[key] = await asyncio.to_thread(save)
         except RecordError as error:
             log = self._store.state.log
             self._store.publish(LogSourceChanged(log.source, f"this start could not be recorded: {error}", log.note, log.of))

@@ -47,14 +47,15 @@ def _has(past_load: PastLoad, phase: Phase) -> bool:
     return any(name is phase for name, _ in past_load.phases)
 
 
-def tail_after_loading(past: Sequence[PastLoad]) -> float | None:
+def tails_after_loading(past: Sequence[PastLoad]) -> list[float]:
+    """Return what each start took from its last shard until it was ready, in seconds."""
     tails = []
     for past_load in past:
         names = [name for name, _ in past_load.phases]
         if Phase.LOADING in names:
             last = max(at for at, name in enumerate(names) if name is Phase.LOADING)
             tails.append(sum(seconds for name, seconds in past_load.phases[last + 1 :] if name not in (Phase.READY, Phase.STOPPED)))
-    return median(tails) if tails else None
+    return tails
 
 
 def after_phase(load: LoadState, now: float, past: Sequence[PastLoad]) -> float | None:
@@ -78,7 +79,10 @@ def after_phase(load: LoadState, now: float, past: Sequence[PastLoad]) -> float 
 def spent_in_phase(load: LoadState, now: float) -> float:
     """Return the seconds of the phase that runs now, over all its spans."""
     mine = [span for span in load.phases if span.name is load.phase]
-    return sum(span.seconds if span.seconds is not None else max(0.0, now - (span.started_at or now)) for span in mine)
+    return sum(
+        span.seconds if span.seconds is not None else max(0.0, now - (span.started_at if span.started_at is not None else now))
+        for span in mine
+    )
 
 
 RECENT_STEPS = 8
@@ -95,6 +99,8 @@ LONG_PHASE = 3.0
 LONG_PHASE_FLOOR_S = 45.0
 HISTORY = 5
 """Earlier starts that count: settings and storage change."""
+ONE_START = 0.25
+"""How much of what is left may differ from the only start that is known; several tell by how much they differ."""
 
 SILENCE_S: dict[Phase, float] = {
     Phase.STARTING: 300.0,
@@ -121,6 +127,13 @@ def typical_step(loader: Loader) -> float | None:
     return weight * recent + (1 - weight) * whole
 
 
+def comparable(history: Sequence[PastLoad], cold: bool | None) -> tuple[PastLoad, ...]:
+    """Return the newest starts, oldest first: those that found the page cache as this one does, if there are any."""
+    known = sorted(history, key=lambda past_load: past_load.at or 0.0)
+    alike = [past_load for past_load in known if past_load.cold is cold] if cold is not None else []
+    return tuple(alike or known)[-HISTORY:]
+
+
 def make_forecast(
     load: LoadState,
     now: float,
@@ -131,15 +144,17 @@ def make_forecast(
     ready_timeout_s: float | None = None,
     ends_at: float | None = None,
     ends_by: str = "",
+    cold: bool | None = None,
 ) -> Forecast:
     """Return ETA and verdict at `now`, in seconds of the same clock as the load's own times.
 
-    `history` are earlier starts of this deployment, oldest first; the expectations are the user's, and go before history.
+    `history` are earlier starts of this server; the expectations are the user's, and go before history. `cold` tells whether the
+    page cache was too small to hold the weights when this start began.
     `ready_timeout_s` is the one that the server's environment sets, if it does; `ends_at` is when something else will
     end the start (a probe, a job's time limit), named in `ends_by`.
     """
     signs = signs or SignsOfLife()
-    past = tuple(history)[-HISTORY:]
+    past = comparable(history, cold)
     forecast = Forecast(
         s_per_shard=typical_step(load.shards) if load.shards else None,
         elapsed_s=_elapsed(load, now),
@@ -203,16 +218,17 @@ def _estimated(
     shards = _with_bytes(shards, load, signs)
     ready: float | None = None
     if past and load.started_at is not None:
-        after = after_phase(load, now, past)
         in_shards = load.phase in (Phase.STARTING, Phase.DOWNLOADING, Phase.LOADING)
         if in_shards and shards is not None:
-            tail = tail_after_loading(past)
-            ready = shards + tail if tail is not None else None
+            lefts = [shards + tail for tail in tails_after_loading(past)]
         else:
-            ready = after
-        if ready is None and forecast.usual_s is not None:
-            ready = max(0.0, forecast.usual_s - (now - load.started_at))
-        error = (error or 0.0) + 0.1 * (ready or 0.0)
+            lefts = [left for past_load in past if (left := after_phase(load, now, (past_load,))) is not None]
+        if not lefts and forecast.usual_s is not None:
+            lefts = [max(0.0, forecast.usual_s - (now - load.started_at))]
+        if lefts:
+            ready = median(lefts)
+            unsure = (max(lefts) - min(lefts)) / 2 if len(lefts) > 1 else ONE_START * (ready - (shards or 0.0))
+            error = (error or 0.0) + max(0.1 * ready, unsure) + _overdue(load, now, past)
     behind = None
     if ready is not None and forecast.usual_s is not None and load.started_at is not None:
         behind = (now - load.started_at) + ready - forecast.usual_s
@@ -223,6 +239,12 @@ def _estimated(
         ready_eta_error_s=error if ready is not None else None,
         behind_s=behind,
     )
+
+
+def _overdue(load: LoadState, now: float, past: Sequence[PastLoad]) -> float:
+    """Return by how many seconds the present phase is longer than usual: what follows may be as well."""
+    usual = seconds_of(past, load.phase)
+    return max(0.0, spent_in_phase(load, now) - usual) if usual is not None and load.phase is not Phase.LOADING else 0.0
 
 
 def _shards_left(

@@ -182,6 +182,9 @@ class PastLoad(Struct, frozen=True):
     step_seconds: tuple[float, ...] = ()
     at: float | None = None
     version: str | None = None
+    checkpoint_gib: float | None = None
+    cold: bool | None = None
+    """Whether the page cache was too small to hold the weights when it began; None if that is not known."""
 
 
 class SignsOfLife(Struct, frozen=True):
