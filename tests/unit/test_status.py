@@ -10,9 +10,9 @@ from tui.cli.status import status_lines, table
 from tui.cli.wait import where
 from tui.core.api_status import ApiStatus, Reach, ServedModel
 from tui.core.connection import ConnectionState, LinkState
-from tui.core.deployment import DeploymentState
+from tui.core.deployment import DeploymentState, HaltedProcess, ServerSeen
 from tui.core.deployment_status import EXIT_CODES, Status, arranged, exit_code_of, gravity, has_settled, status_of
-from tui.core.logs.load_state import Failure, LoadState, Phase, SignsOfLife
+from tui.core.logs.load_state import Failure, Forecast, LoadState, Phase, SignsOfLife, Verdict
 from tui.core.snapshot import snapshot
 from tui.widgets.fleet_view import counts
 from tui.widgets.status_line import LOOKS, chip
@@ -53,6 +53,11 @@ def combinations() -> Iterator[DeploymentState]:
             server_pid=pid,
             down_polls=polls,
         )
+    stopped = ServerSeen(7, "vllm", halted=(HaltedProcess(8, "VLLM::EngineCore"),))
+    for said in APIS.values():
+        state = DeploymentState("d", "gpu-box", ConnectionState(LinkState.ONLINE), load=LOGS["ready"], api=said)
+        yield replace(state, forecast=Forecast(Verdict.HUNG, "no token has come for 2 min"))
+        yield replace(state, server_pid=7, servers=(stopped,))
 
 
 def test_all_say_the_same() -> None:

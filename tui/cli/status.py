@@ -23,12 +23,14 @@ from tui.core.deployment_status import (
     gravest_exit_code,
     has_settled,
     log_problem,
+    may_hang,
     status_of,
 )
 from tui.core.gpu import Gpu, GpuSample
 from tui.core.gpu_findings import HostGpus, hosts_of
 from tui.core.gpu_groups import next_steps
 from tui.core.gpu_health import headroom
+from tui.core.logs.forecast import HUNG_S
 from tui.core.presentation import DASH, about, duration, gigabytes_s, how_far, name_of, percent, verdict_text, whole
 from tui.core.text import clean
 from tui.core.trends import outgrowth, peak_mib
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 
 SNAPSHOT_S = 15.0
 """The longest that a snapshot waits, on a host that is connected, for what has not answered yet."""
+HANG_S = HUNG_S + 5.0
+"""The same, while requests run and no token comes: so long it takes to tell a hang from a pause."""
 CONNECT_S = 60.0
 """The longest that a snapshot waits for a connection: an attempt ends by itself, unless something in its way does not."""
 AT_ONCE = 16
@@ -56,8 +60,8 @@ AT_ONCE = 16
 def status(target: str | None, every: bool, as_json: bool, port: int | None, accept_new: bool, settings: Settings) -> None:
     """Show one snapshot of a TARGET: connection, GPUs, load, API.
 
-    Exit code: 0 ready, 3 loading or starting, 4 failed, 5 unreachable, 7 stopped, 8 refused; with --all the worst of them, and
-    2 if a deployment's configuration does not hold.
+    Exit code: 0 ready, 3 loading or starting, 4 failed or hung, 5 unreachable, 7 stopped, 8 refused; with --all the worst of
+    them, and 2 if a deployment's configuration does not hold.
     """
     if not every:
         run(_status(settings, target, as_json, accept_new, port))
@@ -133,6 +137,7 @@ def require_one_server(session: "Session") -> None:
 async def settled_state(session: "Session", seconds: float) -> DeploymentState:
     """Return the first settled state, or the one `seconds` after the connection was made; a host out of reach has settled, too."""
     link: LinkState | None = None
+    extended = False
     try:
         async with asyncio.timeout(CONNECT_S) as limit:
             async for state in session.states():
@@ -142,6 +147,9 @@ async def settled_state(session: "Session", seconds: float) -> DeploymentState:
                         link, CONNECT_S
                     )  # a person takes the time it takes
                     limit.reschedule(None if allowed is None else asyncio.get_running_loop().time() + allowed)
+                if link is LinkState.ONLINE and may_hang(state) and not extended:
+                    extended = True
+                    limit.reschedule(asyncio.get_running_loop().time() + max(seconds, HANG_S))
                 if status_of(state) in UNREACHED or (link is LinkState.ONLINE and has_settled(state) and session.settled):
                     break
     except TimeoutError:
@@ -192,7 +200,7 @@ def status_lines(state: DeploymentState, now: float | None = None) -> Iterator[s
 
 def _lines(state: DeploymentState, now: float | None) -> Iterator[str]:
     word = status_of(state)
-    detail = detail_of(state) if word in (Status.FAILED, Status.LOADING, Status.READY, Status.MISCONFIGURED) else ""
+    detail = detail_of(state) if word in (Status.FAILED, Status.HUNG, Status.LOADING, Status.READY, Status.MISCONFIGURED) else ""
     yield f"{state.name}: {word.label}{f': {detail}' if detail else ''}"
     link = state.connection
     yield from _host_lines(link.host or state.target, link)

@@ -58,6 +58,14 @@ class LogTail(Struct, frozen=True):
         return replace(self, lines=kept, seen=self.seen + len(lines))
 
 
+class HaltedProcess(Struct, frozen=True):
+    """A process of a server that does nothing any more: it is stopped, as by SIGSTOP, or a zombie."""
+
+    pid: int
+    name: str
+    zombie: bool = False
+
+
 class ServerSeen(Struct, frozen=True):
     """One server process of the host. `where` is its port, or its Unix socket; `started_at` the host's wall clock."""
 
@@ -68,6 +76,7 @@ class ServerSeen(Struct, frozen=True):
     user: str | None = None
     started_at: float | None = None
     memory_mib: float | None = None
+    halted: tuple[HaltedProcess, ...] = ()
 
 
 class HostSeen(Struct, frozen=True):

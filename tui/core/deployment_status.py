@@ -33,6 +33,7 @@ class Status(StrEnum):
     WAITING = "waiting"
     LOADING = "loading"
     READY = "ready"
+    HUNG = "hung"
     FAILED = "failed"
     STOPPED = "stopped"
     LOST = "lost"
@@ -63,6 +64,21 @@ _LINKS = {
 
 def status_of(state: DeploymentState) -> Status:
     """Decide the status of a deployment."""
+    status = _of_log_and_api(state)
+    return Status.HUNG if status in (Status.READY, Status.LOADING) and hang_of(state) is not None else status
+
+
+def hang_of(state: DeploymentState) -> str | None:
+    """Return why a server that is up, or comes up, does nothing, or None if it does something."""
+    server = next((server for server in state.servers if server.pid == state.server_pid), None)
+    for process in server.halted if server is not None else ():
+        if process.zombie:
+            return f"{process.name} (pid {process.pid}) has ended and is a zombie: the server has not noticed, start it again"
+        return f"{process.name} (pid {process.pid}) is stopped, as by SIGSTOP: kill -CONT {process.pid} lets it go on"
+    return state.forecast.reason if state.forecast.verdict is Verdict.HUNG else None
+
+
+def _of_log_and_api(state: DeploymentState) -> Status:
     if state.misconfigured is not None:
         return Status.MISCONFIGURED
     if (offline := _LINKS.get(state.connection.link)) is not None:
@@ -262,6 +278,8 @@ def detail_of(state: DeploymentState) -> str:
             return state.misconfigured or ""
         case Status.LOST | Status.UNREACHABLE | Status.REFUSED:
             return state.connection.cause or ""
+        case Status.HUNG:
+            return hang_of(state) or ""
         case Status.READY:
             return some_of(model.id for model in state.api.models)
         case Status.FAILED if load is not None and load.failure is not None:
@@ -308,6 +326,7 @@ EXIT_CODES = {
     Status.WAITING: 3,
     Status.CONNECTING: 3,
     Status.FAILED: 4,
+    Status.HUNG: 4,
     Status.LOST: 5,
     Status.UNREACHABLE: 5,
     Status.STOPPED: 7,
@@ -317,7 +336,7 @@ _GRAVEST_FIRST = (4, 2, 8, 5, 7, 3, 0)
 
 
 def exit_code_of(state: DeploymentState) -> int:
-    """Return 0 ready, 2 misconfigured, 3 loading or starting, 4 failed, 5 unreachable, 7 stopped, 8 refused."""
+    """Return 0 ready, 2 misconfigured, 3 loading or starting, 4 failed or hung, 5 unreachable, 7 stopped, 8 refused."""
     return EXIT_CODES[status_of(state)]
 
 
@@ -332,6 +351,7 @@ GRAVITY = {
     Status.LOST: 1,
     Status.UNREACHABLE: 1,
     Status.REFUSED: 1,
+    Status.HUNG: 2,
     Status.STOPPED: 3,
     Status.LOADING: 4,
     Status.CONNECTING: 5,
@@ -344,7 +364,7 @@ ORDERS = ("worst first", "by name", "by host", "as configured")
 
 def gravity(state: DeploymentState) -> int:
     """Return how urgent a deployment is; 0 is the worst."""
-    if state.forecast.verdict in (Verdict.STALLED, Verdict.HUNG) and state.connection.online:
+    if state.forecast.verdict is Verdict.STALLED and state.connection.online:
         return 2
     return GRAVITY[status_of(state)]
 
@@ -376,9 +396,17 @@ def has_settled(state: DeploymentState) -> bool:
     load = state.load
     judged = load is None or not load.recognised or state.forecast != Forecast()
     doubted = load is not None and load.ready and state.api.down and state.down_polls < DOWN_FOR_SURE
-    if doubted or state.gpus is None or state.api.received_at is None:
+    if doubted or (may_hang(state) and hang_of(state) is None) or state.gpus is None or state.api.received_at is None:
         return False
     return judged and all(_has_told(other) for other in state.others)
+
+
+def may_hang(state: DeploymentState) -> bool:
+    """Return whether requests run and no token of them has been seen yet: a first look can't tell a hang from a pause."""
+    metrics, load = state.api.metrics, state.load
+    if metrics is None or not metrics.running or load is None or not load.ready or not state.connection.online:
+        return False
+    return state.signs.tokens_s is not None and not state.signs.tokens_moved
 
 
 def _has_told(other: HostSeen) -> bool:

@@ -26,6 +26,8 @@ class SignTracker:
     disk_read_at: float | None = None
     network_at: float | None = None
     tokens_at: float | None = None
+    tokens_moved: bool = False
+    """Whether a later look at the token counters has found them moved."""
     requests_running: float | None = None
     process_alive: bool | None = None
     _gpu_used: dict[str, float] = field(default_factory=dict)
@@ -90,12 +92,15 @@ class SignTracker:
         # An idle server makes no tokens and is not hung: the clock runs only while requests do.
         if tokens is not None and (tokens != self._tokens or not metrics.running):
             self.tokens_at = now
+        if None not in (tokens, self._tokens) and tokens != self._tokens:
+            self.tokens_moved = True
         self._tokens = tokens
 
     def forget(self) -> None:
         """Forget everything after a lost link: nothing was seen meanwhile, so nothing can be called still."""
         self.gpu_memory_at = self.engine_read_at = self.disk_read_at = self.network_at = self.tokens_at = None
         self.process_alive = None
+        self.tokens_moved = False
         self._gpu_used.clear()
         self._reads.clear()
 
@@ -109,6 +114,7 @@ class SignTracker:
             disk_read_s=since(self.disk_read_at),
             network_s=since(self.network_at),
             tokens_s=since(self.tokens_at),
+            tokens_moved=self.tokens_moved,
             requests_running=self.requests_running,
             process_alive=self.process_alive,
             read_gib_s=self.read_gib_s(),

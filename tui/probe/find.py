@@ -4,11 +4,12 @@ Arguments: `every` (seconds between looks, or null for one look), `become` (word
 (which processes are servers, as `server_processes` describes it). Frames:
 
     servers   {"servers": [{"pid", "engine", "argv", "user", "started_at", "model", "served_name", "tensor_parallel", "needs_key",
-              "port", "host", "own_network", "uds", "tls", "interpreter", "source", "why"}], "boot": the id of the host's boot, or
-              null}, youngest last; with `every`, again on every change
+              "port", "host", "own_network", "halted", "uds", "tls", "interpreter", "source", "why"}],
+              "boot": the id of the host's boot, or null}, youngest last; with `every`, again on every change
 
 `source` is in the words of the configuration's `log`; without one, `why` says why. Of an argument that may be a secret only the
 name leaves the host. `host` and `port` are where the API is reached from this host.
+`halted` are those of its processes that do nothing any more: [pid, name, "T" (stopped) or "Z" (a zombie)].
 
 Python 3.8: this runs on the GPU host.
 """
@@ -23,8 +24,8 @@ from typing import Any, Dict, List, Optional, Set, Tuple
 from tui.probe.become import Become
 from tui.probe.leash import Link
 from tui.probe.log_sources import LogFinder
-from tui.probe.process_table import read
-from tui.probe.server_processes import Table, facts_of, runs
+from tui.probe.process_table import Processes, read
+from tui.probe.server_processes import Table, facts_of, halted_of, runs
 
 _SOCKET = re.compile(r"socket:\[(\d+)\]")
 Listener = Tuple[str, int]
@@ -125,6 +126,8 @@ def play(arguments: Dict[str, Any], link: Link) -> None:
     boot = (read("/proc/sys/kernel/random/boot_id", 64) or b"").decode("ascii", "replace").strip() or None
     last: Optional[List[Dict[str, Any]]] = None
     pids: Optional[List[int]] = None
+    halted: Dict[int, List[List[Any]]] = {}
+    processes = Processes()
     anew_at = time.monotonic() + ANEW_S
     while True:
         now = time.monotonic()
@@ -132,11 +135,13 @@ def play(arguments: Dict[str, Any], link: Link) -> None:
             table.forget()
             anew_at = now + ANEW_S
         found = table.servers()
+        before, halted = halted, {pid: halted_of(pid, table, processes) for pid in found}
         # What a young server listens on and writes to settles while it starts.
-        if found != pids or last is None or any(server["listens"] is not True for server in last):
+        if found != pids or halted != before or last is None or any(server["listens"] is not True for server in last):
             pids = found
             logs = LogFinder(link, become)
-            servers = sorted((describe(pid, table, logs) for pid in found), key=lambda one: one["started_at"] or 0.0)
+            described = [dict(describe(pid, table, logs), halted=halted[pid]) for pid in found]
+            servers = sorted(described, key=lambda server: server["started_at"] or 0.0)
             if servers != last:
                 last = servers
                 link.send({"f": "servers", "wall": time.time(), "servers": servers, "boot": boot})

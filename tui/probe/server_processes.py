@@ -12,9 +12,11 @@ import re
 import time
 from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
-from tui.probe.process_table import read
+from tui.probe.process_table import Processes, read
 
 Engine = Dict[str, Any]
+COMM_LENGTH = 15
+"""The kernel keeps so much of a process's name."""
 SETTLED_S = 15.0
 """A process older than this has become what it is: its command line is read once and remembered."""
 
@@ -205,6 +207,25 @@ def adopted(pid: int) -> bool:
     numbers = re.search(rb"^NSpid:\s*([\d\s]+?)$", status, re.MULTILINE)
     name = (read("/proc/%d/comm" % parent, 64) or b"").strip().decode("utf-8", "replace")
     return parent == 1 or bool(numbers and numbers.group(1).split()[-1] == b"1") or name.startswith(REAPERS)
+
+
+def halted_of(pid: int, table: Table, processes: Processes) -> List[List[Any]]:
+    """Return those of a server's processes that do nothing any more, as [pid, name, state]: "T" is stopped, "Z" a zombie.
+
+    Of zombies only the engine's count, told by their titles: helpers that have ended may well stay for a while.
+    """
+    engine = engine_of(table.argv(pid), table.engines) or NO_ENGINE
+    titles = tuple(title[:COMM_LENGTH] for title in engine["titles"])
+    found = []
+    for member in sorted(processes.family([pid])):
+        fields = _stat(member)
+        state = fields[0].decode("ascii", "replace") if fields is not None else ""
+        if state not in ("T", "Z"):
+            continue
+        name = (read("/proc/%d/comm" % member, 64) or b"").strip().decode("utf-8", "replace")
+        if state == "T" or (titles and name.startswith(titles)):
+            found.append([member, name, state])
+    return found
 
 
 def owner_of(pid: int) -> Optional[str]:

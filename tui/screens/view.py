@@ -66,7 +66,7 @@ class ScreenView(Struct, frozen=True, kw_only=True):
     @property
     def served(self) -> bool:
         """Whether the server is up."""
-        return self.status is Status.READY
+        return self.status in (Status.READY, Status.HUNG)
 
     @property
     def offline(self) -> bool:

@@ -153,7 +153,15 @@ class Session:
             self._api.ask(choice.target)
         pid = choice.server.pid if choice.server is not None else None
         seen = tuple(
-            ServerSeen(server.pid, server.engine, server.served_name or server.model, server.where, server.user, server.started_at)
+            ServerSeen(
+                server.pid,
+                server.engine,
+                server.served_name or server.model,
+                server.where,
+                server.user,
+                server.started_at,
+                halted=server.halted,
+            )
             for server in choice.running
         )
         started_at = choice.server.started_at if choice.server is not None else last.started_at if last is not None else None

@@ -9,6 +9,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
+from tui.core.deployment import HaltedProcess
 from tui.core.text import LineSplitter, clean
 from tui.engines.registry import ENGINES, commands, engine_named
 from tui.host.base import Host, HostError, ProbeFailed, Unreachable
@@ -48,6 +49,7 @@ class FoundServer:
     """The Unix socket that it listens on instead of a port; not cleaned: it is a path to open."""
     orphan: bool = False
     """An engine whose API server is gone: it serves nobody and keeps its GPU memory."""
+    halted: tuple[HaltedProcess, ...] = ()
     own_network: bool = False
     """It listens in a network of its own (a container's), so that the host may reach it at another port."""
 
@@ -114,9 +116,15 @@ def servers_from_frame(frame: Mapping[str, Any]) -> tuple[FoundServer, ...]:
                 uds=str(entry["uds"]) if entry.get("uds") else None,
                 orphan=entry.get("orphan") is True,
                 own_network=entry.get("own_network") is True,
+                halted=_halted(entry.get("halted")),
             )
         )
     return tuple(found)
+
+
+def _halted(value: Any) -> tuple[HaltedProcess, ...]:
+    entries = [entry for entry in value if isinstance(entry, list) and len(entry) == 3] if isinstance(value, list) else []
+    return tuple(HaltedProcess(pid, clean(str(name)), state == "Z") for pid, name, state in entries if _whole(pid) is not None)
 
 
 def _text(value: Any) -> str | None:

@@ -8,7 +8,17 @@ from textual.message import Message
 
 from tui.core.connection import LinkState
 from tui.core.deployment import DeploymentState
-from tui.core.deployment_status import GRAVITY, UNREACHED, Status, arranged, conflict_of, log_problem, status_of, unheard_text
+from tui.core.deployment_status import (
+    GRAVITY,
+    UNREACHED,
+    Status,
+    arranged,
+    conflict_of,
+    hang_of,
+    log_problem,
+    status_of,
+    unheard_text,
+)
 from tui.core.gpu_groups import engine_of
 from tui.core.gpu_health import headroom
 from tui.core.gpu_uniformity import uniformity
@@ -73,6 +83,8 @@ def now_lines(state: DeploymentState, width: int, moment: Moment) -> tuple[Conte
             return Content(short(failure_title(load.failure), width)), line(label(short(load.failure.cause, width)))
         case Status.FAILED | Status.STOPPED:
             return Content(short(conflict_of(state) or "stopped cleanly", width)), Content("")
+        case Status.HUNG:
+            return line((short(hang_of(state) or "", width), W)), Content("")
         case Status.LOADING if load is not None and load.recognised:
             bar = bar_of(load)
             if past_loading(load) or bar is None or not bar.total:

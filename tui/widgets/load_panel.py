@@ -6,7 +6,7 @@ from statistics import median
 from textual.content import Content
 
 from tui.core.deployment import DeploymentState
-from tui.core.deployment_status import conflict_of
+from tui.core.deployment_status import conflict_of, hang_of
 from tui.core.gpu import GIB_MIB
 from tui.core.logs.load_state import Loader, LoadState, Phase, Verdict
 from tui.core.presentation import (
@@ -231,6 +231,8 @@ def reason(state: DeploymentState, width: int) -> list[Content]:
     out = []
     if told := current_step(state, width):
         out.append(told)
+    if state.forecast.verdict is not Verdict.HUNG and (hang := hang_of(state)):
+        out.append(line(("▲ ", W), hang))
     if conflict := conflict_of(state):
         out.append(line(("▲ ", W), conflict))
     if state.log.of is not None:

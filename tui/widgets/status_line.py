@@ -17,6 +17,7 @@ LOOKS = {
     Status.WAITING: ("·", "$quiet"),
     Status.LOADING: ("◐", "$primary"),
     Status.READY: ("●", "$success"),
+    Status.HUNG: ("✗", "$error"),
     Status.FAILED: ("✗", "$error"),
     Status.STOPPED: ("·", "$warning"),
     Status.LOST: ("○", "$warning"),

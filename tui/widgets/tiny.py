@@ -53,7 +53,7 @@ class Tiny(Canvas):
             ]
         elif now is Status.FAILED and load and load.failure:
             body = [line((short(failure_title(load.failure), width), BE)), line(label(short(load.failure.cause, width)))]
-        elif now is Status.FAILED and (detail := detail_of(state)):
+        elif now in (Status.FAILED, Status.HUNG) and (detail := detail_of(state)):
             body = [line(label(short(detail, width)))]
         elif now is Status.READY:
             rate = state.api.metrics.generation_tokens_s if state.api.metrics else None

@@ -196,6 +196,8 @@ class SignsOfLife(Struct, frozen=True):
     network_s: float | None = None
     tokens_s: float | None = None
     """Since the API's token counters last moved while requests run."""
+    tokens_moved: bool = False
+    """Whether they were seen to move at all, since they are looked at."""
     requests_running: float | None = None
     process_alive: bool | None = None
     read_gib_s: float | None = None
