@@ -124,6 +124,56 @@ async def test_a_kept_connection_that_ends_as_it_is_used_says_nothing_of_the_ser
     assert ended == 4
 
 
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        (
+            {"/": b"307 X\r\nLocation: https://sso.example/\r\n\r\n"},
+            "/v1/models is redirected to https://sso.example/",
+        ),
+        (
+            {"/health": b"200 OK\r\n\r\n", "/": b"200 OK\r\n\r\n<html><title>SSO</title>"},
+            "/v1/models answers a web page (SSO)",
+        ),
+        ({"/health": b"200 OK\r\n\r\n", "/": b"200 OK\r\n\r\n[1]"}, "/v1/models answers something that is no list of models"),
+        ({"/": b"200 OK\r\nTransfer-Encoding: chunked\r\n\r\nZZZ\r\n"}, " answers something that is no HTTP: illegal chunk header"),
+        ({"/": b"trickle"}, " answers a byte at a time"),
+    ],
+)
+async def test_what_is_no_inference_server_is_told_as_such(answers: dict[str, bytes], said: str) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        path = (await reader.readuntil(b"\r\n\r\n")).split()[1].decode()
+        answer = next(answer for begin, answer in answers.items() if path.startswith(begin))
+        if answer == b"trickle":
+            for byte in b"HTTP/1.1 200 OK\r\n" + b"X" * 40:
+                writer.write(bytes([byte]))
+                await writer.drain()
+                await asyncio.sleep(0.5)
+        writer.write(b"HTTP/1.1 " + answer)
+        await writer.drain()
+
+    async with Listening(serve) as listening, aclosing_client(ApiClient(listening.url, None)) as api:
+        async with asyncio.timeout(20):
+            status = await api.poll()
+    assert status.reach is Reach.ERROR
+    assert (status.error or "").startswith(listening.url + said)
+
+
+async def test_metrics_that_never_come_do_not_hide_a_server_that_answers() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        path = (await reader.readuntil(b"\r\n\r\n")).split()[1]
+        if path == b"/metrics":
+            await reader.read()  # until the client gives up
+            return
+        writer.write(b'HTTP/1.1 200 OK\r\n\r\n{"data": [{"id": "m"}]}')
+        await writer.drain()
+
+    async with Listening(serve) as listening, aclosing_client(ApiClient(listening.url, None)) as api:
+        assert (await api.poll()).ready
+        async with asyncio.timeout(4):
+            assert (await api.poll()).ready
+
+
 async def test_a_server_that_ends_every_connection_is_asked_once() -> None:
     """A forwarded port behind which nobody listens, say."""
     asked = 0

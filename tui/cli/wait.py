@@ -19,7 +19,7 @@ from tui.cli.exit_message import ExitCode
 from tui.cli.status import require_one_server
 from tui.core.connection import LinkState, retry_delay_s
 from tui.core.deployment import DeploymentState
-from tui.core.deployment_status import Status, detail_of, log_problem, status_of, unheard_text
+from tui.core.deployment_status import Status, api_problem, detail_of, log_problem, status_of, unheard_text
 from tui.core.gpu_groups import next_steps
 from tui.core.presentation import about, clock, duration, progress_text, some_of
 from tui.core.text import clean
@@ -216,9 +216,10 @@ def where(state: DeploymentState) -> str:
     if status in (Status.LOADING, Status.FAILED) and load is not None and load.recognised:
         return detail_of(state) if load.ready else progress_text(load)
     if status is Status.WAITING:
-        problem = log_problem(state)
-        return "waiting for a server to start" + (f" ({state.log.source}: {problem})" if problem else "")
-    return unheard_text(state) or status.value
+        why = log_problem(state)
+        problems = [f"{state.log.source}: {why}" if why else None, api_problem(state)]
+        return "; ".join(["waiting for a server to start", *filter(None, problems)])
+    return unheard_text(state) or ": ".join(filter(None, [status.value, api_problem(state)]))
 
 
 def _left_text(state: DeploymentState) -> str:

@@ -270,6 +270,11 @@ def log_problem(state: DeploymentState) -> str | None:
     return f"no line of it is of a {titles()} server yet"
 
 
+def api_problem(state: DeploymentState) -> str | None:
+    """Return what is wrong with what the API answers; None if it is ready, or nothing listens there."""
+    return state.api.error if state.api.reach is not Reach.CLOSED and not state.api.serves else None
+
+
 def detail_of(state: DeploymentState) -> str:
     """Return what a row says beside the status: the cause, the progress, the models; "" if there is nothing to add."""
     load = state.load
@@ -291,7 +296,7 @@ def detail_of(state: DeploymentState) -> str:
         case Status.LOADING if load is not None and load.recognised:
             eta = state.forecast.ready_eta_s
             return progress_text(load) + (f", ready in about {duration(eta)}" if eta is not None else "")
-    return "" if load is not None and load.recognised else log_problem(state) or unheard_text(state) or ""
+    return "" if load is not None and load.recognised else log_problem(state) or unheard_text(state) or api_problem(state) or ""
 
 
 def not_ready_reason(state: DeploymentState) -> str:

@@ -11,6 +11,7 @@ from enum import StrEnum
 from tui.core.api_status import Reach
 from tui.core.connection import LinkState
 from tui.core.deployment import DeploymentState
+from tui.core.deployment_status import api_problem
 from tui.core.logs.load_state import Phase
 
 
@@ -68,7 +69,7 @@ class Waiting:
     def look(self, state: DeploymentState, now: float, settled: bool) -> WaitOutcome:
         """Judge a state. `settled`: the log that was there has been read, or can't be."""
         if self.rules.timeout_s is not None and now - self.began >= self.rules.timeout_s:
-            self.why = f"not ready within {self.rules.timeout_s:g} s"
+            self.why = ": ".join(filter(None, [f"not ready within {self.rules.timeout_s:g} s", api_problem(state)]))
             return WaitOutcome.TIMED_OUT
         link = state.connection.link
         if link is LinkState.REFUSED:

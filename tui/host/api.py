@@ -29,6 +29,12 @@ if find_spec("sniffio") is None:
     sys.modules["sniffio"] = None  # type: ignore[assignment]
 
 POLL_TIMEOUT_S = 5.0
+START_S = 1.0
+"""Beyond its timeout, how long a reply may take to begin: one that comes byte by byte is never silent."""
+BODY_S = 10.0
+"""How long the body of a polled reply may take, also over a slow link."""
+METRICS_AGAIN_S = 60.0
+"""Seconds after which /metrics that did not answer in time is asked again."""
 MODELS_EVERY_S = 15.0
 REPLY_LIMIT = 32 * 1024 * 1024
 POLL_LIMIT = 4 * 1024 * 1024
@@ -77,6 +83,7 @@ class ApiClient:
         self._models_at: float | None = None
         self._metrics = MetricsReader()
         self._no_metrics = False
+        self._metrics_at = 0.0
 
     def move(self, base_url: str, transport: httpx.AsyncBaseTransport | None = None) -> None:
         """Ask another address from now on, through another transport if one is given: the server was found elsewhere than was
@@ -119,16 +126,17 @@ class ApiClient:
         return self._status
 
     async def _poll(self, before: ApiStatus) -> ApiStatus:
-        code, _ = await self._get("/health")
+        code = await self._health()
         reach = Reach.UP if code == 200 else Reach.SICK
         models, version, error, key_refused = before.models, before.version, before.error, before.key_refused
         now = time.monotonic()
         was_up = before.reach is Reach.UP and bool(before.models)
-        if code in NO_HEALTH or not was_up or self._models_at is None or now - self._models_at > MODELS_EVERY_S:
+        no_health = code in NO_HEALTH or 300 <= code < 400
+        if no_health or not was_up or self._models_at is None or now - self._models_at > MODELS_EVERY_S:
             self._models_at = now
             models_code, models, error = await self._models()
             key_refused = models_code in (401, 403)
-            if code in NO_HEALTH:
+            if no_health:
                 # An OpenAI-like server without /health: what /v1/models says stands for it.
                 code, reach = models_code, Reach.UP if models_code == 200 else Reach.SICK
             version = await self._version()
@@ -136,6 +144,14 @@ class ApiClient:
         if code != 200 and error is None:
             error = f"/health answers {code}"
         return ApiStatus(reach, code, models, version, metrics, error, key_refused)
+
+    async def _health(self) -> int:
+        try:
+            return (await self._get("/health"))[0]
+        except ApiError as error:
+            if error.kind != "redirect" or error.status is None:
+                raise
+            return error.status
 
     async def _models(self) -> tuple[int, tuple[ServedModel, ...], str | None]:
         code, body = await self._get("/v1/models")
@@ -145,27 +161,32 @@ class ApiClient:
             listed = json.loads(body)["data"]
             entries, refused = askable(listed[:MODELS_LIMIT])
         except (ValueError, KeyError, TypeError, RecursionError):
-            return code, (), "/v1/models answers something that is no list of models: is this an OpenAI-like server?"
+            raise ApiError(code, self._words.no_models(body), "garbage") from None
         # Names that can't be asked for are no fault of a server whose other models can.
         return code, tuple(map(_model, entries)), refused if refused and not entries else None
 
     async def _version(self) -> str | None:
-        code, body = await self._get("/version")
-        if code != 200:
-            return None
         try:
-            version = json.loads(body)["version"]
+            version = json.loads((await self._get("/version"))[1])["version"]
+        except ApiError as error:
+            if error.kind != "redirect":
+                raise
+            return None
         except (ValueError, KeyError, TypeError, RecursionError):
             return None
         return clean(str(version))[:80]
 
     async def _read_metrics(self) -> Any:
+        if time.monotonic() < self._metrics_at:
+            return None
         try:
             code, body = await self._get("/metrics")
         except ApiError as error:
-            if error.kind == "too_large":
-                return None
-            raise
+            if error.kind == "timeout":  # the rest of the server answers
+                self._metrics_at = time.monotonic() + METRICS_AGAIN_S
+            elif error.kind not in ("too_large", "redirect"):
+                raise
+            return None
         if code != 200:
             self._no_metrics = code in NO_HEALTH
             return None
@@ -230,8 +251,13 @@ class ApiClient:
 
     async def _get(self, path: str, *, timeout: float = POLL_TIMEOUT_S, limit: int = POLL_LIMIT) -> tuple[int, bytes]:
         with self._words:
-            async with self._response("GET", path, timeout=timeout) as response:
-                return response.status_code, await self._bounded(response, limit)
+            try:
+                async with asyncio.timeout(timeout + START_S) as patience:
+                    async with self._response("GET", path, timeout=timeout) as response:
+                        patience.reschedule(asyncio.get_running_loop().time() + max(timeout, BODY_S))
+                        return response.status_code, await self._bounded(response, limit)
+            except TimeoutError:
+                raise ApiError(None, f"{self.shown} answers a byte at a time: is it an inference server?", "timeout") from None
 
     @asynccontextmanager
     async def _response(self, method: str, path: str, **request: Any) -> AsyncGenerator[httpx.Response]:
@@ -248,6 +274,8 @@ class ApiClient:
             else:
                 break
         try:
+            if response.is_redirect:
+                raise self._words.redirect(response.status_code, response.headers["Location"], path)
             yield response
         finally:
             await response.aclose()

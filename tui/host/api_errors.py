@@ -23,6 +23,7 @@ class ApiError(Exception):
     """A call that failed, in the server's own words if it sent any; cleaned, and without the API key.
 
     `kind`: "closed" (nothing listens), "unreachable", "not_permitted", "timeout", "unauthorized", "http" (any other status),
+    "redirect",
     "stream" (an error object inside a stream), "cut" (a stream that ended before its reply), "garbage" (no such API speaks so),
     "too_large".
     """
@@ -100,7 +101,7 @@ class Words:
         except (ValueError, RecursionError):
             said = None
         if said is None:
-            said = _title(text) if "<html" in text[:2000].lower() or "<!doctype" in text[:2000].lower() else text
+            said = _title(text) if _is_page(text) else text
         words = self.one_line(said)
         reason = httpx.codes.get_reason_phrase(code)
         head = f"{code} {reason}".rstrip()
@@ -114,6 +115,18 @@ class Words:
         if code in (401, 403):
             return ApiError(code, f"{message}: the server wants an API key (api_key_env or api_key_command)", "unauthorized")
         return ApiError(code, message, "http")
+
+    def redirect(self, code: int, location: str, path: str) -> ApiError:
+        """Return what an answer that sends the client elsewhere means: it is not followed, the key is for this server alone."""
+        leads = f"{self.where}{path} is redirected to {self.one_line(location)[:300]}"
+        return ApiError(code, f"{leads}: set api to the address of the server itself", "redirect")
+
+    def no_models(self, body: bytes) -> str:
+        """Say what /v1/models answers that is no list of models."""
+        text = body[:ERROR_LIMIT].decode("utf-8", "replace")
+        if _is_page(text):
+            return f"{self.where}/v1/models answers a web page ({self.one_line(_title(text))[:80]}): is it an inference server?"
+        return f"{self.where}/v1/models answers something that is no list of models: is this an OpenAI-like server?"
 
     def _certificate(self, error: ssl.SSLCertVerificationError) -> str:
         """Say what is wrong with a certificate, and what would help; codes as in OpenSSL's x509_vfy.h."""
@@ -149,7 +162,8 @@ class Words:
                 return ApiError(None, f"{where} accepted the call but was silent for too long", "timeout")
             case httpx.RemoteProtocolError():
                 kind = "cut" if re.search("closed|incomplete|disconnected", str(error)) else "garbage"
-                return ApiError(None, self.one_line(f"{where}: {error}"), kind)
+                said = " answers something that is no HTTP" if kind == "garbage" else ""
+                return ApiError(None, self.one_line(f"{where}{said}: {error}"), kind)
             case httpx.LocalProtocolError():
                 # Its text may quote a header, and so the key.
                 return ApiError(
@@ -178,6 +192,10 @@ def _code_in(obj: Mapping[str, Any]) -> int | None:
     error = obj.get("error")
     code = error.get("code") if isinstance(error, dict) else obj.get("code")
     return code if isinstance(code, int) else None
+
+
+def _is_page(text: str) -> bool:
+    return re.search("<html|<!doctype", text[:2000], re.IGNORECASE) is not None
 
 
 def _title(html: str) -> str:

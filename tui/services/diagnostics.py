@@ -31,6 +31,7 @@ FIRST_WORD_S = 10.0
 QUIET_S = 1.0
 """Seconds of silence behind what a log held, after which it is taken for one that works."""
 LOG_FIX = "check the source and its permissions, or set become"
+API_FIX = "check api = in the configuration: it names the inference server itself, no proxy or other program"
 THROUGHPUT_BYTES = 4_000_000
 
 
@@ -315,7 +316,8 @@ async def _api(session: Session, server: FoundServer | None, token: bool) -> Asy
         yield _closed(session, url, server)
         return
     if status.reach is not Reach.UP:
-        yield Check("API", Grade.FAIL, f"{url}: {status.error or f'/health answers {status.health}'}", "see the log of the server")
+        says = (status.error or f"/health answers {status.health}").removeprefix(url).lstrip(": ")
+        yield Check("API", Grade.FAIL, f"{url}: {says}", API_FIX if status.reach is Reach.ERROR else "see the log of the server")
         return
     yield Check("API", Grade.OK, f"{url}: healthy" + (f", version {status.version}" if status.version else ""))
     if not status.models:

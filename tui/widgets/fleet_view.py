@@ -12,6 +12,7 @@ from tui.core.deployment_status import (
     GRAVITY,
     UNREACHED,
     Status,
+    api_problem,
     arranged,
     conflict_of,
     hang_of,
@@ -103,7 +104,7 @@ def now_lines(state: DeploymentState, width: int, moment: Moment) -> tuple[Conte
             return chart, line(label(middle(model or "", width)))
     if link.link is LinkState.ASKING:
         return line(("the login needs your input", W)), Content("")
-    waiting = log_problem(state) or unheard_text(state) or ("no start in the log yet" if link.online else "")
+    waiting = log_problem(state) or unheard_text(state) or api_problem(state) or ("no start in the log yet" if link.online else "")
     return line(label(short(waiting, width))), Content("")
 
 

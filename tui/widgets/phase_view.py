@@ -8,7 +8,7 @@ from textual.content import Content
 
 from tui.core.api_status import Reach
 from tui.core.deployment import DeploymentState
-from tui.core.deployment_status import log_problem, process_gone_unheard, process_unheard
+from tui.core.deployment_status import api_problem, log_problem, process_gone_unheard, process_unheard
 from tui.core.logs.load_state import Loader, LoadState, PastLoad, Phase
 from tui.core.presentation import NAMES, NORMAL_SILENCE_S, amounts, clock, doing, gigabytes_s, one_of, silence_text, three
 from tui.widgets.canvas import Canvas
@@ -185,8 +185,8 @@ def before(state: DeploymentState, width: int, height: int) -> Content:
     reach = {
         Reach.UNKNOWN: "not asked yet",
         Reach.CLOSED: "port still closed",
-        Reach.SICK: f"answers, /health says {state.api.health}",
-        Reach.UP: "up",
+        Reach.SICK: state.api.error or f"answers, /health says {state.api.health}",
+        Reach.UP: api_problem(state) or "up",
         Reach.ERROR: state.api.error or "does not answer as expected",
     }[state.api.reach]
     source = state.log.source or "looking for it"
