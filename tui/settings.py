@@ -1,6 +1,7 @@
 """The configuration: TOML read into a frozen, strict model. Every problem is listed at once as `file: key: reason`."""
 
 import difflib
+import math
 import os
 import re
 import select
@@ -23,6 +24,9 @@ from tui.wire.urls import port_of, shown_url, socket_of, unsendable
 LARGEST = 4 * 2**20
 PATIENCE_S = 5.0
 """For the writer of a configuration that is read from a pipe."""
+BEYOND = 2**53
+"""No number of a configuration is as large: below, integers and floats mean the same."""
+LONGEST_S = 86_400
 THEMES = ("auto", "dark", "light", "16", "16-light")
 
 
@@ -154,6 +158,10 @@ def parse_settings(text: str, path: Path) -> Settings:
         document = tomli.loads(text)
     except tomli.TOMLDecodeError as error:
         raise SettingsError(path, [f"not valid TOML: {error}"]) from None
+    except RecursionError:
+        raise SettingsError(path, ["its tables or lists are nested too deeply"]) from None
+    except ValueError:  # Python reads no integer of more than some 4,300 digits
+        raise SettingsError(path, ["a number in it has too many digits"]) from None
     misfits = [f"{key}: {reason}" for key, reason in _misfits(document, Settings, "")]
     settings = _named_cleanly(_with_home(msgspec.convert(_fitting(document, Settings) if misfits else document, Settings)))
     named = document.get("deployments")
@@ -219,10 +227,12 @@ def _misfits(value: Any, kind: Any, key: str) -> Iterator[tuple[str, str]]:
         for number, inner in enumerate(value):
             yield from _misfits(inner, info.item_type, f"{key}[{number}]")
     else:
-        expected = _expected(info)
         if not _fits(value, info):
             secret = _SECRET_KEYS.intersection(re.split(r"[.\[]", at))
-            yield at, f"must be {expected}, not {_kind(value) if secret else _word(value)}"
+            if _has_nul(value):
+                yield at, "must not have a NUL character in it"
+            else:
+                yield at, f"must be {_expected(info)}, not {_kind(value) if secret else _word(value)}"
 
 
 def _fitting(value: Any, kind: Any) -> Any:
@@ -259,15 +269,21 @@ def _fits(value: Any, info: msgspec.inspect.Type) -> bool:
         case msgspec.inspect.BoolType():
             return isinstance(value, bool)
         case msgspec.inspect.IntType():
-            return isinstance(value, int) and not isinstance(value, bool)
+            return isinstance(value, int) and not isinstance(value, bool) and abs(value) < BEYOND
         case msgspec.inspect.FloatType():
-            return isinstance(value, int | float) and not isinstance(value, bool)
+            number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < BEYOND
+            return number and math.isfinite(value)
         case msgspec.inspect.StrType():
-            return isinstance(value, str)
+            return isinstance(value, str) and "\0" not in value
         case msgspec.inspect.DictType(value_type=inner):
             return isinstance(value, dict) and all(_fits(entry, inner) for entry in value.values())
         case _:
             return False
+
+
+def _has_nul(value: Any) -> bool:
+    """Return whether a text, or one in a table, has a NUL: no file, command or header can have one in it."""
+    return "\0" in value if isinstance(value, str) else isinstance(value, dict) and any(map(_has_nul, value.values()))
 
 
 def _expected(info: msgspec.inspect.Type) -> str:
@@ -279,7 +295,7 @@ def _expected(info: msgspec.inspect.Type) -> str:
         case msgspec.inspect.IntType():
             return "a whole number"
         case msgspec.inspect.FloatType():
-            return "a number"
+            return "a finite number"
         case msgspec.inspect.StrType():
             return "a text in quotes"
         case msgspec.inspect.DictType():
@@ -299,7 +315,11 @@ def _word(value: Any) -> str:
         return "a table"
     if isinstance(value, list):
         return "a list"
-    return msgspec.json.encode(value).decode() if isinstance(value, bool | int | float | str) else type(value).__name__
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, int) and abs(value) >= BEYOND:
+        return "one so large"
+    return msgspec.json.encode(value).decode() if isinstance(value, bool | int | str) else type(value).__name__
 
 
 def _contradictions(settings: Settings) -> Iterator[tuple[str, str]]:
@@ -326,9 +346,11 @@ def _contradictions(settings: Settings) -> Iterator[tuple[str, str]]:
     for key, most in (("input_tokens", MOST_TOKENS), ("output_tokens", MOST_TOKENS), ("sweep_top", MOST_STREAMS)):
         if getattr(settings.bench, key) > most:
             yield f"bench.{key}", f"must be {most:,} at most"
-    for key in ("max_tokens", "timeout_s"):
-        if getattr(settings.smoke, key) <= 0:
-            yield f"smoke.{key}", "must be above 0"
+    if settings.bench.min_seconds > LONGEST_S:
+        yield "bench.min_seconds", f"must be {LONGEST_S:,} at most"
+    for key, most in (("max_tokens", MOST_TOKENS), ("timeout_s", LONGEST_S)):
+        if not 0 < (amount := getattr(settings.smoke, key)) <= most:
+            yield f"smoke.{key}", "must be above 0" if amount <= 0 else f"must be {most:,} at most"
 
 
 def _server_url(text: str) -> SplitResult | None:
@@ -347,7 +369,7 @@ def _deployment_problems(key: str, deployment: Deployment) -> Iterator[tuple[str
         yield f"{key}.api", "must have no blank, line break or control character in it"
     elif socket is not None:
         if not socket.startswith("/"):
-            yield f"{key}.api", f'must name the socket by its whole path, such as "unix:/run/vllm.sock", not {deployment.api!r}'
+            yield f"{key}.api", 'must name the socket by its whole path, such as "unix:/run/vllm.sock"'
     elif (url := _server_url(deployment.api)) is None:
         yield f"{key}.api", f'must be a URL such as "http://127.0.0.1:8000", not {shown_url(deployment.api)!r}'
     elif url.query or url.fragment:

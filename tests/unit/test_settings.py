@@ -39,7 +39,10 @@ def test_the_example_shows_every_key_with_its_default() -> None:
     ("text", "problems"),
     [
         ("[ui]\ntheem = 'dark'", ["ui.theem: no such key; did you mean 'theme'?"]),
-        ("[ui]\ngpu_hz = 'fast'\nascii = 1", ['ui.gpu_hz: must be a number, not "fast"', "ui.ascii: must be true or false, not 1"]),
+        (
+            "[ui]\ngpu_hz = 'fast'\nascii = 1",
+            ['ui.gpu_hz: must be a finite number, not "fast"', "ui.ascii: must be true or false, not 1"],
+        ),
         ("[ui]\ngpu_hz = 50", ["ui.gpu_hz: must be between 0.2 and 10 samples a second, not 50"]),
         ("default = 'x'", ["default: there is no deployment 'x' (none is configured)"]),
         ("deployments = 3", ["deployments: must be a table, not 3"]),
@@ -78,6 +81,31 @@ def test_the_example_shows_every_key_with_its_default() -> None:
         ("[bench]\nsweep_top = 65_537", ["bench.sweep_top: must be 65,536 at most"]),
         ("[deployments.a.expect]\ngpus = 0", ["deployments.a.expect.gpus: must be above 0"]),
         ("x = [", ["not valid TOML: Invalid value (at end of document)"]),
+        (f"x = {'[' * 5000}{']' * 5000}", ["its tables or lists are nested too deeply"]),
+        (f"bench.input_tokens = {'9' * 5000}", ["a number in it has too many digits"]),
+        (f"bench.input_tokens = 0x{'f' * 5000}", ["bench.input_tokens: must be a whole number, not one so large"]),
+        (f"ui.theme = {'9' * 40}", ["ui.theme: must be a text in quotes, not one so large"]),
+        (f"bench.min_seconds = {'9' * 400}", ["bench.min_seconds: must be a finite number, not one so large"]),
+        ("bench.min_seconds = inf", ["bench.min_seconds: must be a finite number, not inf"]),
+        ("bench.min_seconds = 86_401", ["bench.min_seconds: must be 86,400 at most"]),
+        ("smoke.timeout_s = nan", ["smoke.timeout_s: must be a finite number, not nan"]),
+        ("smoke.timeout_s = 1e9", ["smoke.timeout_s: must be 86,400 at most"]),
+        ("ui.gpu_hz = -inf", ["ui.gpu_hz: must be a finite number, not -inf"]),
+        (
+            "[deployments.a.expect]\nload_minutes = nan\ntokens_per_s = inf",
+            [
+                "deployments.a.expect.load_minutes: must be a finite number, not nan",
+                "deployments.a.expect.tokens_per_s: must be a finite number, not inf",
+            ],
+        ),
+        *(
+            (f'[deployments.a]\n{key} = "~a\\u0000b"', [f"deployments.a.{key}: must not have a NUL character in it"])
+            for key in ("api", "ca_file", "api_key_command", "api_key_env", "model")
+        ),
+        (
+            '[[deployments.a.engines]]\nlog = "file:/a\\u0000b"',
+            ["deployments.a.engines[0].log: must not have a NUL character in it"],
+        ),
     ],
 )
 def test_every_problem_is_named(text: str, problems: list[str]) -> None:
@@ -287,6 +315,10 @@ SECRETS = [
     "api_key_env = 12345671",
     'api = ["http://me:SEKRET@box"]',
     'api = "http://box:8000\\r\\nX: SEKRET"',
+    'api = "unix:SEKRET"',
+    'headers = { X-A = "SEKRET\\u0000" }',
+    'headers = { X-A = { X-B = "SEKRET" } }',
+    'api_key_command = { command = "SEKRET" }',
 ]
 
 
