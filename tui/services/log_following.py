@@ -184,6 +184,8 @@ class LogFollower:
         self._unread: str | None = None
         """Why nothing of it can be read."""
         self._looked = False
+        self._told = False
+        """Whether the follower has told of the log since it last failed."""
         self._ran = False
         """Whether the probe could ever be started here."""
         self._followed_pid: int | None = None
@@ -236,6 +238,9 @@ class LogFollower:
         except Unreachable:
             raise
         except HostError as error:
+            if self._told:
+                self._told = False
+                return  # it told of the log until now, and is started again at once: the client slept, or a process was ended
             name = self._decoder.source if self._decoder else self._configured
             self._store.publish(LogSourceChanged(name, f"{error.cause} — {error.advice}" if error.advice else error.cause))
 
@@ -339,6 +344,7 @@ class LogFollower:
 
     async def _take(self, decoder: LogDecoder, frame: Mapping[str, Any], how: str | None = None) -> None:
         self._store.clock.see(frame)
+        self._told = frame.get("f") in ("lines", "caught_up") or self._told
         was_ready = decoder.reader.state.ready
         if frame.get("f") == "abandoned":
             self._choice.see_log_abandoned(frame.get("gone") is True)
