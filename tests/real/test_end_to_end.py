@@ -22,6 +22,7 @@ from tui.core.conversation import Conversation, Turn
 from tui.core.deployment import DeploymentState
 from tui.core.logs.load_state import Phase
 from tui.host.open import open_host
+from tui.record.store import RunStore
 from tui.services.chat_turn import converse
 from tui.services.deployment_watch import Session
 from tui.settings import load_settings
@@ -116,6 +117,11 @@ async def test_a_start_is_watched_until_the_api_says_ready(deployed: Deployed, m
             # what the log said of it is right
             assert ready.load is not None
             assert ready.load.version == "0.32.0+cpu" or (ready.load.version or "").startswith("0.32.0")
+            (server,) = (server for server in ready.servers if server.pid == ready.server_pid)
+            assert ready.load.started_at == server.started_at, "a start begins with its process"
+            assert ready.load.first_line_at is not None
+            assert ready.load.started_at is not None
+            assert ready.load.first_line_at > ready.load.started_at + 1, "its imports come before its first line"
             assert ready.load.kv_tokens
             assert ready.load.max_model_len
             assert ready.load.failure is None
@@ -153,6 +159,17 @@ def test_status_and_the_search_for_servers_agree(deployed: Deployed) -> None:
     code, found = deployed.run("status", "found")
     assert code == 0
     assert found["load"]["shards"]["done"] == 64, "log = auto finds the file that the server writes to"
+
+
+def test_a_start_is_in_the_record_once_whatever_its_name(deployed: Deployed) -> None:
+    for name in ("real", "found", "gpu-box"):
+        _, document = deployed.run("status", name, *(["--port", str(deployed.server.port)] if name == "gpu-box" else []))
+        assert "usual" not in (document["load"]["verdict_reason"] or ""), "no start is compared with itself"
+    record = RunStore(Path(deployed.environment["XDG_STATE_HOME"]) / "readyroom" / "record.sqlite")
+    (run,) = record.runs(kind="load")
+    record.close()
+    assert run.document["outcome"] == "ready"
+    assert run.document["started_at"] == run.document["process_started_at"]
 
 
 def test_smoke_fails_for_incoherence_only_where_weights_are_random(deployed: Deployed) -> None:

@@ -135,6 +135,7 @@ def _load(run: Run) -> Iterator[str]:
         ("engine", " ".join(str(word) for word in (document.get("engine"), document.get("version")) if word) or None),
         ("model", document.get("model")),
         ("ready after", _seconds(document.get("total_s"))),
+        *([("failed after", _seconds(failed_s))] if (failed_s := document.get("failed_after_s")) is not None else []),
         ("weights per GPU", number(document.get("gib_per_gpu"), "{:.2f} GiB")),
         ("KV cache", number(document.get("kv_tokens"), "{:,.0f} tokens")),
         ("maximum concurrency", number(document.get("max_concurrency"), "{:.2f}x")),

@@ -30,6 +30,8 @@ from tui.services.watchers import ApiWatcher, LoadKeeper, LoadRecord, MachineWat
 from tui.settings import Deployment, EngineSettings, Settings
 
 FORECAST_S = 1.0
+FORECAST_LOOKS = 4
+"""How often within that time it is looked whether anything became known that the forecast waits for."""
 
 
 class SessionRecord(LoadRecord, ServerRecord, Protocol):
@@ -106,6 +108,7 @@ class Session:
                 # A bug of the work was already raised by `states`; leaving must not raise it again over what is being handled.
                 await ended(self._work)
                 await self.choice.last.keep(leaving=True)
+                await self._loads.save_if_finished(caught_up=self.caught_up)  # it may have become ready just now
         finally:
             try:
                 await self._api.close()
@@ -136,7 +139,10 @@ class Session:
             self.store.make_forecast()
             await self._loads.save_if_finished(caught_up=self.caught_up)
             known = self.store.state.forecast != Forecast()
-            await asyncio.sleep(FORECAST_S if known else FORECAST_S / 4)
+            for _ in range(FORECAST_LOOKS if known else 1):
+                await asyncio.sleep(FORECAST_S / FORECAST_LOOKS)
+                if not self._loads.compared:
+                    break
 
     # -- what the parts publish ----------------------------------------------------------------------------------------------------
 

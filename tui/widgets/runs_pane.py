@@ -118,7 +118,9 @@ def _load(document: Mapping[str, Any], width: int) -> list[Content]:
     if isinstance(failure, Mapping):
         served = _number(document.get("served_s"))
         if _number(document.get("total_s")) is None:
+            failed_s = _number(document.get("failed_after_s"))
             when_words = f"  failed to start, in {_told(name_of(str(failure.get('phase'))))}"
+            when_words += f", after {clock(failed_s)}" if failed_s is not None else ""
         else:
             when_words = "  died while serving" + (f", after {clock(served)}" if served is not None else "")
         out += [

@@ -132,7 +132,7 @@ def _timeline(load: LoadState, forecast: Forecast, ascii_bars: bool, zone: tzinf
         if running and span.started_at is not None and load.last_line_at is not None:
             seconds = max(0.0, load.last_line_at - span.started_at)
         share = (seconds or 0.0) / longest if longest and span in before else 0.0
-        took = duration(seconds) if seconds is not None else "—" if running else ""
+        took = _took(seconds) if seconds is not None else "—" if running else ""
         rows.append(
             (
                 Span(f"  {name_of(span.name):<13}", "label"),
@@ -147,6 +147,11 @@ def _timeline(load: LoadState, forecast: Forecast, ascii_bars: bool, zone: tzinf
         )
         rows.append((Span("  longest silences: ", "label"), Span(words, "dim")))
     return rows
+
+
+def _took(seconds: float) -> str:
+    """Return a duration no finer than the log's clock, which mostly tells whole seconds."""
+    return f"{seconds:.0f} s" if seconds < 10 and seconds == round(seconds) else duration(seconds)
 
 
 def _merged(spans: Sequence[PhaseSpan]) -> list[PhaseSpan]:
