@@ -249,6 +249,18 @@ async def test_a_stalled_stream_is_given_up() -> None:
     assert "no token for" in turn.error
 
 
+async def test_a_stream_of_events_without_a_token_is_given_up() -> None:
+    async def drips(one: Asked, writer: Any) -> None:
+        writer.write(SSE_HEAD + event({"content": "one"}))
+        while not one.left.is_set():
+            writer.write(event({}))
+            await asyncio.wait([asyncio.ensure_future(one.left.wait())], timeout=0.05)
+
+    async with replay(lambda _: drips) as server, asyncio.timeout(10):
+        turn, _ = await ask(server, stall_s=0.5)
+    assert (turn.reply, turn.error is not None and "no further token for" in turn.error) == ("one", True)
+
+
 async def test_values_are_few_however_many_tokens_come() -> None:
     text = " ".join(["word"] * 3000)
     async with replay(lambda _: answer(text)) as server:

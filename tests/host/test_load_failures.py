@@ -193,6 +193,42 @@ def test_failures_are_counted_and_in_no_latency(script: Callable[[Exchange], obj
     assert figures["p99_ttft_ms"] < 5000
 
 
+PINGED = b": ping\n\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "drip"),
+    [(b"HTTP/1.1 200 OK\r\nX-Slow: ", b"a"), (SSE, b"6\r\ndata: \r\n"), (SSE, b"%x\r\n%b\r\n" % (len(PINGED), PINGED))],
+    ids=["head", "event", "comments"],
+)
+def test_a_stream_that_trickles_stalls(before: bytes, drip: bytes) -> None:
+    """Bytes and comments that go on for ever are no reply: the limit counts from the last event that came whole."""
+
+    def trickle(exchange: Exchange) -> str:
+        exchange.send(before)
+        while True:
+            exchange.send(drip)
+            exchange.sock.settimeout(0.05)
+            try:
+                if not exchange.sock.recv(1):
+                    return "close"
+            except TimeoutError:
+                pass
+
+    outcome = run(trickle, {"concurrency": 1, "requests": 1, "stall_s": 0.5, "timeout_s": 10.0})
+    assert [(r.kind, r.error) for r in outcome.records] == [("stalled", "no event, though bytes came, for 0.5 s")]
+
+
+def test_an_event_of_30_megabytes_is_refused_at_once() -> None:
+    def huge(exchange: Exchange) -> str:
+        exchange.send(SSE)
+        exchange.chunk(b"data: " + b"x" * (30 << 20))
+        return "close"
+
+    outcome = run(huge, {"concurrency": 1, "requests": 1, "stall_s": 30.0})
+    assert [(r.kind, r.error) for r in outcome.records] == [("bad_event", "an event of the stream is larger than 16777216 bytes")]
+
+
 def test_a_stalled_stream_times_out() -> None:
     def stall(exchange: Exchange) -> str:
         exchange.send(SSE)

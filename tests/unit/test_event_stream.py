@@ -1,6 +1,7 @@
 """The event-stream decoder and the token-bearing rule."""
 
 import json
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -59,6 +60,18 @@ def test_endless_event_is_refused() -> None:
         decoder.feed(b"x" * 1_000_000)
     with pytest.raises(ValueError, match="larger"):
         decoder.feed(b"x" * 1_000_000)
+
+
+def test_a_large_event_costs_linear_time() -> None:
+    """Fifteen megabytes in pieces of 512 bytes: copied anew with each one that would be 240 GB, an hour and more."""
+    whole = b"data: " + b"x" * 15_000_000 + b"\n"
+    decoder = EventDecoder()
+    begun = time.process_time()
+    for at in range(0, len(whole), 512):
+        assert decoder.feed(whole[at : at + 512]) == []
+    assert decoder.feed(b"\ndata: y\n\n") == [whole[6:-1], b"y"]
+    assert time.process_time() - begun < 5
+    assert decoder.idle
 
 
 def delta(**fields: object) -> dict[str, object]:

@@ -117,7 +117,7 @@ LENGTH = "Default: 20s, and for a closed loop 4 requests a stream at least."
 @click.option("--thorough", is_flag=True, help="60 s a point, each one twice.")
 @click.option("--stagger", type=Duration(), help="Spread the first requests instead of sending them in one burst.")
 @click.option("--no-ignore-eos", is_flag=True, help="Let replies end by themselves.")
-@click.option("--stall", type=Duration(), default=120.0, help="Fail a request after this long without a byte. Default: 120s.")
+@click.option("--stall", type=Duration(), default=120.0, help="Fail a request after this long without an event. Default: 120s.")
 @click.option("--workers", type=click.IntRange(min=0), default=0, help="Processes of the load generator; 0 lets it choose.")
 @click.option("--seed", type=int, help="Seed of the prompts; default: new prompts each run, so that no prefix cache helps.")
 @click.option("--ca-file", metavar="FILE", callback=ca_file, help="Also trust this PEM file's authorities, with --base-url.")

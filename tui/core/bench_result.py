@@ -60,7 +60,7 @@ class Plan:
     stagger_s: float = 0.0
     """Spread the first requests of a closed loop over this time instead of sending them in one burst."""
     stall_s: float = 120.0
-    """Fail a request after this long without a byte."""
+    """Fail a request after this long without an event that came whole (or, before the first, the head of its response)."""
     workers: int = 0
     """Processes of the load generator; 0 lets it choose."""
     save: bool = False

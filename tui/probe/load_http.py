@@ -111,6 +111,11 @@ class Response:
         return self._state == DONE
 
     @property
+    def headed(self) -> bool:
+        """Return whether its head is known; those of interim responses don't count."""
+        return self._state != HEAD
+
+    @property
     def refuses(self) -> bool:
         """Return whether its head is known and has another status than 200."""
         return self._state != HEAD and self.status != 200

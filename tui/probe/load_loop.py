@@ -239,7 +239,7 @@ class LoadLoop:
         connection.uses += 1
         self._streams[connection.fd] = stream
         stream.recvmsg = connection.recvmsg
-        record.start = stream.heard = time.time()
+        record.start = stream.heard = stream.moved = time.time()
         stream.sent = time.monotonic()
         try:
             connection.send(stream.body)
@@ -254,7 +254,7 @@ class LoadLoop:
         try:
             connection.flush()
             if not connection.writing:
-                stream.heard = time.time()
+                stream.heard = stream.moved = time.time()
                 self._poll.modify(connection.fd, IN)
         except OSError as error:
             self._unsent(stream, connection, error)
@@ -375,7 +375,7 @@ class LoadLoop:
         wall = time.time()
         if self._clock.look(wall, now):
             for stream in self._streams.values():
-                stream.heard = wall  # a stamp from before can't be held against this clock: silence counts from here
+                stream.heard = stream.moved = wall  # a stamp from before can't be held against this clock: silence counts from here
         for stream in list(self._streams.values()):
             if stream.all_said and wall - stream.heard > LINGER_S:
                 self._ended(stream, stream.heard)

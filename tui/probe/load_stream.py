@@ -69,7 +69,9 @@ class ReplyStream:
         "finish",
         "heard",
         "keep_text",
+        "moved",
         "plain",
+        "plain_size",
         "quick",
         "record",
         "recvmsg",
@@ -109,12 +111,15 @@ class ReplyStream:
         self.response = Response()
         self.decoder = EventDecoder()
         self.plain: Optional[List[bytes]] = None
+        self.plain_size = 0
         self.done = False
         self.finish = ""
         self.touched = False
         """Whether any byte of the response came."""
         self.heard = 0.0
         """When its last byte came, or when it was sent."""
+        self.moved = 0.0
+        """When its head or the last event came that was read whole, or when it was sent: single bytes and comments are no reply."""
         self.sent = 0.0
         """When it was sent, by the monotonic clock."""
         self.unsent = 0
@@ -138,10 +143,13 @@ class ReplyStream:
                     return False
         self.touched = True
         response = self.response
+        beginning = not response.headed
         try:
             body = response.feed(data)
         except ValueError as error:
             raise RequestFailure("bad_http", str(error)) from None
+        if beginning and response.headed:
+            self.moved = stamp
         if body:
             self.feed_body(body, stamp)
         before, behind = self.template
@@ -171,22 +179,20 @@ class ReplyStream:
         self.touched = True
         self.heard = stamp
         response = self.response
-        if self.plain is None:
-            if (
-                self.events == 0
-                and not self.record.chunks
-                and (response.status != 200 or "json" in response.headers.get("content-type", ""))
-            ):
-                self.plain = [body]
-                return
-        else:
-            if sum(map(len, self.plain)) < MAX_PLAIN_BYTES:
+        refused = response.status != 200 or "json" in response.headers.get("content-type", "")
+        if self.plain is None and self.events == 0 and not self.record.chunks and refused:
+            self.plain = []
+        if self.plain is not None:
+            if self.plain_size < MAX_PLAIN_BYTES:
                 self.plain.append(body)
+                self.plain_size += len(body)
             return
         try:
             payloads = self.decoder.feed(body)
         except ValueError as error:
             raise RequestFailure("bad_event", str(error)) from None
+        if payloads:
+            self.moved = stamp
         had = len(self.record.chunks)
         for payload in payloads:
             self._event(payload, stamp)
@@ -273,9 +279,11 @@ class ReplyStream:
             unsent = self.connection.unsent()
             if unsent != self.unsent:  # the prompt is still on its way
                 self.unsent = unsent
-                self.heard = wall
-        if wall - self.heard > stall_s:
-            return RequestFailure("stalled", "no byte for %g s" % stall_s)
+                self.heard = self.moved = wall
+        chunks = self.record.chunks
+        if wall - (max(self.moved, chunks[-1]) if chunks else self.moved) > stall_s:
+            what = "byte" if wall - self.heard > stall_s else "event, though bytes came,"
+            return RequestFailure("stalled", "no %s for %g s" % (what, stall_s))
         if now - self.sent > timeout_s:
             return RequestFailure("timeout", "not finished after %g s" % timeout_s)
         return None

@@ -98,12 +98,15 @@ async def _read(
     from tui.host.api import ApiError
 
     size = 0
+    since, chunks = asyncio.get_running_loop().time(), 0
     try:
         async with aclosing(api.stream(path, body, timeout=max(first_token_s, stall_s))) as events:
             while True:
                 limit = stall_s if reader.chunks else first_token_s
+                if reader.chunks != chunks:  # only a token counts: a stream of empty events would go on for ever
+                    since, chunks = asyncio.get_running_loop().time(), reader.chunks
                 try:
-                    async with asyncio.timeout(limit):
+                    async with asyncio.timeout_at(since + limit):
                         at, chunk = await anext(events)
                 except TimeoutError:
                     what = "no further token" if reader.chunks else "no token"

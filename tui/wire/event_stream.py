@@ -27,16 +27,18 @@ class EventDecoder:
     an event ends at an empty line. It works on bytes, since a piece may end inside a UTF-8 character.
     """
 
-    __slots__ = ("_skip_lf", "_tail")
+    __slots__ = ("_held", "_size", "_skip_lf")
 
     def __init__(self) -> None:
-        self._tail = b""
+        self._held: List[bytes] = []
+        """The pieces of an event whose end has not come: joined once, at its end, so that a large one costs linear time."""
+        self._size = 0
         self._skip_lf = False
 
     @property
     def idle(self) -> bool:
         """Return whether the next byte begins an event."""
-        return not self._tail and not self._skip_lf
+        return not self._held and not self._skip_lf
 
     def feed(self, data: bytes) -> List[bytes]:
         """Return the payloads that are complete with these bytes, `[DONE]` among them.
@@ -44,7 +46,7 @@ class EventDecoder:
         Raises ValueError if one event is larger than MAX_EVENT_BYTES.
         """
         if (
-            not self._tail
+            not self._held
             and not self._skip_lf
             and data[:6] == b"data: "
             and data[-1:] == b"\n"
@@ -60,12 +62,15 @@ class EventDecoder:
             # A CR at the very end is a line end already; if its LF follows in the next piece, that one is dropped.
             self._skip_lf = data.endswith(b"\r")
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        if self._tail:
-            data = self._tail + data
+        if self._held:
+            if b"\n\n" not in data and not (data[:1] == b"\n" and self._held[-1][-1:] == b"\n"):
+                self._hold(data)
+                return []
+            data = b"".join(self._held) + data
+            self._held.clear()
+            self._size = 0
         blocks = data.split(b"\n\n")
-        self._tail = tail = blocks.pop()
-        if len(tail) > MAX_EVENT_BYTES:
-            raise ValueError("an event of the stream is larger than %d bytes" % MAX_EVENT_BYTES)
+        self._hold(blocks.pop())
         payloads = []
         for block in blocks:
             if block.startswith(b"data: ") and LF not in block:
@@ -76,13 +81,23 @@ class EventDecoder:
                     payloads.append(payload)
         return payloads
 
+    def _hold(self, piece: bytes) -> None:
+        """Keep a piece of an event until its end comes. Raises ValueError if there is too much of it."""
+        if not piece:
+            return
+        self._held.append(piece)
+        self._size += len(piece)
+        if self._size > MAX_EVENT_BYTES:
+            raise ValueError("an event of the stream is larger than %d bytes" % MAX_EVENT_BYTES)
+
     def close(self) -> List[bytes]:
         """Return what remains at the end of the stream: an event whose empty line was never sent.
 
         The standard drops it; some servers forget the last empty line, and a token that came is a token.
         """
-        tail, self._tail = self._tail, b""
-        payload = _payload(tail)
+        payload = _payload(b"".join(self._held))
+        self._held.clear()
+        self._size = 0
         return [] if payload is None else [payload]
 
 
