@@ -65,7 +65,7 @@ class LazySession:
                 await self._again.wait()
             else:
                 self._session = await self._stack.enter_async_context(session)
-        async with aclosing(self._session.states()) as states:
+        async with aclosing(self._session.store.states()) as states:
             async for state in states:
                 yield state
 

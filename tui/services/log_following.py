@@ -57,7 +57,8 @@ class LogDecoder:
                 if isinstance(zone_s, int | float):
                     self.reader.set_zone(float(zone_s))
             case "lines":
-                async for event in self._read(frame):
+                self._queue(frame)
+                async for event in self.drain():
                     yield event
             case "start":
                 self.reader.reset()
@@ -80,7 +81,8 @@ class LogDecoder:
             case "error":
                 yield LogSourceChanged(self.source, clean(f"{frame.get('what', '')}: {frame.get('why', '')}"))
 
-    async def _read(self, frame: Mapping[str, Any]) -> AsyncIterator[Event]:
+    def _queue(self, frame: Mapping[str, Any]) -> None:
+        """Keep the lines of a frame until `drain` reads them; from here on a lost link must not bring them twice."""
         wall = frame.get("wall", frame.get("written"))
         at = float(wall) if isinstance(wall, int | float) else None
         first = frame.get("first")
@@ -92,11 +94,8 @@ class LogDecoder:
             self._waiting.append((str(text)[:LONGEST_LINE], at if stamp is None else float(stamp), number, quiet))
             if number is not None:
                 number += 1
-        # From here on these lines are ours, though they are read in slices: a link lost in between must not bring them twice.
         if isinstance(frame.get("resume"), dict):
             self.resume = dict(frame["resume"])
-        async for event in self.drain():
-            yield event
 
     async def drain(self) -> AsyncIterator[Event]:
         """Yield the events of the lines that wait."""

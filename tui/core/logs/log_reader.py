@@ -99,7 +99,11 @@ class LogReader:
         """Return what the log says so far. The same object until something changes."""
         if self._state is None:
             self._time.settle()
-            self._state = self._snapshot()
+            load = snapshot(self._start, self._counts, self._detector.failure(), self._time.now)
+            services = self._services
+            if services.note is not None:
+                load = replace(load, service=services.chosen, services=tuple(services.servers), notes=(services.note, *load.notes))
+            self._state = self._time.placed(load)
         return self._state
 
     def feed(self, line: str, at: float | None = None, number: int | None = None) -> LogLine:
@@ -119,7 +123,9 @@ class LogReader:
         if parts is not None:
             read = self._feed_parts(parts, text, at, place)
         else:
-            read = LogLine(text, self._read(text, at, place), place, at)
+            line_read = self._parser.parse(text)
+            self._take(line_read, at, place)
+            read = LogLine(text, line_read.level, place, at)
         self._calm = self._start.phase is Phase.READY and not self._detector.busy and not self._start.stalls
         return read
 
@@ -176,11 +182,6 @@ class LogReader:
                 line.speaker = speaker
             self._take(line, at, place)
         return LogLine(text, level, place, at)
-
-    def _read(self, text: str, at: float | None, place: int) -> str | None:
-        line = self._parser.parse(text)
-        self._take(line, at, place)
-        return line.level
 
     # -- one line
 
@@ -327,15 +328,6 @@ class LogReader:
         if message[0] not in " \t":
             self._known(line, _untagged(line, message))
         return False
-
-    # -- the snapshot
-
-    def _snapshot(self) -> LoadState:
-        load = snapshot(self._start, self._counts, self._detector.failure(), self._time.now)
-        services = self._services
-        if services.note is not None:
-            load = replace(load, service=services.chosen, services=tuple(services.servers), notes=(services.note, *load.notes))
-        return self._time.placed(load)
 
 
 def _untagged(line: Line, message: str) -> str:
