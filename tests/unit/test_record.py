@@ -126,6 +126,15 @@ def test_a_start_is_known_by_host_boot_process_and_port(tmp_path: Path, start: S
     assert (record.save_load(start, load) == first) is same
 
 
+def test_the_start_of_a_process_that_is_gone_is_known_from_when_it_was_seen(tmp_path: Path) -> None:
+    record = RunStore(tmp_path / "record.sqlite")
+    seen = structs.replace(KIMI, boot="a", process_started_at=984.0)
+    record.save_load(seen, structs.replace(LOAD, started_at=984.0, first_line_at=1000.0))
+    assert record.process_start(structs.replace(KIMI, deployment="renamed"), 1001.0) == 984.0
+    assert record.process_start(KIMI, 1100.0) is None
+    assert record.process_start(structs.replace(KIMI, port=8001), 1000.0) is None
+
+
 FIRST_SCHEMA = """
 CREATE TABLE run (
     id INTEGER PRIMARY KEY,

@@ -194,6 +194,8 @@ class SupervisorTold(Struct, frozen=True):
 
 class HistoryRead(Struct, frozen=True):
     history: tuple[PastLoad, ...]
+    started_at: float | None = None
+    """When the process of the present start began, as an earlier session saw it."""
 
 
 Event = (
@@ -258,8 +260,8 @@ def fold(state: DeploymentState, event: Event) -> DeploymentState:
             seen = replace(event, gpus=gpus, ready_memory=course)
             others = tuple(seen if other.host == host else other for other in state.others)
             return replace(state, others=others)
-        case HistoryRead(history):
-            return replace(state, history=history)
+        case HistoryRead(history, started_at):
+            return replace(_with_start(state, started_at), history=history)
 
 
 def _with_start(state: DeploymentState, started_at: float | None) -> DeploymentState:

@@ -161,6 +161,16 @@ class RunStore:
                 break
         return tuple(found)
 
+    def process_start(self, start: ServerStart, first_line_at: float) -> float | None:
+        """Return when the process began that wrote a log's first line then, if a session saw it run; None else."""
+        with self._open() as db:
+            runs = self._loads(db, start)
+        for run in runs:
+            first, began = run.document.get("first_line_at"), run.document.get("process_started_at")
+            if first is not None and began is not None and abs(first - first_line_at) < CLOCK_S:
+                return float(began)
+        return None
+
     def _loads(self, db: sqlite3.Connection, start: ServerStart) -> list[Run]:
         """Return the starts on the same host and port, newest first; of those without either, the ones under the same name."""
         query = f"""SELECT {COLUMNS} FROM run WHERE kind = 'load' AND

@@ -284,6 +284,8 @@ class LoadRecord(Protocol):
 
     def loads(self, start: ServerStart, before: float | None, /) -> tuple[PastLoad, ...]: ...
 
+    def process_start(self, start: ServerStart, first_line_at: float, /) -> float | None: ...
+
 
 class LoadKeeper:
     """Keeps each start that came to its end, ready or failed, once, and publishes the earlier starts of the same server."""
@@ -380,8 +382,11 @@ class LoadKeeper:
         if self._record is None or self.compared:
             return
         start, before = self.start, self._before()
+        load = self._store.state.load
+        first = load.first_line_at if load is not None and load.process_started_at is None else None
         with contextlib.suppress(RecordError):  # nothing to compare with then; writing says what is wrong with it
-            self._store.publish(HistoryRead(await asyncio.to_thread(self._record.loads, start, before)))
+            began = await asyncio.to_thread(self._record.process_start, start, first) if first is not None else None
+            self._store.publish(HistoryRead(await asyncio.to_thread(self._record.loads, start, began or before), began))
         self._compared = start, before
 
     async def save_if_finished(self, *, caught_up: bool) -> None:
