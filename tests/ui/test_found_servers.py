@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 import scenes
 from msgspec.structs import replace
-from room import room, shows, until
+from room import room, screen, shows, until
 
+from tui.core.api_status import ApiStatus, Reach
 from tui.core.deployment import ServerSeen
+from tui.core.logs.load_state import Forecast, LoadState
 from tui.core.text import clean
 from tui.screens.dialogs import NameDialog, ServerDialog
 from tui.services.server_search import FoundServer
@@ -51,3 +53,30 @@ async def test_the_found_server_is_written_into_the_configuration(tmp_path: Path
         await until(pilot, lambda: "w keep" not in app.main.query_one("#keys").render().plain)  # type: ignore[union-attr]
     kept = load_settings(path).deployments["kimi-k2-w4"]
     assert (kept.engines[0].host, kept.engines[0].log) == ("gpu-8x", "file:/v.log")
+
+
+@pytest.mark.parametrize("scene", ["failed", "waiting"])
+@pytest.mark.parametrize("size", [(120, 35), (80, 24)])
+async def test_one_that_runs_in_its_stead_is_named_and_can_be_chosen(scene: str, size: tuple[int, int]) -> None:
+    other = ServerSeen(9, "vllm", "another", 8001, "root")
+    app, session = room(replace(scenes.SCENES[scene](time.monotonic()), servers=(other,), server_pid=None))
+    chosen: list[int] = []
+    session.choose = chosen.append  # type: ignore[attr-defined]
+    async with app.run_test(size=size) as pilot:
+        await shows(pilot, "another server runs on port 8001", "key v")
+        await pilot.press("v")
+        await until(pilot, lambda: isinstance(app.screen, ServerDialog))
+        await pilot.press("enter")
+        await until(pilot, lambda: chosen == [9])
+
+
+async def test_the_log_follows_again_once_another_start_has_begun() -> None:
+    state = scenes.SCENES["failed"](time.monotonic())
+    app, session = room(scenes.SCENES["loading"](time.monotonic()))
+    async with app.run_test(size=(120, 35)) as pilot:
+        await shows(pilot, "LOADING")
+        session.set(state)
+        await shows(pilot, "FAILED", "paused")
+        session.set(replace(state, load=LoadState(), forecast=Forecast(), server_pid=41, api=ApiStatus(Reach.CLOSED)))
+        await shows(pilot, "LOADING")
+        await until(pilot, lambda: "paused" not in screen(pilot))

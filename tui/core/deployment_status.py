@@ -218,8 +218,8 @@ def another_server(state: DeploymentState) -> str | None:
         return None
     ports = [f"port {server.where}" if isinstance(server.where, int) else f"{server.where}" for server in state.servers]
     if len(ports) == 1:
-        return f"another server runs on {ports[0]}: v or --port"
-    return f"other servers run on {some_of(ports, 4)}: v or --port"
+        return f"another server runs on {ports[0]} (key v, or --port)"
+    return f"other servers run on {some_of(ports, 4)} (key v, or --port)"
 
 
 def _disagreement(state: DeploymentState) -> str | None:

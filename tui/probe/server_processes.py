@@ -12,7 +12,7 @@ import re
 import time
 from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
-from tui.probe.process_table import Processes, read
+from tui.probe.process_table import Processes, name_of, read
 
 Engine = Dict[str, Any]
 COMM_LENGTH = 15
@@ -222,7 +222,9 @@ def halted_of(pid: int, table: Table, processes: Processes) -> List[List[Any]]:
         state = fields[0].decode("ascii", "replace") if fields is not None else ""
         if state not in ("T", "Z"):
             continue
-        name = (read("/proc/%d/comm" % member, 64) or b"").strip().decode("utf-8", "replace")
+        comm = (read("/proc/%d/comm" % member, 64) or b"").strip().decode("utf-8", "replace")
+        title = name_of(read("/proc/%d/cmdline" % member, 4096) or b"")
+        name = title if title.startswith(comm) else comm  # the whole of a title that the engine has set
         if state == "T" or (titles and name.startswith(titles)):
             found.append([member, name, state])
     return found

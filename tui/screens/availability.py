@@ -26,7 +26,7 @@ def unavailable(view: ScreenView, action: Action) -> str | None:
             return None if view.typing or view.busy or view.filtered else SILENT
         case "failed" if state.load is None or state.load.failure is None:
             return f"No start has failed here. {_key('show-log', own)} shows the log, {_key('load_report', own)} the report."
-        case "servers" if len(state.servers) < 2:
+        case "servers" if all(server.pid == state.server_pid for server in state.servers):
             return "Only one server runs on this host." if state.servers else "No server has been found on this host yet."
         case "unkept":
             return _unkept(view)

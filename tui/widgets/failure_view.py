@@ -6,7 +6,7 @@ import time
 from textual.content import Content
 
 from tui.core.deployment import DeploymentState
-from tui.core.deployment_status import UNHEARD
+from tui.core.deployment_status import UNHEARD, conflict_of
 from tui.core.gpu_groups import ABOUT_MEMORY, held_by_others, left_behind, next_steps
 from tui.core.logs.load_state import Failure, LoadState, Phase
 from tui.core.presentation import NAMES, clock, counted, failure_title, gib, how_far, whole
@@ -106,6 +106,8 @@ def failure_body(state: DeploymentState, width: int, height: int, key: str) -> l
     blocks.append(_told(where, failure.cause, width))
     if steps := _steps(state, width):
         blocks.append(steps)
+    if conflict := conflict_of(state):
+        blocks.append(_told("also", conflict, width))
     if load.errors > 1:
         more = counted(load.errors - 1, "more error line")
         blocks.append([line(label(f"{'follows':<12}{more}; press {key} for the line in the log"))])

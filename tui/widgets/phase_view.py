@@ -8,7 +8,7 @@ from textual.content import Content
 
 from tui.core.api_status import Reach
 from tui.core.deployment import DeploymentState
-from tui.core.deployment_status import api_problem, log_problem, process_gone_unheard, process_unheard
+from tui.core.deployment_status import another_server, api_problem, hang_of, log_problem, process_gone_unheard, process_unheard
 from tui.core.logs.load_state import Loader, LoadState, PastLoad, Phase
 from tui.core.presentation import NAMES, NORMAL_SILENCE_S, amounts, clock, doing, gigabytes_s, one_of, silence_text, three
 from tui.widgets.canvas import Canvas
@@ -209,11 +209,10 @@ def before(state: DeploymentState, width: int, height: int) -> Content:
     else:
         lines += _no_link(state, width)
     lines += ["", *facts(width, ("host", state.connection.host or state.target), ("log", source), ("API", reach), column=10)]
-    if problem := log_problem(state):
-        lines += [
-            "",
-            *[line(("▲ ", W) if i == 0 else "  ", row) for i, row in enumerate(Content(problem).wrap(max(8, width - 2)))],
-        ]
+    for problem in (hang_of(state), another_server(state), log_problem(state)):
+        if problem:
+            wrapped = Content(problem).wrap(max(8, width - 2))
+            lines += ["", *(line(("▲ ", W) if i == 0 else "  ", row) for i, row in enumerate(wrapped))]
     if past := last_time(state):
         lines += ["", line(label("last time   "), (clock(past.total_s), B))]
     return rows(*lines[:height])
