@@ -324,3 +324,15 @@ def test_the_range_before_the_shards_is_that_of_earlier_starts(
     forecast = make_forecast(BEFORE_SHARDS, now, past[::-1] if turned else past, cold=cold)
     assert forecast.ready_eta_s == pytest.approx(left)
     assert forecast.ready_eta_error_s == pytest.approx(error)
+
+
+def test_the_time_until_ready_falls_from_a_starts_first_line_on() -> None:
+    reader, past = LogReader(), earlier(26, 77, 1.0)
+    for number, second in enumerate((0, 1, 7)):
+        text = "vLLM API server version 0.24.0" if not number else "Resolved architecture: LlamaForCausalLM"
+        reader.feed(f"(APIServer pid=1) INFO 11-29 12:00:{second:02d} [x.py:1] {text}", BEGIN + second)
+    load = reader.state
+    assert [span.name for span in load.phases] == [Phase.STARTING]
+    assert load.started_at is not None
+    lefts = [make_forecast(load, load.started_at + seconds, (past,)).ready_eta_s for seconds in (7.0, 17.0)]
+    assert lefts == pytest.approx([116.0, 106.0])

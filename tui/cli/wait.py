@@ -319,6 +319,7 @@ class JsonLines:
                 "verdict": state.forecast.verdict.value,
                 "verdict_reason": state.forecast.reason or None,
                 "ready_eta_s": state.forecast.ready_eta_s,
+                "ready_eta_error_s": state.forecast.ready_eta_error_s,
                 "connection": state.connection.link.value,
                 "elapsed_s": round(elapsed_s, 1),
             }

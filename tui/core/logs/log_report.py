@@ -312,6 +312,7 @@ def document(load: LoadState, forecast: Forecast) -> dict[str, Any]:
         "started_at": iso(load.started_at),
         "ready_s": _rounded(forecast.ready_s),
         "ready_eta_s": _rounded(forecast.ready_eta_s),
+        "ready_eta_error_s": _rounded(forecast.ready_eta_error_s),
         "ends": forecast.ends or None,
         "last_line_at": iso(load.last_line_at),
         "silent_s": _rounded(forecast.silent_s),

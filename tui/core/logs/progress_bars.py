@@ -106,7 +106,7 @@ class StepTimes:
         self.unseen *= 1 - SMOOTHING
         self.steps = SMOOTHING * steps + (1 - SMOOTHING) * self.steps
         before, self.seconds = self.seconds, self.steps * rate_s
-        return (self.seconds - (1 - SMOOTHING) * before) / SMOOTHING
+        return round((self.seconds - (1 - SMOOTHING) * before) / SMOOTHING, 3)
 
 
 @dataclass(slots=True)

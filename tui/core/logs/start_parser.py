@@ -184,6 +184,9 @@ class StartParser:
         self.enter(Phase.READY, at)
 
     def phases(self) -> tuple[PhaseSpan, ...]:
+        """Return the phases so far, the one that lasts last; none of a log in which no server has spoken yet."""
+        if not self.spans and self.engine is not None and self.started_at is not None:
+            return (PhaseSpan(self.phase, self.started_at),)
         spans = []
         for (phase, at), following in zip(self.spans, [*self.spans[1:], None], strict=False):
             seconds = None
