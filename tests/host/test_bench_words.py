@@ -37,7 +37,7 @@ def large(path: Path) -> None:
         (lambda path: None, "No such file"),
         (large, "is larger than 64 MiB"),
         (lambda path: path.write_bytes(b"\xff\xfe{"), "is not UTF-8 text (byte 0)"),
-        (lambda path: path.write_text('{"prompt": "a"}\n{]\n'), "line 2 is no JSON"),
+        (lambda path: path.write_text('{"prompt": "a"}\n{]\n'), "line 2 is not JSON"),
     ],
     ids=["device", "pipe", "directory", "missing", "large", "binary", "broken"],
 )
@@ -250,7 +250,7 @@ def test_what_the_figures_mean_is_told_when_asked(tmp_path: Path) -> None:
         assert warning.endswith("2 streams had 4")
     assert "steady" in asked.stdout
     assert "steady" not in open_loop.stdout
-    assert "are in no sum but arrived_output_tokens" in open_loop.stdout
+    assert "are in no total but arrived_output_tokens" in open_loop.stdout
 
 
 def test_all_options_are_in_a_group_of_the_help(tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def test_a_server_that_was_killed_is_gone_at_once_though_nobody_takes_note(serve
         probe.stdin.write(opening({"role": "find", "engines": commands(), "every": 3600}))
         probe.stdin.flush()
         looks = (json.loads(line) for line in probe.stdout)
-        pids = ([one["pid"] for one in look["servers"]] for look in looks if look["f"] == "servers")
+        pids = ([server["pid"] for server in look["servers"]] for look in looks if look["f"] == "servers")
         assert server["pid"] in next(pids)
         os.kill(server["pid"], signal.SIGKILL)
         assert server["pid"] not in next(pids)

@@ -186,9 +186,7 @@ def test_a_call_that_hangs_is_told_and_the_last_values_stay(driver: SimulatedDri
         assert late.received_at == pytest.approx(100.0 - frame["age_s"])
         assert late.gpus[1].memory_used_mib == 77
         assert late.note is not None
-        assert re.match(
-            r"the NVIDIA driver has not answered for \d+ s \(GPU . was asked\); the values are the last ones", late.note
-        )
+        assert re.match(r"the NVIDIA driver has not answered for \d+ s \(GPU . was asked\); these are its last values", late.note)
         if what == "one GPU":
             assert "(GPU 1 was asked)" in late.note
         probe.named("machine")  # the rest goes on

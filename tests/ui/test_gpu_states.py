@@ -68,7 +68,7 @@ async def says(pilot: Room, *words: str) -> None:
         ("untold", ("— — ", "RAM", "of 1,511 GiB")),
         ("no-gpu", ("no NVIDIA driver on this host", "no GPU on its PCI bus", "RAM", "of 1,511 GiB")),
         ("amd", ("8 × AMD Instinct MI300X OAM, not read: only NVIDIA's GPUs can be", "the host's memory", "of 1,511 GiB")),
-        ("no-driver", ("8 NVIDIA GPUs here, but no driver (libnvidia-ml.so.1 not found): install NVIDIA's",)),
+        ("no-driver", ("8 NVIDIA GPUs here, but no driver (libnvidia-ml.so.1 not found): install NVIDIA's driver",)),
         ("driver-mismatch", ("driver/library version mismatch", "reboot, or unload and load its kernel modules")),
         ("no-permission", ("no permission to ask the NVIDIA driver", "/dev/nvidia*")),
         ("hung-smi", ("the NVIDIA driver has not answered for",)),

@@ -18,7 +18,7 @@ from tui.widgets.fleet_view import gpu_lines
 from tui.widgets.gpu_rows import SELECTED, greyed
 from tui.widgets.gpu_strip import strip
 
-NOTE = "the NVIDIA driver has not answered for 25 s (GPU 0 was asked); the values are the last ones"
+NOTE = "the NVIDIA driver has not answered for 25 s (GPU 0 was asked); these are its last values"
 
 
 def silent(now: float) -> GpuSample:

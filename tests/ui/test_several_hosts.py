@@ -19,7 +19,7 @@ from tui.widgets.canvas import Moment
 from tui.widgets.gpu_hosts import compact, groups_of, head
 from tui.widgets.gpu_strip import strip
 
-NOTE = "the NVIDIA driver has not answered for 40 s (GPU 0 was asked); the values are the last ones"
+NOTE = "the NVIDIA driver has not answered for 40 s (GPU 0 was asked); these are its last values"
 
 
 def well(now: float, used: float = 96733.0) -> GpuSample:

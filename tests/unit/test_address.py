@@ -46,7 +46,7 @@ def test_a_url_is_shown_without_its_user(url: str, shown: str, secrets: tuple[st
 
 QUERY = " has a query, which requests can't carry: give a key in a header, not in the URL"
 FRAGMENT = " has a part that begins with #, which no request carries: leave it out"
-PORT = ": the port is no number from 1 to 65535"
+PORT = ": the port is not a number from 1 to 65535"
 ENCODED = PORT + "; write a / in a password as %2F, a ? as %3F, a # as %23"
 NO_URL = 'must be a URL such as "http://127.0.0.1:8000", not '
 GOES_ON = "must be a URL that ends with its path, not "

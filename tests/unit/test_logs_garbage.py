@@ -155,4 +155,4 @@ def test_a_bar_that_makes_no_sense_is_none(line: str) -> None:
     load = reader.state
     assert load.shards is not None
     assert (load.shards.done, load.shards.total, len(load.loaders)) == (5, 10, 1)
-    assert make_forecast(load, 305.0).s_per_shard == 60.0
+    assert make_forecast(load, 305.0).s_per_shard == pytest.approx(60.0)

@@ -35,7 +35,7 @@ def test_the_server_is_read_alone() -> None:
     assert kept == [*lines[:3], *lines[5:]]
     assert (services.chosen, services.servers, services.seen) == ("vllm-1", ["vllm-1"], ["nginx-1", "vllm-1"])
     assert services.note is not None
-    assert "2 services write in this log: vllm-1 holds the server" in services.note
+    assert "2 services write in this log: only vllm-1, which holds the server" in services.note
 
 
 def test_a_service_can_be_chosen() -> None:

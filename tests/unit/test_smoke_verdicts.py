@@ -386,12 +386,12 @@ def test_language_is_coherent(reply: str) -> None:
 @pytest.mark.parametrize(
     ("reply", "turn", "outcome", "words"),
     [
-        ("391", {"finish": "length"}, Outcome.INCONCLUSIVE, "cut by its length"),
+        ("391", {"finish": "length"}, Outcome.INCONCLUSIVE, "cut at its token limit"),
         (
             "",
             {"finish": "length", "reasoning": "Okay, the user wants the product of"},
             Outcome.INCONCLUSIVE,
-            "while it still reasoned",
+            "while still reasoning",
         ),
         (
             "",

@@ -66,7 +66,7 @@ def log(file: Path, as_json: bool, service: str | None) -> None:
                 f"cannot read {file}: {error.strerror or error}. Name a saved log, or - for standard input."
             ) from None
     if service is not None and service not in reader.services:
-        there = ", ".join(map(clean, reader.services)) or "none: it is no log of docker compose"
+        there = ", ".join(map(clean, reader.services)) or "none: it is not a docker compose log"
         raise click.UsageError(f"that log has no service {service}; it has: {there}")
     load = reader.state
     forecast = make_forecast(load, load.last_line_at if load.last_line_at is not None else 0.0)

@@ -55,7 +55,7 @@ def notes_of(plan: Plan) -> list[str]:
         notes.append("all streams begin at once, as vLLM's do: TTFT holds that burst (median_ttft_after_burst_ms is without it)")
     if plan.duration_s is not None:
         where = ": see the steady throughput, which has their tokens" if plan.request_rate is None else " but arrived_output_tokens"
-        notes.append(f"requests cut off by the end of the duration are in no sum{where}")
+        notes.append(f"requests cut off by the end of the duration are in no total{where}")
     if plan.prompts_file is not None:
         notes.append("prompts of a file are sent as they are, again and again: a prefix cache may help")
         if plan.kind == "soak":

@@ -39,7 +39,7 @@ def why_unsendable(value: Any) -> str | None:
             elif isinstance(inside, list):
                 inner.extend(inside)
             elif isinstance(inside, float) and not math.isfinite(inside):
-                return "NaN and infinity are no JSON"
+                return "NaN and infinity are not JSON"
         if not inner:
             return None
         level = inner
@@ -102,7 +102,7 @@ def parse_prompts(text: str, endpoint: str) -> GivenPrompts:
                 try:
                     entries.append((number, json.loads(line)))
                 except ValueError as error:
-                    raise ValueError(f"line {number} is no JSON: {error}") from None
+                    raise ValueError(f"line {number} is not JSON: {error}") from None
                 except RecursionError:
                     raise ValueError(f"line {number}: {TOO_DEEP}") from None
         word = "line"

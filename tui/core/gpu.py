@@ -180,7 +180,7 @@ class GpuSample(Struct, frozen=True):
     gone: tuple[Gpu, ...] = ()
     """GPUs that were listed earlier and are no more, as last seen (see `gpu_seen`)."""
     late: bool = False
-    """The driver did not answer in time; the values are the last ones known."""
+    """The driver did not answer in time; these are its last known values."""
     late_s: float | None = None
     """For how long it has not answered, if it is late and that is known."""
     unheard: bool = False

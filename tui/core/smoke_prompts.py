@@ -132,7 +132,7 @@ def judge(prompt: SmokePrompt, turn: Turn) -> tuple[Outcome, str]:
     if turn.finish not in ("stop", "length", "eos", "eos_token", "stop_sequence", "end_turn", None):
         return Outcome.FAILED, f"ended by the server: {turn.finish}"
     if cut:
-        where = "while it still reasoned" if not answer and turn.reasoning else "by its length"
+        where = "while still reasoning" if not answer and turn.reasoning else "at its token limit"
         length = f" after {turn.usage.completion_tokens:,} tokens" if turn.usage.completion_tokens else ""
         return Outcome.INCONCLUSIVE, f"cut {where}{length}"
     if not plain(answer).strip():

@@ -68,9 +68,9 @@ class Words:
             obj = json.loads(payload)
         except (ValueError, RecursionError):
             shown = self.one_line(payload.decode("utf-8", "replace"))
-            raise ApiError(None, f"the stream holds something that is no JSON: {shown}", "garbage") from None
+            raise ApiError(None, f"the stream holds something that is not JSON: {shown}", "garbage") from None
         if not isinstance(obj, dict):
-            raise ApiError(None, "the stream holds an event that is no JSON object", "garbage")
+            raise ApiError(None, "the stream holds an event that is not a JSON object", "garbage")
         said = error_of(obj)
         if said is not None:
             raise ApiError(_code_in(obj), self.one_line(said), "stream")
@@ -86,7 +86,9 @@ class Words:
             obj = None
         if not isinstance(obj, dict):
             raise ApiError(
-                code, f"the answer is no JSON object: {self.one_line(body.decode('utf-8', 'replace')) or 'it is empty'}", "garbage"
+                code,
+                f"the answer is not a JSON object: {self.one_line(body.decode('utf-8', 'replace')) or 'it is empty'}",
+                "garbage",
             )
         said = error_of(obj)
         if said is not None:
@@ -126,7 +128,7 @@ class Words:
         text = body[:ERROR_LIMIT].decode("utf-8", "replace")
         if _is_page(text):
             return f"{self.where}/v1/models answers a web page ({self.one_line(_title(text))[:80]}): is it an inference server?"
-        return f"{self.where}/v1/models answers something that is no list of models: is this an OpenAI-like server?"
+        return f"{self.where}/v1/models does not answer with a list of models: is this an OpenAI-like server?"
 
     def _certificate(self, error: ssl.SSLCertVerificationError) -> str:
         """Say what is wrong with a certificate, and what would help; codes as in OpenSSL's x509_vfy.h."""
@@ -159,7 +161,7 @@ class Words:
             case httpx.ConnectTimeout() | httpx.PoolTimeout():
                 return ApiError(None, f"{where} does not answer: no connection in time", "timeout")
             case httpx.TimeoutException():
-                return ApiError(None, f"{where} accepted the call but was silent for too long", "timeout")
+                return ApiError(None, f"{where} accepted the connection but was silent for too long", "timeout")
             case httpx.RemoteProtocolError():
                 kind = "cut" if re.search("closed|incomplete|disconnected", str(error)) else "garbage"
                 said = " answers something that is no HTTP" if kind == "garbage" else ""
@@ -170,7 +172,7 @@ class Words:
                     None, "the request can't be sent: a header or the API key holds characters that HTTP forbids", "unauthorized"
                 )
             case httpx.UnsupportedProtocol() | httpx.InvalidURL():
-                return ApiError(None, self.one_line(f"{where} is no address of an API: {error}"), "garbage")
+                return ApiError(None, self.one_line(f"{where} is not an API's address: {error}"), "garbage")
         return ApiError(None, self.one_line(f"{where}: {str(error) or type(error).__name__}"), "unreachable")
 
 

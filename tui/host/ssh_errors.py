@@ -90,7 +90,7 @@ def unusable_key(login: Login, known: Known, words: str) -> Refused:
             f"WARNING: the host key of {login.name} is revoked ({places})",
             "don't log in there; ask the host's administrator for its new key",
         )
-    return Refused(f"the host certificate of {login.name} doesn't hold: {clean(words)}", "ask the host's administrator")
+    return Refused(f"the host certificate of {login.name} isn't valid: {clean(words)}", "ask the host's administrator")
 
 
 def _adding(login: Login) -> str:

@@ -55,7 +55,7 @@ def target_of(url: str) -> Target:
         port = port_of(url)
     except ValueError:
         hint = "; write a / in a password as %2F, a ? as %3F, a # as %23" if shown.endswith("…") else ""
-        raise ValueError("%r: the port is no number from 1 to 65535%s" % (shown, hint)) from None
+        raise ValueError("%r: the port is not a number from 1 to 65535%s" % (shown, hint)) from None
     if parts.query:
         raise ValueError("%r has a query, which requests can't carry: give a key in a header, not in the URL" % shown)
     if parts.fragment:
@@ -235,11 +235,11 @@ class Response:
             self._state = DONE
         elif coding:
             if not coding.endswith("chunked"):
-                raise ValueError("transfer coding %r is not known here" % coding)
+                raise ValueError("transfer coding %r is not supported" % coding)
             self._state = SIZE
         elif length is not None:
             if not length.isdigit():
-                raise ValueError("Content-Length %r is no number" % length[:40])
+                raise ValueError("Content-Length %r is not a number" % length[:40])
             self._left = int(length)
             self._state = COUNTED if self._left else DONE
         else:
@@ -262,5 +262,5 @@ def _size(word: bytes) -> int:
     except ValueError:
         size = -1
     if size < 0 or size > 1 << 40:
-        raise ValueError("a chunk's size is no hexadecimal number: %r" % word[:40])
+        raise ValueError("a chunk's size is not a hexadecimal number: %r" % word[:40])
     return size

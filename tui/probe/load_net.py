@@ -309,7 +309,7 @@ def words_of(error: BaseException, where: str) -> str:
     if number == errno.EADDRNOTAVAIL:
         return "no connection to %s: no local port is left on this side (net.ipv4.ip_local_port_range)" % where
     if number in (errno.EHOSTUNREACH, errno.ENETUNREACH):
-        return "there is no way to %s: %s" % (where, os.strerror(number))
+        return "no route to %s: %s" % (where, os.strerror(number))
     if isinstance(error, (TimeoutError, socket.timeout)) or number == errno.ETIMEDOUT:
         return "%s does not answer" % where
     if number in (errno.ECONNRESET, errno.EPIPE):

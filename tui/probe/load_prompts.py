@@ -307,11 +307,11 @@ def _from_usage(caller: ApiCaller, plan: Dict[str, Any], fields: Dict[str, Any])
         try:
             status, reply = caller.ask_json("POST", PATHS[plan["endpoint"]], body)
         except (OSError, ValueError):
-            return uncounted_lengths(), ["the server counts no tokens for us: the lengths of prompts are estimated"]
+            return uncounted_lengths(), ["the server reports no token counts: the lengths of prompts are estimated"]
         usage = reply.get("usage") if status == 200 and isinstance(reply, dict) else None
         tokens = usage.get("prompt_tokens") if isinstance(usage, dict) else None
         if not isinstance(tokens, int):
-            return uncounted_lengths(), ["the server counts no tokens for us: the lengths of prompts are estimated"]
+            return uncounted_lengths(), ["the server reports no token counts: the lengths of prompts are estimated"]
         points.append((len(text.split(" ")), tokens))
     (x0, y0), (x1, y1) = points
     slope = max(0.2, (y1 - y0) / (x1 - x0))

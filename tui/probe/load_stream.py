@@ -256,7 +256,7 @@ class ReplyStream:
         except (ValueError, RecursionError):
             obj = None
         if not isinstance(obj, dict):
-            raise RequestFailure("bad_event", "an event is no JSON object: %r" % payload[:200])
+            raise RequestFailure("bad_event", "an event is not a JSON object: %r" % payload[:200])
         return obj
 
     def _usage(self, usage: Any) -> None:

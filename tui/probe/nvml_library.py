@@ -116,7 +116,7 @@ def _other_accelerator() -> Optional[str]:
             continue
         how_many = "%d %s GPU%s" % (len(found), maker, "s" if len(found) > 1 else "")
         if maker == "NVIDIA":
-            return "%s here, but no driver (libnvidia-ml.so.1 not found): install NVIDIA's" % how_many
+            return "%s here, but no driver (libnvidia-ml.so.1 not found): install NVIDIA's driver" % how_many
         if found[0]:
             how_many = "%d × %s" % (len(found), found[0])
         return "%s, not read: only NVIDIA's GPUs can be; the host's memory is shown instead" % how_many

@@ -296,7 +296,7 @@ def _late(gpus: GpuWatch, seconds: float) -> Dict[str, Any]:
     frame["xids"] = gpus.xids  # what explains the silence arrives during it
     frame["late"] = True
     frame["late_s"] = round(seconds, 1)
-    values = "the values are the last ones" if frame["gpus"] else "it told of no GPU so far"
+    values = "these are its last values" if frame["gpus"] else "it has reported no GPU so far"
     frame["note"] = "the NVIDIA driver has not answered for %.0f s%s; %s" % (seconds, which, values)
     return frame
 

@@ -49,7 +49,7 @@ class FleetStatus(Canvas):
         slowest = max((link.round_trip_ms for link in links if link.round_trip_ms is not None), default=None)
         trip = line(label(", slowest "), f"{slowest:.0f}", label(" ms")) if slowest is not None else Content("")
         end = line((time.strftime("%H:%M:%S", time.localtime(self.moment.wall)) if self.moment.wall else "", B), " ")
-        return spread(width, left, line(label(f"{len(links)} of {len(states)} linked"), trip, "   ", end), end)
+        return spread(width, left, line(label(f"{len(links)} of {len(states)} connected"), trip, "   ", end), end)
 
 
 class Overview(Screen[None]):

@@ -278,7 +278,7 @@ class LoadGenerator:
                 raise _ended_early(frame)
             if frame.get("f") == "records" and frame.get("id") == number:
                 return _arrays(str(frame.get("z")))
-        raise ProbeFailed("the load generator ended before all of its records were here")
+        raise ProbeFailed("the load generator ended before all of its records arrived")
 
     async def stop(self) -> None:
         """Close every request; the point in progress comes with what there is."""

@@ -153,7 +153,10 @@ def point_of(
         figures["warnings"] = [*figures["warnings"], f"{whose} still running beside ours"]
     figures["warnings"] = [*figures["warnings"], *client_words(figures)]
     if abs(figures.get("clock_step_ms") or 0.0) > 5.0:
-        figures["warnings"] = [*figures["warnings"], "the machine's clock was stepped meanwhile: latencies around it are wrong"]
+        figures["warnings"] = [
+            *figures["warnings"],
+            "the machine's clock was changed during the run: latencies around that moment are wrong",
+        ]
     if measured.lost:
         figures["warnings"] = [*figures["warnings"], f"the arrays of its requests are lost: {measured.lost}"]
     throughput = found.get("steady_output_throughput") or found.get("output_throughput")

@@ -215,7 +215,7 @@ async def _log(session: Session, server: FoundServer | None) -> Check:
 async def _last_log(session: Session) -> Check:
     """Check the log of the server that was last seen there, which tells how that one ended."""
     last = session.choice.last.server
-    none = "log = auto, and no server was found to ask"
+    none = "log = auto, but no server was found"
     if last is None or last.source is None:
         return Check("log", Grade.SKIPPED, none if last is None else f"{none}; {clean(last.unread(None))}")
     decoder = LogDecoder(last.source)

@@ -79,7 +79,7 @@ MARKDOWN_LIMIT = 40_000
 TAIL_LIMIT = 20_000
 FINISH = {
     "stop": ("stop", QUIET),
-    "length": ("▲ cut by its length", W),
+    "length": ("▲ cut off at its token limit", W),
     "stopped": ("stopped", W),
     "abort": ("▲ ended by the server", W),
 }

@@ -61,7 +61,9 @@ def driver(text: str, start: StartParser, finding: Finding) -> str:
     found = find(r"found version (\d+)", text)
     version = f" (it offers CUDA {int(found[1]) // 1000}.{int(found[1]) % 1000 // 10})" if found else ""
     if "select device driver" in text:
-        return "Docker knows no GPUs: install the NVIDIA Container Toolkit (nvidia-ctk runtime configure) and restart Docker."
+        return (
+            "Docker does not see the GPUs: install the NVIDIA Container Toolkit (nvidia-ctk runtime configure) and restart Docker."
+        )
     if "infer device type" in text or "NVML" in text or "no NVIDIA driver" in text.lower():
         return (
             "No GPU is visible: run nvidia-smi in the same container; docker needs --gpus all, Kubernetes a nvidia.com/gpu limit."
@@ -100,7 +102,7 @@ def gpu_lost(text: str, start: StartParser, finding: Finding) -> str:
 
 
 def killed(text: str, start: StartParser, finding: Finding) -> str:
-    size = f" (the checkpoint has {start.checkpoint_gib:g} GiB)" if start.checkpoint_gib else ""
+    size = f" (the checkpoint is {start.checkpoint_gib:g} GiB)" if start.checkpoint_gib else ""
     return (
         "Confirm with dmesg | grep -i 'killed process', docker inspect .State.OOMKilled, or the pod's OOMKilled; then "
         "give the host or "
@@ -114,7 +116,7 @@ def supervisor(text: str, start: StartParser, finding: Finding) -> str:
             "Slurm's job was cancelled, by its owner, an administrator or preemption: sacct -j JOB --format=State,ExitCode tells."
         )
     return (
-        "Who watches the server ended it: raise its limit (Slurm --time, systemd TimeoutStartSec, the pod's startupProbe "
+        "The server's supervisor ended it: raise its limit (Slurm --time, systemd TimeoutStartSec, the pod's startupProbe "
         "failureThreshold)."
     )
 
@@ -136,7 +138,7 @@ def engine(text: str, start: StartParser, finding: Finding) -> str:
 
 
 def disk(text: str, start: StartParser, finding: Finding) -> str:
-    size = f" The checkpoint has {start.checkpoint_gib:g} GiB." if start.checkpoint_gib else ""
+    size = f" The checkpoint is {start.checkpoint_gib:g} GiB." if start.checkpoint_gib else ""
     return f"The disk is full: df -h on the cache (HF_HOME, VLLM_CACHE_ROOT) and /tmp; free room or move the cache.{size}"
 
 
@@ -169,7 +171,9 @@ def corrupt(text: str, start: StartParser, finding: Finding) -> str:
     if "nput/output error" in text or "Stale file handle" in text:
         return f"The storage failed to read{' ' + where if where else ''}: look at dmesg and the disk's or NFS server's health."
     if "not initialized from checkpoint" in text:
-        return "Weights are missing in the checkpoint: compare its files with model.safetensors.index.json and fetch what lacks."
+        return (
+            "Weights are missing in the checkpoint: compare its files with model.safetensors.index.json and fetch what is missing."
+        )
     return (
         f"A weight file is cut off or damaged{f' ({where})' if where else ''}: compare sizes or checksums with the "
         "source and fetch it "

@@ -85,7 +85,7 @@ class ComposeServices:
             return None
         others = [name for name in self.servers if name != self.chosen]
         if not others:
-            return f"{len(self.seen)} services write in this log: {self.chosen} holds the server, and is read alone"
+            return f"{len(self.seen)} services write in this log: only {self.chosen}, which holds the server, is read"
         return (
             f"{len(self.servers)} services hold a server: {self.chosen} is read; others: {', '.join(others)} "
             f'(readyroom log FILE --service {others[0]}, or log = "compose:SERVICE" in the configuration)'

@@ -72,7 +72,7 @@ def in_use(text: str, start: StartParser, finding: Finding) -> str:
             f"Another process holds the GPU: {free} of {total} GiB are free, {wanted} GiB wanted. End it (nvidia-smi lists "
             f"it){lower}."
         )
-    return "Memory changed hands while vLLM measured it: end or wait for the other process on this GPU (nvidia-smi lists it)."
+    return "Another process took or freed GPU memory while vLLM measured it: end it or wait for it (nvidia-smi lists it)."
 
 
 def max_model_len(text: str, start: StartParser, finding: Finding) -> str:
@@ -102,7 +102,7 @@ def model_unsupported(text: str, start: StartParser, finding: Finding) -> str:
         return "The model brings code of its own: add --trust-remote-code if you trust its source."
     lacks = find(r"(\w+) does not support (LoRA|pipeline parallel)", text)
     if lacks:
-        return f"{lacks[1]} goes without {lacks[2]} in this vLLM: leave that option away, or try a newer release."
+        return f"{lacks[1]} does not support {lacks[2]} in this vLLM: drop that option, or try a newer release."
     kind = find(r"model type `([^`]+)`", text) or find(r"architectures? \[?'?([\w]+)|(?<=Error: )(?=\w+ has no vLLM)(\w+)", text)
     name = f" {kind[kind.lastindex or 0]}" if kind else " this model"
     version = f" (this is {start.version})" if start.version else ""
@@ -122,7 +122,7 @@ def quantization(text: str, start: StartParser, finding: Finding) -> str:
             "A quantised layer cannot be split this way: lower --tensor-parallel-size (or use --enable-expert-parallel, pipeline "
             "stages)."
         )
-    return "Use a quantisation that this vLLM and GPU support, or leave --quantization away so that the checkpoint's own is taken."
+    return "Use a quantisation that this vLLM and GPU support, or drop --quantization to use the checkpoint's own."
 
 
 def ready_timeout(text: str, start: StartParser, finding: Finding) -> str:
