@@ -1,4 +1,4 @@
-"""stdout on a disk that is full: a sentence, an exit code of its own, and where to find what was measured."""
+"""stdout on a disk that is full, or closed: a sentence, an exit code of its own, and where to find what was measured."""
 
 import json
 import subprocess
@@ -41,6 +41,40 @@ def test_whatever_prints(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     log = str(Path(__file__).parents[1] / "data" / "logs" / "cpu" / "fail-missing-shard.log")
     done = command(tmp_path, *(log if word == "LOG" else word for word in arguments))
     assert (done.returncode, done.stderr) == (73, f"readyroom: {WORDS}\n")
+
+
+def closed(folder: Path, streams: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    words = ["sh", "-c", f'exec "$@" {streams}', "sh", sys.executable, "-m", "tui", *arguments]
+    return subprocess.run(words, env=environment(folder), capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--help",), ("--version",), ("config", "path"), ("config", "check"), ("runs",), ("runs", "--json"), ("log", "LOG", "--json")],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("streams", [">&-", "2>&-", "<&-", ">&- 2>&- <&-"])
+def test_closed_streams(tmp_path: Path, streams: str, arguments: tuple[str, ...]) -> None:
+    log = str(Path(__file__).parents[1] / "data" / "logs" / "cpu" / "fail-missing-shard.log")
+    words = [log if word == "LOG" else word for word in arguments]
+    done = closed(tmp_path, streams, *words)
+    if streams.startswith(">"):
+        said = "" if "2>&-" in streams else "readyroom: stdout can't be written: it is not open for writing\n"
+        assert (done.returncode, done.stdout, done.stderr) == (73, "", said)
+    else:
+        assert (done.returncode, done.stderr) == (4 if arguments[0] == "log" else 0, "")
+        assert done.stdout
+
+
+@pytest.mark.parametrize(("streams", "code"), [(">&-", 73), ("2>&-", 0), ("<&-", 0), ("2>&- <&-", 0)])
+def test_a_benchmark_with_closed_streams(tmp_path: Path, streams: str, code: int) -> None:
+    with scripted(good) as server:
+        done = closed(tmp_path, streams, "bench", "--base-url", server.url, *SHORT)
+    assert done.returncode == code, done.stderr
+    assert "a bug" not in done.stderr
+    assert ("1 stream" in done.stdout) == (code == 0)
+    command(tmp_path, "runs", "--json", to=tmp_path / "runs")
+    assert len(json.loads((tmp_path / "runs").read_text())["runs"]) == 1
 
 
 @pytest.mark.parametrize("more", [(), ("--json",)])

@@ -4,7 +4,10 @@ import asyncio
 import gc
 import os
 import signal
+import subprocess
+import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,6 +42,31 @@ def test_a_signal_before_the_loop_runs_ends_it_without_a_word() -> None:
         gc.collect()
     assert [str(warning.message) for warning in said] == []
     assert {signal_number: signal.getsignal(signal_number) for signal_number in SIGNALS} == before
+
+
+@pytest.mark.parametrize("module", ["tui.cli.main", "click", "tui.cli.runs"])
+def test_a_signal_while_the_modules_are_imported(module: str, tmp_path: Path) -> None:
+    """A slow import of that module is ended without a traceback, whichever it is."""
+    slow = (
+        "import runpy, signal, sys\n"
+        "class Slow:\n"
+        "    def find_spec(self, name, *more):\n"
+        f"        if name == {module!r}:\n"
+        "            print('importing', flush=True)\n"
+        "            while True: signal.pause()\n"
+        "sys.meta_path.insert(0, Slow())\n"
+        "sys.argv = ['readyroom', 'runs']\n"
+        "runpy.run_module('tui', run_name='__main__')\n"
+    )
+    environment = {**os.environ, "HOME": str(tmp_path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", slow], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "importing\n"
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=30)
+    assert (process.returncode, said.lstrip("\n")) == (130, "readyroom: interrupted\n")
 
 
 def test_the_exit_code_and_a_failure_come_through() -> None:

@@ -96,8 +96,26 @@ def state_directory() -> Path:
     return path
 
 
-NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""What writing fails with when nothing more fits."""
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF, errno.EIO})
+"""What writing fails with if nothing more fits, the stream is not open for writing, or the disk fails."""
+
+
+def open_closed_streams() -> None:
+    """Open the standard streams that were closed (`>&-`), which would be None, and their numbers those of the next files opened.
+
+    Nothing comes from stdin then, and what is written to stderr is dropped. Writing to stdout fails: the output would be lost.
+    """
+    for number, (name, flags, mode) in enumerate(
+        (("stdin", os.O_RDONLY, "r"), ("stdout", os.O_RDONLY, "w"), ("stderr", os.O_WRONLY, "w"))
+    ):
+        if getattr(sys, name) is not None:
+            continue
+        opened = os.open(os.devnull, flags)
+        if opened != number:
+            os.dup2(opened, number)
+            os.close(opened)
+        os.set_inheritable(number, True)
+        setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", errors="replace", closefd=False))
 
 
 def last_words(message: str) -> None:
@@ -130,14 +148,18 @@ def nobody_listens(error: BaseException) -> bool:
 
 
 def no_room(error: BaseException) -> str | None:
-    """Return that stdout or stderr is on a full disk, with what was noted with the error, or None for any other error."""
+    """Return why stdout or stderr can't be written (a full disk, say), with what was noted with the error.
+
+    Returns None for any other error.
+    """
     if isinstance(error, BaseExceptionGroup):
         return next((words for cause in error.exceptions if (words := no_room(cause)) is not None), None)
     if not isinstance(error, OSError) or error.errno not in NO_ROOM or error.filename is not None:
         return None
     for name, stream in (("stdout", sys.stdout), ("stderr", sys.stderr)):
         if stream is not None and not (_flushes(stream) and _takes_more(stream)):
-            return "\n  ".join([f"{name} can't be written: {error.strerror}", *getattr(error, "__notes__", ())])
+            why = "it is not open for writing" if error.errno == errno.EBADF else error.strerror
+            return "\n  ".join([f"{name} can't be written: {why}", *getattr(error, "__notes__", ())])
     return None
 
 

@@ -11,7 +11,7 @@ from typing import NoReturn
 import click
 
 from tui import __version__
-from tui.cli.exit_message import ExitCode, Fail, last_words, no_room, nobody_listens
+from tui.cli.exit_message import ExitCode, Fail, last_words, no_room, nobody_listens, open_closed_streams
 
 PIPE_BROKEN = 141
 """As a shell tells of what SIGPIPE ended."""
@@ -82,6 +82,7 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """Run the command line; never print a traceback for an error that the user can mend."""
+    open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # where Unicode can't be shown there are question marks, not a traceback
@@ -93,6 +94,8 @@ def main() -> NoReturn:
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as it is under nohup
         signal.signal(signal.SIGHUP, _terminated)
     try:
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # before, it ended the imports
         code, message = _ended()
     except KeyboardInterrupt:  # one more, while the first was answered
         code, message = ExitCode.INTERRUPTED, "readyroom: interrupted"
