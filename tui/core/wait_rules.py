@@ -11,7 +11,7 @@ from enum import StrEnum
 from tui.core.api_status import Reach
 from tui.core.connection import LinkState
 from tui.core.deployment import DeploymentState
-from tui.core.deployment_status import api_problem
+from tui.core.deployment_status import UNHEARD, api_problem
 from tui.core.logs.load_state import Phase
 
 
@@ -154,7 +154,8 @@ class Waiting:
 
     def _ended(self, state: DeploymentState, now: float) -> WaitOutcome:
         load = state.load
-        told = load is not None and load.phase in (Phase.FAILED, Phase.STOPPED)
+        unheard = load is not None and load.failure is not None and load.failure.kind == UNHEARD
+        told = load is not None and load.phase in (Phase.FAILED, Phase.STOPPED) and not unheard
         by = state.supervisor
         supervised_end = f"{by.by}: {by.last_end}" if by is not None and by.running is False and by.last_end else None
         told = told or (load is not None and supervised_end is not None)

@@ -113,6 +113,8 @@ def _own_address(pid: int) -> Optional[str]:
 
 ENDED_S = 0.5
 """How often it is looked whether the servers that were found still run, which costs next to nothing."""
+NONE_S = 2.0
+"""Seconds between looks while no server runs: the next start is awaited, and there is nobody to disturb."""
 ANEW_S = 60.0
 """How often every process is looked at anew."""
 
@@ -147,7 +149,7 @@ def play(arguments: Dict[str, Any], link: Link) -> None:
                 link.send({"f": "servers", "wall": time.time(), "servers": servers, "boot": boot})
         if not every:
             return
-        _wait(link, float(every), found)
+        _wait(link, float(every) if found else min(float(every), NONE_S), found)
 
 
 def _wait(link: Link, seconds: float, servers: List[int]) -> None:
