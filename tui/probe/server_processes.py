@@ -182,8 +182,16 @@ def command_line(pid: int) -> List[str]:
 
 
 def runs(pid: int) -> bool:
-    """Tell whether a process that had a command line runs: one that has ended keeps its pid until its parent takes note."""
-    return bool(read("/proc/%d/cmdline" % pid, 1))
+    """Tell whether a process runs: one that has ended keeps its pid until its parent takes note.
+
+    One that is ending still runs: its children are not handed over yet, and would seem to be nobody's.
+    """
+    fields = _stat(pid)
+    return fields is not None and fields[0] not in _ENDED
+
+
+_ENDED = (b"Z", b"X")
+"""States of a process: a zombie, dead."""
 
 
 def parent_of(pid: int) -> Optional[int]:
