@@ -225,7 +225,7 @@ async def test_the_record(size: tuple[int, int]) -> None:
         for run, result, words in (
             (runs[0], RESULT, "unique prompts"),
             (runs[2], None, "9.11 is larger than 9.9"),
-            (runs[3], None, "cuda_oom"),
+            (runs[3], None, "cuda oom"),
             (runs[4], None, "can't be read"),
         ):
             pane.opened, pane.result = run, result

@@ -60,7 +60,7 @@ async def test_every_state_at_every_size(name: str) -> None:
 async def test_loading_tells_how_far_how_fast_and_how_long() -> None:
     app, _ = room(scene("loading"))
     async with app.run_test(size=(120, 35)) as pilot:
-        await shows(pilot, "14 of 64", "21.9 %", "s/shard", "8 × 14,951 MiB", "✓ even", "vLLM 0.24.0", "▲ 44.4", "14/64 [")
+        await shows(pilot, "14 of 64", "21.9 %", "s/shard", "8 × 14,951 MiB", "✓ even", "vLLM 0.24.0", "▲ ~44", "14/64 [")
         await shows(pilot, "starting", "0:20", "post-load")
         assert "14.60 80.99" in screen(pilot)
 

@@ -98,7 +98,7 @@ async def test_a_driver_that_hangs_leaves_its_last_values_with_their_age() -> No
     async with watched(SCENARIOS["ready"]) as (pilot, sim):
         await until(pilot, lambda: "94.47" in screen(pilot))
         await sim.do("set_driver", fields=hangs.change)
-        await says(pilot, "94.47", "the driver does not answer: last known values", "since")
+        await says(pilot, "94.47", "the driver does not answer: last known values", "has not answered for")
         await sim.do("set_driver", fields=answers.change)
         await until(pilot, lambda: "does not answer" not in screen(pilot))
         assert "94.47" in screen(pilot)
