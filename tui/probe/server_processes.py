@@ -282,35 +282,43 @@ def _boot_time() -> Optional[float]:
     return None
 
 
-def facts_of(pid: int, table: Table) -> Dict[str, Any]:
-    """Return what a server's command line and /proc entry say; "engine" is the engine itself."""
-    argv = table.argv(pid)
-    engine = engine_of(argv, table.engines) or NO_ENGINE
+def arguments_of(argv: Sequence[str], engines: Sequence[Engine]) -> Dict[str, Any]:
+    """Return what a server's command line says; "engine" is the engine itself, "orphan" whether only orphans are called so."""
+    engine = engine_of(argv, engines) or NO_ENGINE
     options = options_of(argv, engine)
-    key = has_option("key", options, engine) or any(
-        has_variable(pid, name) for name in [engine["variables"].get("key")] if name is not None
-    )
     port = option("port", options, engine) or ""
-    timeout = engine["variables"].get("ready_timeout_s")
     return {
-        "pid": pid,
         "engine": engine,
         "argv": without_secrets(argv),
-        "user": owner_of(pid),
-        "started_at": table.started_at(pid),
         "model": model_of(argv, options, engine),
         "served_name": option("served_name", options, engine),
         "tensor_parallel": option("tensor_parallel", options, engine),
-        "needs_key": key,
-        "ready_timeout_s": variable(pid, timeout) if timeout else None,
-        "job_ends_at": variable(pid, "SLURM_JOB_END_TIME"),
+        "needs_key": has_option("key", options, engine),
         "asked_port": int(port) if port.isdigit() else None,
         "asked_host": option("host", options, engine),
         "tls": has_option("tls", options, engine),
-        "uds": _absolute(option("uds", options, engine) or "", pid),
-        "orphan": bool(argv) and argv[0].startswith(tuple(engine["orphans"])) and adopted(pid),
+        "uds": option("uds", options, engine),
+        "orphan": bool(argv) and argv[0].startswith(tuple(engine["orphans"])),
         "interpreter": argv[0] if argv else None,
     }
+
+
+def facts_of(pid: int, table: Table) -> Dict[str, Any]:
+    """Return what a server's command line and /proc entry say; "engine" is the engine itself."""
+    facts = arguments_of(table.argv(pid), table.engines)
+    variables = facts["engine"]["variables"]
+    key, timeout = variables.get("key"), variables.get("ready_timeout_s")
+    facts.update(
+        pid=pid,
+        user=owner_of(pid),
+        started_at=table.started_at(pid),
+        needs_key=facts["needs_key"] or (key is not None and bool(has_variable(pid, key))),
+        ready_timeout_s=variable(pid, timeout) if timeout else None,
+        job_ends_at=variable(pid, "SLURM_JOB_END_TIME"),
+        uds=_absolute(facts["uds"] or "", pid),
+        orphan=facts["orphan"] and adopted(pid),
+    )
+    return facts
 
 
 def _absolute(path: str, pid: int) -> Optional[str]:

@@ -3,9 +3,7 @@
 import asyncio
 import math
 import re
-import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +11,7 @@ from tui.core.deployment import HaltedProcess
 from tui.core.text import LineSplitter, clean
 from tui.engines.registry import ENGINES, commands, engine_named
 from tui.host.base import Host, HostError, ProbeFailed, Unreachable
-from tui.probe.server_processes import engine_of, has_option, model_of, option, options_of, without_secrets
+from tui.probe.server_processes import arguments_of, engine_of, option, options_of
 from tui.wire.frames import FIND
 from tui.wire.urls import of_socket
 
@@ -143,12 +141,9 @@ def _seconds(value: Any) -> float | None:
     return seconds if seconds is not None and math.isfinite(seconds) else None
 
 
-EVERY_S = 10
-ROUNDS = 4
-"""Looks after which the same processes are looked at closely again: titles and outputs change."""
+SEARCH_S = 20.0
 TICKS = 100
 """Clock ticks a second in /proc/PID/stat: the same on every Linux that runs GPUs."""
-_END = "-- all told --"
 
 _MENTIONS = "|".join(f"[{word[0]}]{word[1:]}" for engine in ENGINES for word in engine.command.mentions)
 """What the command line of any server holds; the brackets keep the search from finding itself."""
@@ -156,56 +151,33 @@ _MENTIONS = "|".join(f"[{word[0]}]{word[1:]}" for engine in ENGINES for word in 
 _SCRIPT = " ".join(
     line.strip()
     for line in """
-    own=$(readlink /proc/self/ns/net); boot=$(grep btime /proc/stat); before=none; rounds=0;
-    while :; do
-        files=$(grep -lE '@MENTIONS' /proc/[0-9]*/cmdline 2>/dev/null); rounds=$((rounds + 1));
-        if [ "$files" = "$before" ] && [ $rounds -lt @ROUNDS ]; then sleep @EVERY; continue; fi;
-        before=$files; rounds=0;
-        for file in $files; do
-            at=${file%/cmdline}; printf 'pid %s\\n' "${at#/proc/}";
-            if stat=$(cat $at/stat 2>/dev/null); then printf 'stat %s\\n' "${stat##*) }"; fi;
-            echo "boot ${boot#btime }";
-            set -- $(ls -ld $at 2>/dev/null); echo "user $3";
-            net=$(readlink $at/ns/net); if [ -n "$net" ] && [ "$net" != "$own" ]; then echo "elsewhere $net"; fi;
-            for fd in 1 2; do
-                target=$(readlink $at/fd/$fd) || continue;
-                if [ ! -f $at/fd/$fd ]; then printf 'other%s %s\\n' $fd "$target";
-                elif [ $at/fd/$fd -ef "$target" ]; then printf 'file%s %s\\n' $fd "$target";
-                else echo "file$fd $at/fd/$fd"; fi;
-            done;
-            tr '\\n\\0' ' \\n' <$file 2>/dev/null | sed 's/^/word /';
+    own=$(readlink /proc/self/ns/net); boot=$(grep btime /proc/stat);
+    for file in $(grep -lE '@MENTIONS' /proc/[0-9]*/cmdline 2>/dev/null); do
+        at=${file%/cmdline}; printf 'pid %s\\n' "${at#/proc/}";
+        if stat=$(cat $at/stat 2>/dev/null); then printf 'stat %s\\n' "${stat##*) }"; fi;
+        echo "boot ${boot#btime }";
+        set -- $(ls -ld $at 2>/dev/null); echo "user $3";
+        net=$(readlink $at/ns/net); if [ -n "$net" ] && [ "$net" != "$own" ]; then echo "elsewhere $net"; fi;
+        for fd in 1 2; do
+            target=$(readlink $at/fd/$fd) || continue;
+            if [ ! -f $at/fd/$fd ]; then printf 'other%s %s\\n' $fd "$target";
+            elif [ $at/fd/$fd -ef "$target" ]; then printf 'file%s %s\\n' $fd "$target";
+            else echo "file$fd $at/fd/$fd"; fi;
         done;
-        echo '@END'; sleep @EVERY;
-    done
+        tr '\\n\\0' ' \\n' <$file 2>/dev/null | sed 's/^/word /';
+    done; :
     """.strip().splitlines()
-).replace("@END", _END).replace("@MENTIONS", _MENTIONS).replace("@EVERY", str(EVERY_S)).replace("@ROUNDS", str(ROUNDS))  # fmt: skip
+).replace("@MENTIONS", _MENTIONS)
 
 
-async def servers_without_probe(host: Host, *, seconds: float) -> AsyncGenerator[tuple[FoundServer, ...]]:
-    """Yield the servers there, again whenever they change, for about `seconds`; once at least.
-
-    Raise NotPermitted or Unreachable; HostError if the shell there ends.
-    """
-    ends = time.monotonic() + seconds
-    stream = await host.stream(["sh", "-c", _SCRIPT])
+async def servers_by_shell(host: Host) -> tuple[FoundServer, ...]:
+    """Return the servers that run on a host without Python. Raise NotPermitted or Unreachable; HostError if it takes too long."""
     try:
-        splitter = LineSplitter()
-        said: list[str] = []
-        last: tuple[FoundServer, ...] | None = None
-        async for data in stream:
-            for line in splitter.feed(data):
-                if line != _END:
-                    said.append(line)
-                    continue
-                servers, said = servers_of(said), []
-                if servers != last:
-                    last = servers
-                    yield servers
-                if time.monotonic() > ends:
-                    return
-        raise HostError(await stream.how_it_ended(), "it is started again")
-    finally:
-        await stream.close()
+        done = await host.run(["sh", "-c", _SCRIPT], timeout=SEARCH_S)
+    except TimeoutError:
+        raise HostError(f"a shell did not find the servers within {SEARCH_S:.0f} s", "it is tried again") from None
+    splitter = LineSplitter()
+    return servers_of([*splitter.feed(done.stdout), *splitter.flush()])
 
 
 def servers_of(said: Sequence[str]) -> tuple[FoundServer, ...]:
@@ -238,29 +210,21 @@ def _stat(facts: dict[str, Any]) -> tuple[float | None, int | None]:
 
 def _entry(pid: int, facts: dict[str, Any]) -> dict[str, Any]:
     """Return one server as the probe's role "find" tells it."""
-    argv = facts["argv"]
-    engine = engine_of(argv, commands())
-    assert engine is not None
-    options = options_of(argv, engine)
-    port = option("port", options, engine) or ""
-    host = option("host", options, engine) or engine["host"]
+    asked = arguments_of(facts["argv"], commands())
+    port, host = asked.pop("asked_port"), asked.pop("asked_host") or asked["engine"]["host"]
     source, why = _output(facts)
     return {
+        **asked,
         "pid": pid,
-        "engine": engine["name"],
-        "argv": without_secrets(argv),
+        "engine": asked["engine"]["name"],
         "user": facts.get("user"),
         "started_at": _stat(facts)[0],
-        "model": model_of(argv, options, engine),
-        "served_name": option("served_name", options, engine),
-        "needs_key": True if has_option("key", options, engine) else None,
-        "port": int(port) if port.isdigit() else engine["port"],
+        "needs_key": asked["needs_key"] or None,
+        "port": port or asked["engine"]["port"],
         # In a network of its own it can't be told from here where it is reached.
         "host": None if "elsewhere" in facts else "127.0.0.1" if host in ("0.0.0.0", "::") else host,
         "own_network": "elsewhere" in facts,
-        "tls": has_option("tls", options, engine),
-        "uds": option("uds", options, engine),
-        "orphan": argv[0].startswith(tuple(engine["orphans"])) and _stat(facts)[1] in (None, 1),
+        "orphan": asked["orphan"] and _stat(facts)[1] in (None, 1),
         "source": source,
         "why": why,
     }
@@ -275,9 +239,6 @@ def _output(facts: dict[str, Any]) -> tuple[str | None, str | None]:
     if other is None:
         return None, 'not allowed to see where its output goes: log in as its user, or set log = "file:…"'
     return None, f'its output goes to {clean(other)}, and without Python there only files can be followed: set log = "file:…"'
-
-
-SEARCH_S = 20.0
 
 
 async def find_servers(host: Host, become: Sequence[str] = ()) -> tuple[FoundServer, ...]:
@@ -301,8 +262,7 @@ async def find_servers(host: Host, become: Sequence[str] = ()) -> tuple[FoundSer
 
 async def _without_probe(host: Host, error: ProbeFailed) -> tuple[FoundServer, ...]:
     try:
-        async with asyncio.timeout(SEARCH_S), aclosing(servers_without_probe(host, seconds=0.0)) as found:
-            return await anext(found)
+        return await servers_by_shell(host)
     except Unreachable:
         raise
     except HostError as failed:

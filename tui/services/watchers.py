@@ -25,7 +25,7 @@ from tui.record.store import RecordError
 from tui.services.deployment_store import DeploymentStore
 from tui.services.host_link import WITHOUT_PROBE_S, keep_running
 from tui.services.server_choice import ServerChoice
-from tui.services.server_search import FoundServer, servers_from_frame, servers_without_probe
+from tui.services.server_search import FoundServer, servers_by_shell, servers_from_frame
 from tui.services.smi_stream import SmiFallback, sample_smi
 from tui.settings import Deployment
 from tui.wire.frames import FIND, WATCH
@@ -35,6 +35,7 @@ from tui.wire.urls import socket_of
 API_UP_S = 1.0
 API_DOWN_S = 2.0
 FIND_EVERY_S = 5.0
+FIND_BY_SHELL_EVERY_S = 10.0
 OLD_S = 5.0
 """A sample that is older than this says how old it is."""
 
@@ -179,9 +180,13 @@ class ServerFinder:
 
     async def _find_without_probe(self, error: ProbeFailed) -> None:
         try:
-            async with contextlib.aclosing(servers_without_probe(self._host, seconds=WITHOUT_PROBE_S)) as looks:
-                async for servers in looks:
+            ends, last = time.monotonic() + WITHOUT_PROBE_S, None
+            while time.monotonic() < ends:
+                servers = await servers_by_shell(self._host)
+                if servers != last:
                     self._choice.see(servers)
+                last = servers
+                await asyncio.sleep(FIND_BY_SHELL_EVERY_S)
         except Unreachable:
             raise
         except HostError as failed:
