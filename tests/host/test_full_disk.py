@@ -1,6 +1,8 @@
 """stdout on a disk that is full, or closed: a sentence, an exit code of its own, and where to find what was measured."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -73,8 +75,7 @@ def test_a_benchmark_with_closed_streams(tmp_path: Path, streams: str, code: int
     assert done.returncode == code, done.stderr
     assert "a bug" not in done.stderr
     assert ("1 stream" in done.stdout) == (code == 0)
-    command(tmp_path, "runs", "--json", to=tmp_path / "runs")
-    assert len(json.loads((tmp_path / "runs").read_text())["runs"]) == 1
+    assert recorded(tmp_path) == 1
 
 
 @pytest.mark.parametrize("more", [(), ("--json",)])
@@ -87,3 +88,25 @@ def test_a_benchmark_says_where_its_result_is_all_the_same(tmp_path: Path, more:
     assert len(json.loads(path.read_text())["points"]) == 1
     assert command(tmp_path, "runs", "--json", to=tmp_path / "runs").returncode == 0
     assert len(json.loads((tmp_path / "runs").read_text())["runs"]) == 1
+
+
+def test_a_signal_ends_a_benchmark_whose_pipe_nobody_reads(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with scripted(good) as server:
+        words = [sys.executable, "-m", "tui", "bench", "--base-url", server.url, *SHORT, "--csv", str(pipe)]
+        with subprocess.Popen(
+            words, env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            while not recorded(tmp_path):
+                assert process.poll() is None
+            process.send_signal(signal.SIGTERM)
+            _, said = process.communicate(timeout=8)  # before it gives the pipe up by itself
+    assert process.returncode == 130, said
+    assert "the result is in " in said
+
+
+def recorded(folder: Path) -> int:
+    """Return how many runs the record holds, as the command tells."""
+    command(folder, "runs", "--json", to=folder / "runs")
+    return len(json.loads((folder / "runs").read_text())["runs"])

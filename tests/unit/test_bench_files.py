@@ -1,10 +1,16 @@
 """Whether what `readyroom bench` is to write can be written, tried without leaving anything."""
 
+import asyncio
+import multiprocessing
+import os
+import resource
+import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tui.cli.bench_files import require_writable, save
+from tui.cli.bench_files import Saving, require_writable
 from tui.cli.exit_message import Fail
 from tui.core.bench_documents import csv_of
 from tui.core.bench_result import Plan, Point, Result, Vantage
@@ -48,7 +54,7 @@ def test_rows_are_added_to_those_that_are_there(tmp_path: Path, before: str | No
         path.write_text(before)
     require_writable(None, str(path))
     assert (path.read_text() if path.exists() else None) == before
-    assert save(RESULT, None, str(path)).paths == (str(path),)
+    assert Saving(RESULT, None, str(path)).run().paths == (str(path),)
     assert path.read_text() == after
 
 
@@ -58,11 +64,50 @@ def test_a_file_of_something_else_is_not_overwritten(tmp_path: Path, held: str) 
     path.write_text(held)
     with pytest.raises(Fail, match="does not hold rows"):
         require_writable(None, str(path))
-    (problem,) = save(RESULT, None, str(path)).problems  # it came meanwhile
+    (problem,) = Saving(RESULT, None, str(path)).run().problems  # it came meanwhile
     assert "does not hold rows" in problem
     assert path.read_text() == held
 
 
+async def test_a_pipe_that_nobody_reads_holds_nothing_up(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    require_writable(None, str(pipe))
+    saved = await Saving(RESULT, None, str(pipe)).patiently(0.3)
+    assert saved.problems == (f"{pipe} can't be written: nothing was taken for 0.3 s",)
+    saving = asyncio.ensure_future(Saving(RESULT, None, str(pipe)).patiently())
+    rows = await asyncio.to_thread(pipe.read_text)  # of one of the two: both were waiting for a reader
+    assert rows.startswith(csv_of(RESULT))
+    assert (await saving).problems == ()
+
+
+def test_rows_of_several_processes_do_not_mix(tmp_path: Path) -> None:
+    path = tmp_path / "points.csv"
+    many = replace(RESULT, points=RESULT.points * 2000)
+    writers = [multiprocessing.get_context("fork").Process(target=Saving(many, None, str(path)).run) for _ in range(4)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    lines = path.read_text().splitlines(keepends=True)
+    head, row = csv_of(RESULT).splitlines(keepends=True)
+    assert (lines[0], set(lines[1:]), len(lines)) == (head, {row}, 8001)
+
+
+def test_rows_for_which_there_is_no_room_leave_the_file_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "points.csv"
+    path.write_text(csv_of(RESULT))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(csv_of(RESULT)) + 10, before[1]))
+    try:
+        saved = Saving(RESULT, None, str(path)).run()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert saved.problems == (f"{path} can't be written: File too large",)
+    assert path.read_text() == csv_of(RESULT)
+
+
 def test_a_device_gets_the_columns_each_time() -> None:
     require_writable(None, "/dev/null")
-    assert save(RESULT, None, "/dev/null").problems == ()
+    assert Saving(RESULT, None, "/dev/null").run().problems == ()

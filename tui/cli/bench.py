@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tui import __version__
-from tui.cli.bench_files import STDOUT, require_writable, save
+from tui.cli.bench_files import STDOUT, Saving, require_writable_soon
 from tui.cli.bench_options import GroupedHelp, Numbers, Positive, ca_file, plan_of, positive, read_prompts, streams, tokens
 from tui.cli.context import (
     Duration,
@@ -185,7 +185,7 @@ async def _bench(
         steps_of(plan)
     except ValueError as error:
         raise Fail(ExitCode.USAGE, f"readyroom: {error}") from None
-    require_writable(options["save"], options["csv_file"])
+    await require_writable_soon(options["save"], options["csv_file"])
     if base_url is not None:
         opened = _by_url(base_url, plan, options["ca_file"])
     else:
@@ -206,9 +206,14 @@ async def _bench(
             raise Fail(ExitCode.USAGE, str(error)) from None
     if options["save_detailed"] and is_much(result):
         click.echo(f"readyroom: writing the records of {counted(recorded(result), 'request')} to {options['save']} …", err=True)
-    saved = save(result, options["save"], options["csv_file"])
-    kept = keep(lambda record: record.save_benchmark(name, result))
-    with printing(f"the result is in {result.path}" if result.path else kept):
+    kept = keep(lambda record: record.save_benchmark(name, result))  # first: what follows may not work, or be interrupted
+    kept = f"the result is in {result.path}" if result.path else kept
+    try:
+        saved = await Saving(result, options["save"], options["csv_file"]).patiently()
+    except asyncio.CancelledError:
+        click.echo(f"readyroom: {kept}", err=True)
+        raise
+    with printing(kept):
         if options["as_json"]:
             print(json.dumps(document(result, saved.paths), ensure_ascii=False), flush=True)
         else:
