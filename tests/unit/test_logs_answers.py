@@ -16,7 +16,7 @@ from tui.core.logs.log_report import document
 from tui.core.text import LineSplitter
 
 DATA = Path(__file__).parent.parent / "data" / "logs"
-FOLDERS = ("servers", "h200", "cpu", "made", "wild", "llama_cpp")
+FOLDERS = ("servers", "h200", "cpu", "made", "wild", "reported", "llama_cpp")
 PLACES = {
     "phase": ("phase",),
     "failed_in": ("failure", "phase"),
@@ -125,8 +125,18 @@ def test_right_answers(name: str, answer: dict[str, Any]) -> None:
             or any(word in cause for word in wanted.get("not", ()))
         ):
             wrong["failure"] = (wanted, failure)
-        assert failure["advice"], "a failure comes with advice"
+        advice = failure["advice"].lower()
+        assert advice, "a failure comes with advice"
+        if not all(any(word in advice for word in words.split("|")) for words in wanted.get("advice_any", ())) or any(
+            word in advice for word in wanted.get("advice_not", ())
+        ):
+            wrong["advice"] = (wanted, advice)
         assert failure["line"] is not None
+    if answer.get("verdict") and got["verdict"] not in answer["verdict"]:
+        wrong["verdict"] = (answer["verdict"], got["verdict"])
+    reason = got["verdict_reason"].lower()
+    if not all(any(word in reason for word in words.split("|")) for words in answer.get("reason_any", ())):
+        wrong["reason"] = (answer["reason_any"], reason)
     assert not wrong
 
 
@@ -181,7 +191,7 @@ WRAPPERS: dict[str, Callable[[int, str], str]] = {
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 def test_wrapped_in_anything_a_log_says_the_same(wrapper: str) -> None:
     for name, _ in logs():
-        if "compose" in name or (DATA / name).suffix != ".log" or not (DATA / name).exists():
+        if "compose" in name or "pasted" in name or (DATA / name).suffix != ".log" or not (DATA / name).exists():
             continue
         data = content(name)
         if len(data) > 16_000:

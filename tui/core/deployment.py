@@ -130,9 +130,9 @@ class DeploymentState(Struct, frozen=True):
     @property
     def host_now(self) -> float | None:
         """Return the host's clock as far as the log tells: the time of its last line and the silence since."""
-        if self.load is None or self.load.last_line_at is None:
+        if self.load is None or self.load.heard_at is None:
             return None
-        return self.load.last_line_at + (self.forecast.silent_s or 0.0)
+        return self.load.heard_at + (self.forecast.silent_s or 0.0)
 
 
 # -- events ------------------------------------------------------------------------------------------------------------------------

@@ -4,21 +4,37 @@ Each engine's grammar has advice of its own, which goes first. What is here hold
 network, the hub, and whoever ended the server.
 """
 
+import re
+
+from tui.core.logs.failure_kinds import is_local_service
 from tui.core.logs.grammar import Finding, Writer, find
+from tui.core.logs.platforms import in_words_of, platform_of
 from tui.core.logs.start_parser import StartParser
 from tui.engines.registry import ENGINES, engine_named, grammars
 
 
 def advice(finding: Finding, start: StartParser) -> str:
     """Return one or two sentences, never empty."""
+    platform = platform_of(finding.text, finding.cause, *finding.context, start.platform)
+    return in_words_of(platform, _advice(finding, start))
+
+
+def _advice(finding: Finding, start: StartParser) -> str:
+    """Return the advice in the words of NVIDIA's tools."""
     own = next((grammar.advice for grammar in grammars() if grammar.engine == start.engine), {})
-    for writers in (own, COMMON, grammars()[0].advice):
+    general = {} if own else grammars()[0].advice  # an engine's own flags are no other's
+    for writers in (own, COMMON, general):
         writer = writers.get(finding.kind)
         written = " ".join(writer(finding.text or finding.cause, start, finding).split()) if writer is not None else ""
         if written:
             return written
     if "ermission denied" in finding.text:
         return "The server's user may not read or write that path: correct its owner or mode, or the mount of the container."
+    if is_local_service(finding.text) and _NO_ANSWER.search(finding.text):
+        return (
+            "A service of this deployment does not answer at that address: see that it runs (ss -ltn on its host), that "
+            "address and port are the configured ones, and that no firewall is between; then start again."
+        )
     where = f"line {finding.line}" if finding.line else "the log"
     debug = next((grammar.more_detail for grammar in grammars() if grammar.engine == start.engine), "") or grammars()[0].more_detail
     return f"Read the lines around {where}; {debug} says more at the next start."
@@ -71,7 +87,17 @@ def driver(text: str, start: StartParser, finding: Finding) -> str:
     return f"The driver is too old for this CUDA{version}: upgrade it, or use a {title_of(start)} built for an older CUDA."
 
 
+_NO_ANSWER = re.compile(
+    r"[Cc]onnection ?(?:refused|error|reset)|[Tt]imed? ?out|[Uu]nreachable|ConnectionError|[Nn]ot? (?:route|connect)"
+)
+
+
 def nccl(text: str, start: StartParser, finding: Finding) -> str:
+    if "ibv_" in text or "memlock" in text.lower():
+        return (
+            "RDMA may lock too little memory: raise the limit (ulimit -l unlimited; docker --ulimit memlock=-1; "
+            "LimitMEMLOCK=infinity in the unit), or do without InfiniBand by NCCL_IB_DISABLE=1."
+        )
     if "Duplicate GPU" in finding.cause:
         return "Two ranks are on one GPU: give each its own (CUDA_VISIBLE_DEVICES), no more ranks than GPUs on each node."
     return (
@@ -121,11 +147,19 @@ def supervisor(text: str, start: StartParser, finding: Finding) -> str:
     )
 
 
+_CRASHED = re.compile(r"Segfault|Segmentation fault|Fatal Python error|Caught signal|SIG(?:SEGV|ABRT|BUS)|exitcode=-(?!9)")
+
+
 def worker(text: str, start: StartParser, finding: Finding) -> str:
     if "was ended by SIG" in finding.cause:
         return (
             "Compiled code crashed, which leaves no traceback: PYTHONFAULTHANDLER=1 prints one next time; dmesg names the library, "
             "and an Xid if the GPU is at fault."
+        )
+    if _CRASHED.search(text):
+        return (
+            "Compiled code crashed in the function that the cause names: try without the feature that uses it (KV offloading, "
+            "a connector, a custom kernel), or another version of its library; dmesg shows whether the driver complained."
         )
     return (
         "A worker ended without a word: dmesg (out of memory, Xid) and its exit code tell why; PYTHONFAULTHANDLER=1 prints more "
@@ -206,7 +240,54 @@ def hub(text: str, start: StartParser, finding: Finding) -> str:
     )
 
 
+def no_code(text: str, start: StartParser, finding: Finding) -> str:
+    return (
+        f"A kernel has no code for this chip: choose another backend (--attention-backend, --moe-backend of {title_of(start)}), or "
+        "a version or build whose release notes name the chip."
+    )
+
+
+def out_of_memory(text: str, start: StartParser, finding: Finding) -> str:
+    return (
+        "Device memory ran out: shorten the context, serve fewer requests at once, use a smaller model or quantization, or more "
+        "devices; nvidia-smi shows whether another process holds some."
+    )
+
+
+def no_backend(text: str, start: StartParser, finding: Finding) -> str:
+    return (
+        "No kernel of this version runs this quantization on this device: use a newer version, another backend for it, or a "
+        "checkpoint in another format."
+    )
+
+
+def no_model(text: str, start: StartParser, finding: Finding) -> str:
+    return (
+        f"This {title_of(start)} does not know the architecture of {model_of(start)}: upgrade it, or use a version that names it."
+    )
+
+
+def device_error(text: str, start: StartParser, finding: Finding) -> str:
+    return (
+        "A kernel failed on the device: look at dmesg for Xid and at nvidia-smi, restart, and if it comes again leave out what is "
+        "special (graphs, custom kernels, KV offloading) one by one."
+    )
+
+
+def bad_option(text: str, start: StartParser, finding: Finding) -> str:
+    return (
+        "The server refuses a value of its command line or configuration: correct the one that the cause names; --help lists them."
+    )
+
+
 COMMON: dict[str, Writer] = {
+    "no_kernel_image": no_code,
+    "cuda_oom": out_of_memory,
+    "unsupported_quantization": no_backend,
+    "unsupported_model": no_model,
+    "cuda_error": device_error,
+    "gpu_memory_fault": device_error,
+    "bad_argument": bad_option,
     "shm_too_small": shm,
     "port_in_use": port,
     "driver_mismatch": driver,

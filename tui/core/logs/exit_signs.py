@@ -27,7 +27,9 @@ PLAIN = joined(
     r"|is not compatible with the current PyTorch|died unexpectedly|exit code: -9"
     r"|[Aa]ddress already in use|cannot open shared object|driver on your system is too old"
     r"|hardware error"
-    r"|HSA_STATUS_ERROR|CUDA driver version|ActorDiedError"
+    r"|HSA_STATUS_ERROR|MEMORY_APERTURE_VIOLATION|(?i:aicore (?:execution|error|exception|time))|Fatal Python error"
+    r"|Caught signal \d+|ibv_\w+ failed|free\(\): invalid|malloc\(\): |double free or corruption|stack smashing detected"
+    r"|CUDA driver version|ActorDiedError"
     r"|CUDA_ERROR_"
     r"|placement group|fatal error:|symbol lookup error|uncorrectable",
     *(words.plain for words in WORDS),
@@ -56,14 +58,16 @@ HINT = joined(
 FATAL = joined(
     r"error while attempting to bind on address"
     r"|(?:[Ww]orker|[Ss]cheduler|[Rr]ank|pid) .{0,60}died, exit code: (?!-?15\b|0\b|None)"
-    r"|(?:RayWorkerProc|[Aa]ctor)\b.{0,80}died unexpectedly",
+    r"|(?:RayWorkerProc|[Aa]ctor)\b.{0,80}died unexpectedly|process unexpectedly (?:failed|exited) with exit_?code=(?!0\b)",
     *(words.fatal for words in WORDS),
 )
 """What the server says when nothing comes up or goes on any more, also while serving."""
 
 _FATAL_OUTSIDE = joined(
     r"could not select device driver|^Bus error|core dumped\)"
-    r"|Memory access fault by GPU|terminate called after|Segfault encountered|Segmentation fault"
+    r"|Memory access fault by GPU|terminate called after|Segfault encountered|(?<!\()Segmentation fault|^Fatal Python error"
+    r"|aborting with error : HSA_STATUS|MEMORY_APERTURE_VIOLATION|\*\*\* (?:SIG[A-Z]{3,}|Process received signal)"
+    r"|^(?:free\(\): invalid|malloc\(\): |corrupted size)|double free or corruption|stack smashing detected"
     r"|oom-kill|Out of memory: Killed|^Killed$|OOMKilled|slurmstepd: error: .* CANCELLED AT"
     rf"|{_EXITED}|{_ENDED_BY_SIGNAL}|failed (?:liveness|startup) probe, will be|start operation timed out"
     r"|^\(raylet\b[^)]*\) .*Worker exit type: SYSTEM_ERROR",
@@ -88,6 +92,7 @@ _SHELL = re.compile(
 _SERVER = re.compile(rf"^\s*(?:\(core dumped\)\s*)?$|{_NAMES}|python|serve|launch|torchrun|exec |\$", re.IGNORECASE)
 """The command that the shell names: the server's, or whatever a script holds in a variable."""
 
+_DUMP = re.compile(r"Caught signal (?:4|6|7|8|11) \(")
 _POSSIBLE_CAUSES = " There are some potential root causes."
 
 
@@ -136,6 +141,11 @@ def is_fatal(message: str, *, bare: bool, service: str | None = None) -> bool:
     if _FATAL_OUTSIDE.search(message) or shell_signal(message):
         return True
     return container_exit(message, service) not in (None, 0, 130, 143)
+
+
+def is_crash_dump(message: str) -> bool:
+    """Tell whether a library (UCX) dumps the stack of a process that a signal ends; others may go on to say what came of it."""
+    return "Caught signal " in message and _DUMP.search(message) is not None
 
 
 def is_plain_trouble(message: str, *, bare: bool) -> bool:

@@ -1,9 +1,11 @@
 """What goes wrong in one start, as its lines come in: tracebacks, announcements, wrappers, interrupts."""
 
+import re
+
 from tui.core.logs.advice import advice
 from tui.core.logs.compose_services import ComposeServices
 from tui.core.logs.exceptions import FRAME, HEADER, Raised, Tracebacks
-from tui.core.logs.exit_signs import ANNOUNCEMENT, FATAL, HINT, in_short, is_bare, is_fatal, is_plain_trouble
+from tui.core.logs.exit_signs import ANNOUNCEMENT, FATAL, HINT, in_short, is_bare, is_crash_dump, is_fatal, is_plain_trouble
 from tui.core.logs.failure_kinds import WORDS, is_wrapper, joined, kind_of
 from tui.core.logs.grammar import Finding
 from tui.core.logs.load_state import Failure, Phase
@@ -22,6 +24,16 @@ _FATAL_AT_ANY_LEVEL = joined(*(words.fatal_at_any_level for words in WORDS))
 _QUOTING = joined(*(words.quoting for words in WORDS))
 
 
+_CRASH = re.compile(r"Segfault encountered|Fatal Python error|Caught signal \d+|\*\*\* (?:SIG|Process received)")
+_NATIVE_FRAME = re.compile(
+    r" *File \"[^\"]*\", line \d+,? in (.+)$|[ \d]\d* +0x[0-9a-f]+ ([\w:~<>]+)|\[[^\]]*\] \[ ?\d+\] \S+\((\w[\w:]*)\+"
+)
+"""A frame as torch and Python print it, as UCX does, and as Open MPI does."""
+_HANDLING = re.compile(
+    r"_*(?:sig\w+|restore_rt|kill|raise|abort|pthread_kill|gsignal|libc_start\w*|GI_\w+|<unknown>|0x\w+)(?:\(|$)"
+)
+
+
 class FailureDetector:
     """Read what may be a failure, and end the start when one is certain."""
 
@@ -33,6 +45,11 @@ class FailureDetector:
         self._announced: dict[str, tuple[int, str]] = {}
         self._now: float | None = None
         self._failure: Failure | None = None
+        self._crash: Trouble | None = None
+        """A native crash whose stack is being printed."""
+        self._other_thread = False
+        self._dumped: tuple[int, str] | None = None
+        """The first crash dump of a library, which is the end if nothing else tells of one."""
 
     @property
     def busy(self) -> bool:
@@ -48,11 +65,14 @@ class FailureDetector:
         for place, message in list(self._announced.values()):
             self._fatal(place, message)
         self._announced.clear()
+        if self._dumped is not None:
+            self._fatal(*self._dumped)
 
     def read(self, line: Line, message: str, place: int, now: float | None) -> None:
         """Read a line that may tell of trouble: an error, a warning, a bare line, or any while a traceback is open."""
         self._now = now
         self._failure = None
+        self._name_frame(message)
         if line.head in _REQUESTS and message.startswith(_REQUESTS[line.head]):
             return
         speaker = line.speaker
@@ -86,7 +106,27 @@ class FailureDetector:
             self._tracebacks.introduce(key, message)
             if message.startswith("Exception in ASGI"):
                 self._tracebacks.introduce(f"{speaker.key}|bare", message)
+        if is_bare(line) and is_crash_dump(message):
+            self._dumped = self._dumped or (place, message)
+            if self._start.phase is Phase.READY:
+                self._fatal(place, message)
         self._plain_trouble(line, message, place)
+
+    def _name_frame(self, message: str) -> None:
+        """Add to a native crash the first frame of its stack that is no part of the crash handling."""
+        if self._crash is None:
+            return
+        if message.startswith("Thread 0x"):
+            self._other_thread = True
+        elif message.startswith("Current thread 0x"):
+            self._other_thread = False
+        frame = _NATIVE_FRAME.match(message)
+        if frame is None or self._other_thread:
+            return
+        name = (frame[1] or frame[2] or frame[3]).strip()
+        if not _HANDLING.match(name):
+            self._crash.text = f"{self._crash.text} in {name}"
+            self._crash = None
 
     def _raised(self, line: Line, raised: Raised, place: int) -> None:
         announced = self._announced.pop(f"{line.speaker.key}|{'record' if line.head else 'bare'}", None)
@@ -175,7 +215,10 @@ class FailureDetector:
         if kind == "other" and not trouble.wrapper:
             return
         trouble.weak = not plain
+        trouble.wrapper = trouble.wrapper or text.endswith(":")  # it points at what follows
         self._evidence.add(trouble)
+        if plain and _CRASH.search(text):
+            self._crash, self._other_thread = trouble, False
         if plain and ": error: " in message and kind == "bad_argument" and self._start.phase is Phase.STARTING:
             self._fatal(place, message)
 

@@ -20,6 +20,7 @@ WRAPPER = joined(
     r"died unexpectedly|died, exit code|died with exit code|worker died|exited unexpectedly"
     r"|Process \S+ \(PID: \d+\)|Task finished unexpectedly|See stack trace|See root cause above"
     r"|Error in (?:chat )?completion|Exception in ASGI application|leader \S+ died|^RayTaskError|RayActorError"
+    r"|[Ii]nner error is reported as above|(?:thread terminated with exception|following (?:error|exception)\w*):\s*$"
     r"|Worker(?:Wrapper)? exit|^SystemExit|ZMQError|ConnectionResetError|BrokenPipeError|zmq\.error",
     *(words.wrappers for words in WORDS),
 )
@@ -50,9 +51,13 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             "gpu_lost",
             r"uncorrectable|fallen off the bus|GPU is lost|GPU_IS_LOST|NVLink (?:error|fatal)|hardware error"
             r"|Xid.*\b(?:48|63|64|74|79|94|95|119)\b"
-            r"|device (?:lost|has been lost)|hipErrorNoDevice.*lost|CUDA_ERROR_ECC|ECC error",
+            r"|(?i:device[_ ](?:is |has been )?lost)|hipErrorNoDevice.*lost|CUDA_ERROR_ECC|ECC error",
         ),
-        ("gpu_memory_fault", r"Memory access fault by GPU|HSA_STATUS_ERROR_MEMORY|Page not present or supervisor privilege"),
+        (
+            "gpu_memory_fault",
+            r"Memory access fault by GPU|MEMORY_APERTURE_VIOLATION|HSA_STATUS_ERROR_MEMORY"
+            r"|Page not present or supervisor privilege",
+        ),
         (
             "shm_too_small",
             r"/dev/shm[^\n]*(?:No space left|size)|No space left on device[^\n]*/dev/shm"
@@ -60,6 +65,7 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"|Bus error|unable to open shared memory object|insufficient shared memory|Unexpected bus error encountered in worker"
             r"|unable to (?:allocate|write to) (?:file|shared memory)[^\n]*(?:shm|torch_)",
         ),
+        ("nccl", r"ibv_\w+ (?:failed|error)|ibv_\w+\(?\)?[^\n]*(?:failed|[Cc]annot allocate)|RLIMIT_MEMLOCK|memlock"),
         ("disk_full", r"No space left on device|ENOSPC|os error 28|Disk quota exceeded|[Nn]ot enough (?:free )?disk space"),
         (
             "kv_cache_too_small",
@@ -73,7 +79,10 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"torch\.(?:cuda\.)?OutOfMemoryError|(?:CUDA|HIP|XPU|NPU|GPU) out of memory|CUDA error: out of memory"
             r"|hipErrorOutOfMemory|CUDA (?:driver error|Error): out of memory"
             r"|cudaErrorMemoryAllocation|CUDA out of memory|CUBLAS_STATUS_ALLOC_FAILED|CUDA_ERROR_OUT_OF_MEMORY"
-            r"|cudaMalloc failed: out of memory"
+            r"|cudaMalloc failed: out of memory|UR_RESULT_ERROR_OUT_OF_\w+|ZE_RESULT_ERROR_OUT_OF_\w+"
+            r"|RESOURCE_EXHAUSTED(?!.*(?:message larger|quota|[Rr]ate))|(?:HPU|HBM|TPU) out of memory"
+            r"|Ran out of memory in memory space hbm"
+            r"|rtMalloc\w*[^\n]*(?:failed|207001)|aclrtMalloc\w*[^\n]*fail"
             r"|NCCL WARN Cuda failure.*out of memory|Failed to CUDA [cm]alloc|hipMalloc.*out of memory",
         ),
         (
@@ -122,7 +131,10 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             "no_kernel_image",
             r"no kernel image is available|kernel image is invalid|only supports? \w+ GPUs or newer"
             r"|sm_\d+ is not compatible|cudaErrorNoKernelImageForDevice|invalid device function"
-            r"|hipErrorNoBinaryForGpu"
+            r"|hipErrorNoBinaryForGpu|[Nn]o compiled [^\n]*(?:device capability|architecture|for (?:sm|gfx))"
+            r"|(?:[Rr]unner|[Kk]ernel|[Cc]utlass|CUTLASS|[Ff]mha|[Ff]lash[Ii]nfer|\.cuh?\b)[^\n]*Unsupported (?:GPU )?arch"
+            r"|[Uu]nsupported (?:GPU )?(?:architecture|arch|SM)[: ]+(?:sm_?\d|gfx|\d)|not supported on (?:this )?(?:gfx|sm_?)\d"
+            r"|(?:[Kk]ernel|[Bb]inary|code object)[^\n]*not (?:found|built|compiled) for[^\n]*(?:gfx|sm_?)\d"
             r"|not compiled for (?:this )?(?:GPU|arch)|HIP error: invalid device function|hipErrorInvalidDeviceFunction",
         ),
         (
@@ -192,7 +204,7 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             "unsupported_model",
             r"[Mm]odel architectures? .*(?:not supported|failed to be inspected)|does not recognize this architecture"
             r"|Cannot find model module"
-            r"|is not supported for now"
+            r"|is not supported for now|GGUF model with architecture \S+ is not supported"
             r"|does not support (?:this model|LoRA|pipeline parallel)"
             r"|Unsupported (?:model|architecture)"
             r"|not (?:yet )?supported by (?:the )?Transformers|trust_remote_code|trust-remote-code|contains custom code"
@@ -203,6 +215,8 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             "unsupported_quantization",
             r"Unknown (?:ModelOpt )?quant|does not support BitsAndBytes|BitsAndBytes.*not supported"
             r"|quantization method .*(?:not|un)support"
+            r"|No [\w ]*(?:MoE|linear|GEMM|quant\w*|[Ff][Pp][48]|[Nn]v[Ff]p4|[Mm]x[Ff]p4|INT4|W4A16)\b[\w ]*(?:backend|kernel)\w* "
+            r"(?:\w+ )?(?:support|available|found|match|can)"
             r"|[Qq]uantization (?:scheme|method|config|format).*(?:not|un|does not)\s?(?:match|support|compatible)"
             r"|not supported (?:for|on) (?:the )?(?:current|this) GPU|Minimum capability|not supported on.*capability"
             r"|[Ff]ailed to find a kernel that can implement"
@@ -279,11 +293,14 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"|CUDNN_STATUS"
             r"|device-side assert|CUDA driver error|misaligned address|an illegal instruction|cuBLAS|AcceleratorError|hipblas"
             r"|HIPBLAS|cutlass.*(?:[Ee]rror|fail)|forked subprocess"
+            r"|HSA_STATUS_ERROR|NPU (?:function )?error|AclNN_\w+|(?i:aicore)|ERR00100 PTA"
+            r"|Native API failed|UR_RESULT_ERROR|ZE_RESULT_ERROR"
             r"|Triton Error \[CUDA\]|c10::Error.*(?:CUDA|HIP)|launch timed out",
         ),
         (
             "worker_died",
-            r"Segfault|Segmentation fault|SIGSEGV|SIGABRT|died unexpectedly|worker died|Worker.*exit"
+            r"Segfault|Segmentation fault|SIGSEGV|SIGABRT|SIGBUS|Fatal Python error|Caught signal \d+|exitcode=-\d"
+            r"|died unexpectedly|worker died|Worker.*exit"
             r"|ActorDiedError|The actor (?:died|is dead)",
         ),
         ("engine_died", ""),
@@ -291,11 +308,23 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
 )
 
 
+_LOCAL_SERVICE = re.compile(
+    r"(?i:lmcache|mooncake|redis|etcd|\bnixl|\bgcs\b|gcs_server|ray (?:head|cluster)|kv[ _-]?(?:store|connector|transfer))"
+    r"|\b(?:localhost|127\.0\.0\.1|10\.\d+\.\d+\.\d+|192\.168\.\d+\.\d+|172\.(?:1[6-9]|2\d|3[01])\.\d+\.\d+)[:/' ]"
+)
+_HUB = re.compile(r"(?i:huggingface|hf\.co|modelscope|hub)")
+
+
+def is_local_service(text: str) -> bool:
+    """Tell whether a connection failed to a service of the deployment's own network, and not to the model hub."""
+    return _LOCAL_SERVICE.search(text) is not None and _HUB.search(text) is None
+
+
 def kind_of(text: str) -> str:
     """Return the kind of failure that a text tells of, `other` if no rule fits."""
     for kind, pattern in RULES:
         if pattern.search(text):
-            return kind
+            return "other" if kind == "hub_unreachable" and is_local_service(text) else kind
     return "other"
 
 

@@ -159,7 +159,7 @@ def make_forecast(
         s_per_shard=typical_step(load.shards) if load.shards else None,
         elapsed_s=_elapsed(load, now),
         ready_s=load.ready_at - load.started_at if load.ready_at is not None and load.started_at is not None else None,
-        silent_s=max(0.0, now - load.last_line_at) if load.last_line_at is not None else None,
+        silent_s=max(0.0, now - heard) if (heard := load.heard_at) is not None else None,
         usual_s=expect_total_s
         if expect_total_s is not None
         else (median(past_load.total_s for past_load in past) if past else None),
@@ -406,6 +406,8 @@ def _stalled(
         return None
     what = f"shard {int(bar.done) + 1} of {int(bar.total)}" if steps_known and bar is not None else name_of(load.phase)
     usual_words = f"; a step takes {pace(forecast.s_per_shard)}" if steps_known and forecast.s_per_shard is not None else ""
+    if load.connecting:
+        return f"waiting for the other ranks to connect (NCCL or its like) for {about(still)}{_looked_at(signs)}"
     return f"no sign of life for {about(still)} in {what}{usual_words}{_looked_at(signs)}"
 
 

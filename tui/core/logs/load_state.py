@@ -132,6 +132,10 @@ class LoadState(Struct, frozen=True):
     process_started_at: float | None = None
     ready_at: float | None = None
     last_line_at: float | None = None
+    alive_at: float | None = None
+    """If the last lines only wait for other processes: the time of the last one that did not."""
+    connecting: bool = False
+    """Whether it connects its ranks (NCCL, HCCL, Gloo), and has said nothing of them since."""
     phases: tuple[PhaseSpan, ...] = ()
     serving: Serving | None = None
     failure: Failure | None = None
@@ -147,6 +151,11 @@ class LoadState(Struct, frozen=True):
     """The service that is read, if a compose log holds several; None if there is one log of one server."""
     services: tuple[str, ...] = ()
     """Those of them that hold a server."""
+
+    @property
+    def heard_at(self) -> float | None:
+        """Return when the log last told of anything but waits for other processes."""
+        return self.alive_at if self.alive_at is not None else self.last_line_at
 
     @property
     def foreign(self) -> bool:

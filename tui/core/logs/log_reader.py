@@ -189,6 +189,9 @@ class LogReader:
         if line.speaker.name in _MAIN or line.uvicorn:
             self._main_speaks(line)
         start = self._start
+        if not start.waiting:
+            start.alive_at = self._time.now  # of the line before
+        start.waiting = False
         self._time.take(line, at, place, start)
         message = line.message
         level = line.level

@@ -212,6 +212,8 @@ class LineParser:
                 end = text.find(")", end + 1, 200)
             if speaker is None:
                 break
+            if speaker.rank == 1 and speaker.name.startswith("RayWorker") and line.speaker.name.startswith("EngineCore"):
+                speaker.rank = None  # V1's engine core is no worker: any of its Ray workers may be the first rank
             line.speaker = speaker
             text = text[cut:]
             found = True

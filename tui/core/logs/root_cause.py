@@ -29,6 +29,8 @@ PLACES: tuple[tuple[str, re.Pattern[str]], ...] = (
 """What kind of failure it is if only the traceback's last lines tell."""
 
 _BEFORE_THE_CACHE = (Phase.STARTING, Phase.LOADING, Phase.POST_LOADING, Phase.COMPILING, Phase.PROFILING)
+_OF_A_LIBRARY = re.compile(r"lmcache|nixl|mooncake|flashinfer|triton|torch_npu|habana|jax|tpu_")
+"""A refusal by one of these says something of the machine or of a service, rather than of an option."""
 _REFUSALS = ("ValueError", "NotImplementedError", "ValidationError")
 
 
@@ -78,7 +80,13 @@ class Trouble:
             self.kind = next((kind for kind, place in PLACES if place.search("\n".join(raised.frames))), "other")
             if raised.text and not raised.more and not raised.frames[-1].startswith("raise"):
                 self.text = f"{self.text} (in: {raised.frames[-1]})"
-        if self.kind == "other" and self.phase is Phase.STARTING and not self.worker and raised.type.endswith(_REFUSALS):
+        if (
+            self.kind == "other"
+            and self.phase is Phase.STARTING
+            and not self.worker
+            and raised.type.endswith(_REFUSALS)
+            and not _OF_A_LIBRARY.search("\n".join(raised.frames[-2:]))
+        ):
             self.kind = "bad_argument"  # before anything is loaded, a value that is refused comes from the configuration
         self.consequence = is_consequence(raised.full[:600])
 
@@ -132,6 +140,8 @@ class Evidence:
         phase = chosen.phase
         if chosen.kind == "kv_cache_too_small" and phase in _BEFORE_THE_CACHE:
             phase = Phase.KV_CACHE  # some runners say nothing between the weights and the sizing of the cache
+        if chosen.kind == "worker_died" and chosen.raised is None:
+            phase = self.fatal_phase  # one process crashed; how far the start got is what the others told after that
         context = tuple(trouble.text for trouble in relevant[:8])
         return Finding(chosen.kind, self._in_words(chosen), chosen.process or None, chosen.line, phase, chosen.full, context)
 
@@ -312,6 +322,8 @@ def best_text(raised: Raised) -> str:
                 return line
     if not raised.text and not raised.more and raised.frames:
         return f"{first}: {raised.frames[-1]}"
+    if first.rstrip().endswith(":") and raised.more:
+        return f"{first} {raised.more[0].strip()}"  # the cause is what it points at
     if len(raised.text) < 12 and raised.more and not raised.text.startswith("cancel"):
         return f"{first} {raised.more[0]}".strip()
     return first

@@ -118,6 +118,14 @@ class StartParser:
         self.stalls: list[tuple[float | None, str, int]] = []
         self.utilisation: float | None = None
         self.port: int | None = None
+        self.platform: str | None = None
+        """What the log says of the hardware, in its own words."""
+        self.waiting = False
+        """Is the line that is being read one that only waits for other processes?"""
+        self.alive_at: float | None = None
+        """When something else than such waits was last said."""
+        self.connecting = False
+        """Has it begun to connect its ranks, and told nothing of them since?"""
         self._ranked: dict[str, tuple[int, float]] = {}
         self.silences: list[Silence] = []
         self.now: float | None = None
@@ -134,6 +142,7 @@ class StartParser:
         if not self.spans:
             self.spans.append((self.phase, self.started_at))
         self.phase = phase
+        self.connecting = False
         self.spans.append((phase, at))
 
     def end(self, phase: Phase, at: float | None) -> None:
@@ -273,6 +282,8 @@ def snapshot(start: StartParser, counts: Counts, failure: Failure | None, last_l
         first_line_at=began,
         ready_at=start.ready_at,
         last_line_at=last_line_at,
+        alive_at=start.alive_at if start.waiting else None,
+        connecting=start.connecting,
         phases=start.phases(),
         serving=start.statistics.server,
         failure=failure,
@@ -305,6 +316,7 @@ def shifted(load: LoadState, seconds: float) -> LoadState:
         ready_at=later(load.ready_at),
         engine_started_at=later(load.engine_started_at),
         last_line_at=later(load.last_line_at),
+        alive_at=later(load.alive_at),
         shards=bar(load.shards),
         loaders=tuple(moved_bar for known in load.loaders if (moved_bar := bar(known)) is not None),
         capture=bar(load.capture),

@@ -44,7 +44,9 @@ _SYSLOG_FULL = re.compile(rf"[A-Z][a-z]{{2}} {_ISO} \S+ \S+ [^\s:]{{1,64}}: ?")
 _TORCHSERVE = re.compile(rf"{_ISO} \[(?:INFO|WARN|ERROR|DEBUG) *\] \S+ \S+ (?:- )?- ?")
 _CRI = re.compile(rf"{_ISO} std(?:out|err) [FP] ?")
 _ISO_SYSLOG = re.compile(rf"{_ISO} [\w.-]+ [\w.@-]+\[\d+\]: ?")
-_STAMP = re.compile(rf"{_ISO}(?: (?:UTC|GMT)(?=[ \t]))?[ \t](?:\[(?:info|error|warn|warning|debug|stdout|stderr|out|err)\][ \t])?")
+_STAMP = re.compile(
+    rf"{_ISO}(?: (?:UTC|GMT)(?=[ \t]))?[ \t](?:\| ?)?(?:\[(?:info|error|warn|warning|debug|stdout|stderr|out|err)\][ \t])?"
+)
 _LEVEL = re.compile(r"[ \t]+(?=(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b)")
 _FOREIGN = re.compile(r"[-\t]|(?:INFO|WARNING|ERROR|DEBUG)\b[\t ]")
 _BLOB = re.compile(r"\[[\d.]+[KMG]?B blob data\]$")
@@ -151,6 +153,8 @@ def _from_json(line: str) -> Unwrapped | None:
         stamp = record.get("__REALTIME_TIMESTAMP")
         at = int(stamp) / 1e6 if isinstance(stamp, str) and stamp.isdigit() else None
         return Unwrapped(message if isinstance(message, str) else "", at)
+    if isinstance(record.get("fields"), dict):
+        record = {**record["fields"], **record}  # as Rust's tracing writes them
     for name in ("message", "msg", "textPayload", "event"):
         message = record.get(name)
         if isinstance(message, str):

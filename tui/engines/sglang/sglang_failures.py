@@ -12,6 +12,15 @@ def _always(text: str) -> Writer:
     return write
 
 
+def _kv_cache(said: str, start: StartParser, finding: Finding) -> str:
+    if "out of memory" in said or "pool is full" in said:
+        return (
+            "The KV cache ran full while serving: lower --max-running-requests, raise --schedule-conservativeness, or give it more "
+            "memory by --mem-fraction-static, a shorter --context-length or more GPUs (--tp)."
+        )
+    return "Nothing is left for the KV cache: raise --mem-fraction-static, lower --context-length, or use more GPUs (--tp)."
+
+
 GRAMMAR = Grammar(
     engine="sglang",
     record=DATED,
@@ -21,7 +30,9 @@ GRAMMAR = Grammar(
     failures=FailureWords(
         kinds={
             "kv_cache_too_small": (
-                r"Not enough memory\. Please try to increase --mem-fraction-static|max_total_num_tokens.*(?:too small|<= 0)"
+                r"(?:Prefill|Decode) out of memory|KV cache pool is full"
+                r"|Not enough memory\. Please try to increase --mem-fraction-static"
+                r"|max_total_num_tokens.*(?:too small|<= 0)"
             ),
             "bad_argument": r"launch_server.*error:",
         },
@@ -33,9 +44,7 @@ GRAMMAR = Grammar(
         ),
     ),
     advice={
-        "kv_cache_too_small": _always(
-            "Nothing is left for the KV cache: raise --mem-fraction-static, lower --context-length, or use more GPUs (--tp)."
-        ),
+        "kv_cache_too_small": _kv_cache,
         "cuda_oom": _always(
             "GPU memory ran out: lower --mem-fraction-static, --chunked-prefill-size or --cuda-graph-max-bs, or use more GPUs "
             "(--tp)."

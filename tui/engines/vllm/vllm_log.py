@@ -302,8 +302,35 @@ def _stats(start: StartParser, match: re.Match[str], line: Line) -> None:
 
 @GRAMMAR.says(r"No available shared memory broadcast block found in (\d+)", "No")
 def _shm_wait(start: StartParser, match: re.Match[str], line: Line) -> None:
+    start.waiting = True
     if start.phase is Phase.READY:
         start.stalls.append((start.now, line.message, start.line))
+
+
+@GRAMMAR.says(r"Waiting for \d+ local, \d+ remote core engine proc\(s\) to start()", "Waiting")
+def _core_wait(start: StartParser, match: re.Match[str], line: Line) -> None:
+    start.waiting = True
+
+
+@GRAMMAR.says(r"vLLM is using (?:nccl|hccl|rccl)==", "vLLM")
+@GRAMMAR.says(r"Found (?:nccl|hccl|rccl) from (?:library|environment)", "Found")
+def _connecting(start: StartParser, match: re.Match[str], line: Line) -> None:
+    start.connecting = start.phase is Phase.STARTING
+
+
+@GRAMMAR.says(r"Exception in worker \S+ while processing method load_model", "Exception")
+def _load_failed(start: StartParser, match: re.Match[str], line: Line) -> None:
+    """Workers of V0 may log nothing between their start and this."""
+    if start.phase is Phase.STARTING:
+        start.enter(Phase.LOADING, start.now)
+
+
+@GRAMMAR.says(r"Status Code: \d+\. Retrying", "Status")
+@GRAMMAR.says(r"Retry attempt #\d+\. Sleeping", "Retry")
+def _fetching(start: StartParser, match: re.Match[str], line: Line) -> None:
+    """Take the retries of the hub's transfer library (hf-xet) for a download."""
+    if start.phase is Phase.LOADING and start.loaders.main is None:
+        start.enter(Phase.DOWNLOADING, start.now)
 
 
 # -- the end -----------------------------------------------------------------------------------------------------------------------

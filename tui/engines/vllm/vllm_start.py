@@ -69,6 +69,10 @@ def _arguments(start: StartParser, match: re.Match[str], line: Line) -> None:
     if size and size.isdigit():
         start.data = int(size)
         start.loaders.engines_expected = max(1, start.data_local or start.data)
+    for name in ("tensor", "pipeline"):
+        size = _argument(text, f"{name}_parallel_size")
+        if size and size.isdigit():
+            setattr(start, name, int(size))
     port = _argument(_outer(text), "port")
     if port and port.isdigit():
         start.port = int(port)
@@ -143,6 +147,14 @@ def _headless(start: StartParser, match: re.Match[str], line: Line) -> None:
     start.notes["headless"] = "headless node: no API server appears in this log, so it never says ready"
 
 
+@GRAMMAR.says(r"Automatically detected platform (\w+)", "Automatically")
+@GRAMMAR.says(r"Platform plugin (\w+) is activated", "Platform")
+@GRAMMAR.says(r"plugin (\w+) loaded", "plugin")
+def _platform(start: StartParser, match: re.Match[str], line: Line) -> None:
+    start.engine = start.engine or "vllm"
+    start.platform = match[0]
+
+
 _KEY = {
     name: re.compile(rf"\b{name}={value}")
     for name, value in (
@@ -156,6 +168,17 @@ _KEY = {
         ("block_size", r"(\d+)"),
     )
 }
+
+
+@GRAMMAR.says(r"Dumping input data for V1 LLM engine \(v([^)]+)\) with config: (.*)")
+def _dumped_config(start: StartParser, match: re.Match[str], line: Line) -> None:
+    """Read the configuration that an engine tells once more as it fails: the log may lack its start."""
+    start.version = start.version or match[1]
+    found = {name: key[1] for name, pattern in _KEY.items() if (key := pattern.search(match[2]))}
+    start.model = start.model or found.get("model")
+    start.max_model_len = start.max_model_len or int(found.get("max_seq_len", 0)) or None
+    start.tensor = start.tensor or int(found.get("tensor_parallel_size", 0)) or None
+    start.pipeline = start.pipeline or int(found.get("pipeline_parallel_size", 0)) or None
 
 
 @GRAMMAR.says(r"Initializing an? (?:V[01] )?LLM engine \(v([^)]+)\) with config: (.*)")
