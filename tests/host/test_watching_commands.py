@@ -95,7 +95,8 @@ async def test_status_of_a_load(start: Run, tmp_path: Path, server: Replay) -> N
 
 async def test_status_of_a_ready_server_for_a_person(start: Run, tmp_path: Path, server: Replay) -> None:
     (tmp_path / "vllm.log").write_text(READY)
-    server.answers = dict(UP)
+    running = b'num_requests_running{engine="0",model_name="/models/tiny"} '  # recorded: its counters stand still
+    server.answers = UP | {"GET /metrics": UP["GET /metrics"].replace(running + b"4.0", running + b"0.0")}
     code, out, errors = await (await start("status", "kimi")).result()
     assert code == 0
     assert "kimi: READY: /models/tiny" in out

@@ -55,6 +55,8 @@ class GpuWatcher:
         self._ran = False
         """Whether the role has ever run on this host: one that did is started again, however it ended."""
         self._last: GpuSample | None = None
+        self._arrived = 0.0
+        """When it came, by the monotonic clock."""
         self._old_s = max(OLD_S, 3.0 / hz)
 
     async def run(self) -> None:
@@ -66,7 +68,7 @@ class GpuWatcher:
         while True:
             await asyncio.sleep(1.0)
             last, now = self._last, time.monotonic()
-            if last is not None and last.gpus and last.received_at is not None and now - last.received_at > self._old_s:
+            if last is not None and last.gpus and last.received_at is not None and now - self._arrived > self._old_s:
                 age = now - last.received_at
                 self._send(replace(last, note=f"no newer values for {age:.0f} s", late=True, late_s=age, unheard=True))
 
@@ -111,7 +113,7 @@ class GpuWatcher:
         self._publish(sample)
 
     def _publish(self, sample: GpuSample) -> None:
-        self._last = only(sample, self._gpus)
+        self._last, self._arrived = only(sample, self._gpus), time.monotonic()
         self._send(self._last)
 
 
