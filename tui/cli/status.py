@@ -31,7 +31,7 @@ from tui.core.gpu_findings import HostGpus, hosts_of
 from tui.core.gpu_groups import next_steps
 from tui.core.gpu_health import headroom
 from tui.core.logs.forecast import HUNG_S
-from tui.core.presentation import DASH, about, duration, gigabytes_s, how_far, name_of, percent, verdict_text, whole
+from tui.core.presentation import DASH, about, duration, gigabytes_s, how_far, name_of, percent, ready_text, verdict_text, whole
 from tui.core.text import clean
 from tui.core.trends import outgrowth, peak_mib
 from tui.record.store import RunStore
@@ -247,6 +247,8 @@ def _load_lines(state: DeploymentState) -> Iterator[str]:
         each = f" at {forecast.s_per_shard:.1f} s each" if forecast.s_per_shard is not None else ""
         rate = f" at {speed:.2f} GB/s" if speed is not None else each
         yield _row("", f"{how_far(load.shards)}{rate}{eta}")
+    if told := ready_text(forecast):
+        yield _row("", told)
     if forecast.ready_s is not None:
         yield _row("", f"ready after {duration(forecast.ready_s)}")
     if load.kv_tokens is not None:

@@ -21,7 +21,7 @@ from tui.core.connection import LinkState, retry_delay_s
 from tui.core.deployment import DeploymentState
 from tui.core.deployment_status import Status, api_problem, detail_of, log_problem, status_of, unheard_text
 from tui.core.gpu_groups import next_steps
-from tui.core.presentation import about, clock, duration, progress_text, some_of
+from tui.core.presentation import about, clock, duration, progress_text, ready_text, some_of
 from tui.core.text import clean
 from tui.core.wait_rules import Waiting, WaitOutcome, WaitRules
 from tui.settings import Settings
@@ -224,9 +224,7 @@ def where(state: DeploymentState) -> str:
 
 def _left_text(state: DeploymentState) -> str:
     forecast = state.forecast
-    if forecast.ready_eta_s is not None:
-        return f"ready in about {about(forecast.ready_eta_s)}"
-    return f"about {about(forecast.shards_eta_s)} of shards left" if forecast.shards_eta_s else ""
+    return ready_text(forecast) or (f"about {about(forecast.shards_eta_s)} of shards left" if forecast.shards_eta_s else "")
 
 
 def _final_text(word: str, state: DeploymentState, why: str) -> str:
@@ -320,6 +318,8 @@ class JsonLines:
                 "verdict_reason": state.forecast.reason or None,
                 "ready_eta_s": state.forecast.ready_eta_s,
                 "ready_eta_error_s": state.forecast.ready_eta_error_s,
+                "ready_low_s": state.forecast.ready_low_s,
+                "ready_high_s": state.forecast.ready_high_s,
                 "connection": state.connection.link.value,
                 "elapsed_s": round(elapsed_s, 1),
             }

@@ -10,7 +10,7 @@ from statistics import median
 from typing import Final
 
 from tui.core.gpu import GIB_MIB
-from tui.core.logs.load_state import Failure, Loader, LoadState, Phase, Verdict
+from tui.core.logs.load_state import Failure, Forecast, Loader, LoadState, Phase, Verdict
 
 DASH: Final = "—"
 
@@ -101,6 +101,15 @@ def about(seconds: float | None) -> str:
         return f"{minutes} min"
     hours = minutes // 60
     return f"{hours} h {minutes % 60:02d} min" if hours < 24 else f"{hours // 24} d {hours % 24:02d} h"
+
+
+def ready_text(forecast: Forecast) -> str:
+    """Return `ready in about 3 min (2 min to 5 min)`; "" if there is no estimate."""
+    if forecast.ready_eta_s is None:
+        return ""
+    low, high = about(forecast.ready_low_s), about(forecast.ready_high_s)
+    known = forecast.ready_low_s is not None and forecast.ready_high_s is not None and low != high
+    return f"ready in about {about(forecast.ready_eta_s)}" + (f" ({low} to {high})" if known else "")
 
 
 def age(seconds: float | None) -> str:

@@ -188,6 +188,7 @@ class Session:
             server.job_ends_at if server is not None else None,
             "its job's time limit",
             self._loads.cold,
+            gpus=bool(self.store.state.gpus and self.store.state.gpus.gpus),
         )
         return ForecastMade(forecast, signs)
 

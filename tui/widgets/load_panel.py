@@ -8,7 +8,7 @@ from textual.content import Content
 from tui.core.deployment import DeploymentState
 from tui.core.deployment_status import conflict_of, hang_of
 from tui.core.gpu import GIB_MIB
-from tui.core.logs.load_state import Loader, LoadState, Phase, Verdict
+from tui.core.logs.load_state import Forecast, Loader, LoadState, Phase, Verdict
 from tui.core.presentation import (
     DASH,
     amounts,
@@ -70,9 +70,9 @@ def countdown(state: DeploymentState, wall: float) -> tuple[str, str, Content]:
     if look.verdict in (Verdict.STALLED, Verdict.HUNG):
         return "no estimate", DASH, line(label("nothing moves"))
     if look.ready_eta_s is not None:
-        return "ready in about", clock(look.ready_eta_s), _at(wall + look.ready_eta_s, look.ready_eta_error_s)
+        return "ready in about", clock(look.ready_eta_s), _range(look, wall)
     if look.shards_eta_s is not None and load is not None and load.shards and load.shards.done < load.shards.total:
-        return "shards done in about", clock(look.shards_eta_s), _at(wall + look.shards_eta_s, None)
+        return "shards done in about", clock(look.shards_eta_s), _at(wall + look.shards_eta_s)
     started = load.started_at if load is not None else None
     since = "since " + time.strftime("%H:%M:%S", time.localtime(started)) if started is not None else ""
     return "so far", clock(so_far(state)), line(label(since))
@@ -86,8 +86,18 @@ def so_far(state: DeploymentState) -> float | None:
     return took
 
 
-def _at(wall: float, error: float | None) -> Content:
-    return line(label("at "), time.strftime("%H:%M:%S", time.localtime(wall)), label(f" ± {clock(error)}" if error else ""))
+def _at(wall: float, *more: Part) -> Content:
+    return line(label("at "), time.strftime("%H:%M:%S", time.localtime(wall)), *more)
+
+
+def _range(look: Forecast, wall: float) -> Content:
+    """Draw how sure the time until ready is: `at 12:30:05 ± 0:40` from history, `1:10 to 4:30` from other servers' starts."""
+    eta, low, high = look.ready_eta_s, look.ready_low_s, look.ready_high_s
+    if eta is None:
+        return line(DASH)
+    if look.from_history or low is None or high is None:
+        return _at(wall + eta, label(f" ± {clock(look.ready_eta_error_s)}" if look.ready_eta_error_s else ""))
+    return line(clock(low), label(" to "), clock(high))
 
 
 def hero(state: DeploymentState, width: int, wall: float) -> list[Content]:

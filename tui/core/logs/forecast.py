@@ -1,91 +1,33 @@
 """Estimate how long a start will still take, and judge whether it is on time, slow, stalled or hung.
 
 The estimate for the shards is the median of the last steps blended with the mean of all, the first step left out, since it pays for
-cold caches and CUDA's start. For what comes after the shards, and for the whole, there is only this deployment's own history.
+cold caches and CUDA's start. What comes after the shards, and the whole, is estimated by `ready_estimate.py`.
 Silence is judged by phase: it is normal for minutes while weights are downloaded, post-processed, compiled and captured.
 """
 
-import re
 from collections.abc import Sequence
 from statistics import median
 
 from msgspec.structs import replace
 
 from tui.core.logs.load_state import Forecast, Loader, LoadState, PastLoad, Phase, SignsOfLife, Verdict
+from tui.core.logs.ready_estimate import (
+    ORDER,
+    after_phase,
+    first_start,
+    release_of,
+    seconds_of,
+    spent_in_phase,
+    tails_after_loading,
+    usual_step,
+)
+from tui.core.logs.recorded_starts import RecordedStart, recorded_starts
 from tui.core.presentation import about, against, counted, doing_now, name_of, one_of, pace, steadiness
 from tui.engines.registry import engine_named
 
-ORDER = (
-    Phase.STARTING,
-    Phase.DOWNLOADING,
-    Phase.LOADING,
-    Phase.POST_LOADING,
-    Phase.PROFILING,
-    Phase.COMPILING,
-    Phase.KV_CACHE,
-    Phase.CAPTURING,
-    Phase.WARMING_UP,
-)
-
-
-def usual_step(past: Sequence[PastLoad]) -> float | None:
-    steps = [median(past_load.step_seconds[1:]) for past_load in past if len(past_load.step_seconds) > 1]
-    return median(steps) if steps else None
-
-
-def seconds_of(past: Sequence[PastLoad], phase: Phase) -> float | None:
-    """Return what a phase usually takes, over all its spans, in seconds; None if no start had it."""
-    sums = [
-        total
-        for past_load in past
-        if (total := sum(seconds for name, seconds in past_load.phases if name is phase)) or _has(past_load, phase)
-    ]
-    return median(sums) if sums else None
-
-
-def _has(past_load: PastLoad, phase: Phase) -> bool:
-    return any(name is phase for name, _ in past_load.phases)
-
-
-def tails_after_loading(past: Sequence[PastLoad]) -> list[float]:
-    """Return what each start took from its last shard until it was ready, in seconds."""
-    tails = []
-    for past_load in past:
-        names = [name for name, _ in past_load.phases]
-        if Phase.LOADING in names:
-            last = max(at for at, name in enumerate(names) if name is Phase.LOADING)
-            tails.append(sum(seconds for name, seconds in past_load.phases[last + 1 :] if name not in (Phase.READY, Phase.STOPPED)))
-    return tails
-
-
-def after_phase(load: LoadState, now: float, past: Sequence[PastLoad]) -> float | None:
-    """Return the seconds left of this phase and of those that usually follow."""
-    known = [(phase, seconds) for phase in ORDER if (seconds := seconds_of(past, phase)) is not None]
-    if not known:
-        return None
-    spent = spent_in_phase(load, now)
-    done = {span.name for span in load.phases if span.seconds is not None and span.name is not load.phase}
-    left = 0.0
-    reached = False
-    for phase, seconds in known:
-        if phase is load.phase:
-            reached = True
-            left += max(0.0, seconds - spent)
-        elif phase not in done and (reached or ORDER.index(phase) > ORDER.index(load.phase)):
-            left += seconds
-    return left
-
-
-def spent_in_phase(load: LoadState, now: float) -> float:
-    """Return the seconds of the phase that runs now, over all its spans."""
-    mine = [span for span in load.phases if span.name is load.phase]
-    return sum(
-        span.seconds if span.seconds is not None else max(0.0, now - (span.started_at if span.started_at is not None else now))
-        for span in mine
-    )
-
-
 RECENT_STEPS = 8
+FIRST_STEP_SHARE = 0.5
+"""What a later step takes of the first, if only that is known."""
 STALL_STEPS = 2.8
 """Typical steps without a sign of life that make a stall: it is to be seen within three."""
 STALL_FLOOR_S = 1.4
@@ -145,14 +87,20 @@ def make_forecast(
     ends_at: float | None = None,
     ends_by: str = "",
     cold: bool | None = None,
+    recorded: Sequence[RecordedStart] | None = None,
+    gpus: bool = False,
 ) -> Forecast:
     """Return ETA and verdict at `now`, in seconds of the same clock as the load's own times.
 
     `history` are earlier starts of this server; the expectations are the user's, and go before history. `cold` tells whether the
     page cache was too small to hold the weights when this start began.
     `ready_timeout_s` is the one that the server's environment sets, if it does; `ends_at` is when something else will
-    end the start (a probe, a job's time limit), named in `ends_by`.
+    end the start (a probe, a job's time limit), named in `ends_by`. `recorded` are other servers' starts, those of the
+    table by default, which tell when it is ready as long as there is no history; `gpus` tells that the host has some, which
+    the log does not tell at first.
     """
+    if load.device is None and gpus:
+        load = replace(load, device="gpu")
     signs = signs or SignsOfLife()
     past = comparable(history, cold)
     forecast = Forecast(
@@ -172,7 +120,7 @@ def make_forecast(
         return _serving(forecast, load, signs)
     if not load.recognised:
         return replace(forecast, reason="nothing of a server in the log yet")
-    forecast = _estimated(forecast, load, now, past, signs, expect_s_per_shard)
+    forecast = _estimated(forecast, load, now, past, signs, expect_s_per_shard, recorded)
     forecast = replace(forecast, ends=_ending(forecast, load, now, ready_timeout_s, ends_at, ends_by))
     return _compared(forecast, load, now, past, signs, expect_s_per_shard)
 
@@ -213,11 +161,17 @@ def _estimated(
     past: Sequence[PastLoad],
     signs: SignsOfLife,
     expect_s_per_shard: float | None,
+    recorded: Sequence[RecordedStart] | None,
 ) -> Forecast:
     shards, error = _shards_left(load, now, forecast.s_per_shard, past, expect_s_per_shard)
     shards = _with_bytes(shards, load, signs)
+    if not past:
+        left, spread = (shards, error) if shards is not None else _cold_shards(load, now, signs)
+        known = first_start(load, now, left, spread, recorded_starts() if recorded is None else recorded)
+        low, middle, high = known if known is not None else (None, None, None)
+        return replace(forecast, shards_eta_s=shards, ready_eta_s=middle, ready_low_s=low, ready_high_s=high)
     ready: float | None = None
-    if past and load.started_at is not None:
+    if load.started_at is not None:
         in_shards = load.phase in (Phase.STARTING, Phase.DOWNLOADING, Phase.LOADING)
         if in_shards and shards is not None:
             lefts = [shards + tail for tail in tails_after_loading(past)]
@@ -237,6 +191,9 @@ def _estimated(
         shards_eta_s=shards,
         ready_eta_s=ready,
         ready_eta_error_s=error if ready is not None else None,
+        ready_low_s=max(0.0, ready - (error or 0.0)) if ready is not None else None,
+        ready_high_s=ready + (error or 0.0) if ready is not None else None,
+        from_history=ready is not None,
         behind_s=behind,
     )
 
@@ -274,6 +231,20 @@ def _shards_left(
     return eta, spread * left**0.5 + 0.05 * eta
 
 
+def _cold_shards(load: LoadState, now: float, signs: SignsOfLife) -> tuple[float | None, float | None]:
+    """Return the same before a second shard is there: from the first one, which pays for cold caches, or from the reads."""
+    bar = load.shards
+    if load.phase is not Phase.LOADING or bar is None or not bar.total:
+        return None, None
+    if load.checkpoint_gib and signs.read_gib_s:
+        eta = load.checkpoint_gib * (1 - bar.done / bar.total) / signs.read_gib_s
+        return eta, 0.4 * eta
+    if bar.step_seconds and bar.last_at is not None:
+        most = (bar.total - bar.done) * max(bar.step_seconds[0], now - bar.last_at)
+        return FIRST_STEP_SHARE * most, 0.5 * most
+    return None, None
+
+
 def _with_bytes(eta: float | None, load: LoadState, signs: SignsOfLife) -> float | None:
     """Blend in what the bytes say: shards differ in size, and the last is often small.
 
@@ -291,7 +262,8 @@ def _ending(
     forecast: Forecast, load: LoadState, now: float, ready_timeout_s: float | None, ends_at: float | None, ends_by: str
 ) -> str:
     """Say what ends the start before it is ready; "" if nothing does."""
-    left = forecast.ready_eta_s if forecast.ready_eta_s is not None else forecast.shards_eta_s
+    # Other servers' starts are no ground for an alarm: at the first start only the shards count.
+    left = forecast.ready_eta_s if forecast.from_history else forecast.shards_eta_s
     if left is None:
         return ""
     if ends_at is not None and now + left > ends_at:
@@ -302,7 +274,7 @@ def _ending(
     if timeout is None or began is None:
         return ""
     known = ready_timeout_s is not None
-    if not known and _release(load.version) < timeout.since:
+    if not known and (release_of(load.version) or (0, 0)) < timeout.since:
         return ""
     limit = ready_timeout_s if ready_timeout_s is not None else timeout.default_s
     spent = max(0.0, now - began)
@@ -314,11 +286,6 @@ def _ending(
         f"ETA {about(left)}, but unless {timeout.variable} was raised, its default of {limit:.0f} s ends it in "
         f"{about(limit - spent)}"
     )
-
-
-def _release(version: str | None) -> tuple[int, int]:
-    match = re.match(r"v?(\d+)\.(\d+)", version or "")
-    return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 # -- the verdict -------------------------------------------------------------------------------------------------------------------

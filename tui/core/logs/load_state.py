@@ -122,6 +122,14 @@ class LoadState(Struct, frozen=True):
     """The most tokens that the engine takes into one step (max_num_batched_tokens)."""
     quantization: str | None = None
     attention_backend: str | None = None
+    device: str | None = None
+    """The engine's own word: cuda, cpu, xpu …; gpu if only the host tells."""
+    eager: bool | None = None
+    """Whether neither compilation nor graph capture will come."""
+    graph_sizes: int | None = None
+    """Batch sizes for which graphs will be captured."""
+    compile_cached: bool | None = None
+    """Whether compiled code came from an earlier start's cache."""
     init_engine_s: float | None = None
     engine_started_at: float | None = None
     """When the engine processes began: the API server's patience counts from about then."""
@@ -224,7 +232,12 @@ class Forecast(Struct, frozen=True):
     shards_eta_s: float | None = None
     ready_eta_s: float | None = None
     ready_eta_error_s: float | None = None
-    """Half the width of the range to show as ±."""
+    """Half the width of the range to show as ±; None if the range is of other servers' starts."""
+    ready_low_s: float | None = None
+    ready_high_s: float | None = None
+    """The range around `ready_eta_s`, never below 0."""
+    from_history: bool = False
+    """Whether earlier starts of this deployment told `ready_eta_s`; otherwise recorded starts of other servers did."""
     ready_s: float | None = None
     silent_s: float | None = None
     usual_s: float | None = None

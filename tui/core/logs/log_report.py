@@ -313,6 +313,8 @@ def document(load: LoadState, forecast: Forecast) -> dict[str, Any]:
         "ready_s": _rounded(forecast.ready_s),
         "ready_eta_s": _rounded(forecast.ready_eta_s),
         "ready_eta_error_s": _rounded(forecast.ready_eta_error_s),
+        "ready_low_s": _rounded(forecast.ready_low_s),
+        "ready_high_s": _rounded(forecast.ready_high_s),
         "ends": forecast.ends or None,
         "last_line_at": iso(load.last_line_at),
         "silent_s": _rounded(forecast.silent_s),

@@ -99,6 +99,10 @@ class StartParser:
         self.data_local = 0
         self.quantization: str | None = None
         self.attention_backend: str | None = None
+        self.device: str | None = None
+        self.eager: bool | None = None
+        self.graph_sizes: int | None = None
+        self.compile_cached: bool | None = None
         self.block_size = 16
         self.statistics = Statistics()
         self.notes: dict[str, str] = {}
@@ -275,6 +279,10 @@ def snapshot(start: StartParser, counts: Counts, failure: Failure | None, last_l
         batched_tokens=start.batched_tokens,
         quantization=start.quantization,
         attention_backend=start.attention_backend,
+        device=start.device,
+        eager=start.eager,
+        graph_sizes=start.graph_sizes,
+        compile_cached=start.compile_cached,
         init_engine_s=start.figure("init_engine_s"),
         engine_started_at=start.engine_started_at,
         capture=start.capture(),

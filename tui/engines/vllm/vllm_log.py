@@ -108,6 +108,17 @@ def _compiling(start: StartParser, match: re.Match[str], line: Line) -> None:
         start.enter(Phase.COMPILING, start.now)
 
 
+@GRAMMAR.says(r"Directly (?:load|lookup) (?:the (?:compiled )?graph|AOT compilation)")
+def _compile_cached(start: StartParser, match: re.Match[str], line: Line) -> None:
+    start.compile_cached = True
+
+
+@GRAMMAR.says(r"Compiling a graph for")
+@GRAMMAR.says(r"Cache the graph of")
+def _compiled_anew(start: StartParser, match: re.Match[str], line: Line) -> None:
+    start.compile_cached = start.compile_cached or False
+
+
 @GRAMMAR.says(r"torch\.compile (?:takes|took) ([\d.]+) s in total", "torch.compile")
 @GRAMMAR.says(r"Initial profiling/warmup run took")
 @GRAMMAR.says(r"Profiling CUDA graph memory")

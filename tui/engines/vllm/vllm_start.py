@@ -54,6 +54,8 @@ def _arguments(start: StartParser, match: re.Match[str], line: Line) -> None:
     names = re.search(r"'served_model_name': \[([^\]]*)\]", text)
     if names:
         start.served_names = tuple(name.strip().strip("'\"") for name in names[1].split(",") if name.strip())
+    if (eager := _argument(text, "enforce_eager")) is not None:
+        start.eager = eager == "True"
     if _argument(text, "uvicorn_log_level") in ("warning", "error", "critical"):
         start.server_hidden = True
     count = _argument(text, "api_server_count")
@@ -166,8 +168,11 @@ _KEY = {
         ("quantization", r"'?([\w.-]+)"),
         ("served_model_name", r"([^,\]]+|\[[^\]]*\])"),
         ("block_size", r"(\d+)"),
+        ("enforce_eager", r"(True|False)"),
+        ("device_config", r"(\w+)"),
     )
 }
+_GRAPH_SIZES = re.compile(r"['\"]cudagraph_capture_sizes['\"]: \[([^\]]*)\]")
 
 
 @GRAMMAR.says(r"Dumping input data for V1 LLM engine \(v([^)]+)\) with config: (.*)")
@@ -207,6 +212,11 @@ def _engine_config(start: StartParser, match: re.Match[str], line: Line) -> None
         start.served_names = tuple(name.strip().strip("[]'\"") for name in names.split(",") if name.strip("[]'\" "))
     if "block_size" in found:
         start.block_size = int(found["block_size"])
+    start.device = found.get("device_config") or start.device
+    if "enforce_eager" in found:
+        start.eager = found["enforce_eager"] == "True"
+    if sizes := _GRAPH_SIZES.search(match[2]):
+        start.graph_sizes = len([size for size in sizes[1].split(",") if size.strip()])
     if start.engine_started_at is None:
         start.engine_started_at = start.now
     if start.loaders.engines_expected < (start.data_local or start.data or 1):
