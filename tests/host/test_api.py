@@ -36,6 +36,9 @@ UP = {
     "GET /v1/models": recorded("get-models"),
     "GET /metrics": recorded("get-metrics-loaded"),
 }
+_RUNNING = b'num_requests_running{engine="0",model_name="/models/tiny"} '
+IDLE = UP | {"GET /metrics": UP["GET /metrics"].replace(_RUNNING + b"4.0", _RUNNING + b"0.0")}
+"""Without running requests: recorded counters stand still, which is a hang if requests run."""
 
 
 class Replay(Listening):

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from test_api import UP, Replay, reply
+from test_api import IDLE, Replay, reply
 
 SECRET = "sk-very-secret-key-0123456789"
 HEADER = "header-secret-9876543210"
@@ -103,7 +103,7 @@ class Commands:
 @pytest.fixture
 async def commands(tmp_path: Path) -> AsyncIterator[tuple[Commands, Replay]]:
     async with Replay() as server:
-        server.answers = UP | {"GET /v1/models": MODELS, "GET /version": reply("200 OK", json.dumps({"version": HOSTILE}))}
+        server.answers = IDLE | {"GET /v1/models": MODELS, "GET /version": reply("200 OK", json.dumps({"version": HOSTILE}))}
         yield Commands(tmp_path, server), server
 
 
