@@ -68,9 +68,12 @@ class RunOpened(Request):
 
 @dataclass
 class CompareRequested(Request):
-    """The user wants two recorded runs side by side; `second` None is the newest run of the same kind before the first."""
+    """The user wants two recorded runs side by side.
 
-    first: str
+    `first` None is the newest benchmark of the deployment on the screen, `second` None the newest of the same kind before it.
+    """
+
+    first: str | None = None
     second: str | None = None
 
 

@@ -73,7 +73,7 @@ class RecordController:
     async def _compare(self, asked: CompareRequested) -> None:
         record, main = self._record, self._open.main
         with self._complaints():
-            after = await self._found(asked.first)
+            after = await (self._newest() if asked.first is None else self._found(asked.first))
             if after is None:
                 return
             if asked.second is not None:
@@ -81,6 +81,7 @@ class RecordController:
             else:
                 benchmarks = await asyncio.to_thread(lambda: record.runs(kind="benchmark"))
                 earlier = [run for run in benchmarks if run.id < after.id]
+                earlier = [run for run in earlier if run.deployment == after.deployment] or earlier
                 alike = [run for run in earlier if run.title.split(" ")[0] == after.title.split(" ")[0]]
                 before = next(iter(alike or earlier), None)
                 if before is None:
@@ -92,6 +93,14 @@ class RecordController:
                 from tui.widgets.runs_pane import Compared
 
                 main.compared = Compared(before, after, one, two)
+
+    async def _newest(self) -> "Run | None":
+        """Return the newest benchmark of the deployment on the screen; if there is none, say so and return None."""
+        record, name = self._record, self._open.session.name
+        runs = await asyncio.to_thread(lambda: record.runs(kind="benchmark", deployment=name, limit=1))
+        if not runs:
+            self._app.complain(f"The record has no benchmark of {name} to compare: one that measured nothing is not kept.")
+        return next(iter(runs), None)
 
     async def _report(self, id: str | None) -> None:
         session = self._open.session

@@ -144,6 +144,27 @@ async def test_a_server_that_moved_is_asked_where_it_is() -> None:
             assert first.served == before
 
 
+async def test_a_stopped_benchmark_is_compared_with_the_one_before(tmp_path: Path) -> None:
+    """From the tab on which it was stopped, whatever is selected among the runs."""
+    record = RunStore(tmp_path / "record.sqlite")
+    session = SetSession(idle())
+    record.save_benchmark(session.name, RESULT)
+    app, _ = room(session.state, SMALL, session=session, record=record)
+    async with app.run_test(size=(120, 35), notifications=True) as pilot:
+        await until(pilot, lambda: app.main.unavailable(BY_ID["bench-single"]) is None)
+        app.main.action_show("bench")
+        app.main.result = RESULT
+        app.main.action_compare()
+        await shows(pilot, "There is no earlier benchmark to compare with")
+        record.save_benchmark(session.name, with_fields(RESULT, stopped="stopped by the user"))
+        app.main.action_show("bench")
+        app.main.action_compare()
+        await until(pilot, lambda: app.main.compared is not None)
+        assert app.main.compared is not None
+        assert (app.main.compared.before.id, app.main.compared.after.id) == (1, 2)
+    record.close()
+
+
 async def test_a_locked_record_is_said_and_ends_nothing(tmp_path: Path) -> None:
     path = tmp_path / "record.sqlite"
     RunStore(path).save_benchmark("kimi-k2-w4", RESULT)

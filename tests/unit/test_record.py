@@ -15,7 +15,7 @@ from msgspec import structs
 from tui.core.bench_result import Plan, Point, Result, Vantage
 from tui.core.logs.load_state import Failure, Loader, LoadState, PhaseSpan, ServerStart
 from tui.core.logs.load_state import Phase as P
-from tui.record.markdown import markdown, write_report
+from tui.record.markdown import escaped, markdown, write_report
 from tui.record.store import RecordError, RunStore, benchmark_of
 
 KIMI = ServerStart("kimi", "gpu-8x", 8000, models=("/models/kimi", "kimi"))
@@ -207,6 +207,18 @@ def test_benchmarks_come_back_as_they_were(tmp_path: Path) -> None:
     text = markdown(run)
     assert "| 8 | 81.4 |" in text
     assert "—" in text  # what was not measured is not 0
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("host_oom_or_killed", "host_oom_or_killed"),
+        ("_so_ and __init__.py", "\\_so\\_ and \\_\\_init\\_\\_.py"),
+        ("a*b [c](d)", "a\\*b \\[c\\](d)"),
+    ],
+)
+def test_only_what_markdown_would_read_is_escaped(text: str, shown: str) -> None:
+    assert escaped(text) == shown
 
 
 def test_files_are_private(tmp_path: Path) -> None:

@@ -54,6 +54,16 @@ def config_option(function: Any) -> Any:
     return click.option("--config", "settings", metavar="FILE", callback=read, help=CONFIG_HELP)(function)
 
 
+def config_checked_option(function: Any) -> Any:
+    """Add `--config FILE` to a command that needs nothing of it, so that all take it; a bad file is refused as everywhere."""
+
+    def read(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+        if value:
+            settings_of(Path(value).expanduser())
+
+    return click.option("--config", metavar="FILE", expose_value=False, callback=read, help=CONFIG_HELP)(function)
+
+
 @contextmanager
 def _used_by_all(file: str) -> Iterator[None]:
     """Make the whole command read and write this configuration: what a key of the screen keeps belongs there, too."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tui.cli.context import open_record
+from tui.cli.context import config_checked_option, open_record
 from tui.cli.exit_message import ExitCode, Fail
 from tui.core.text import clean
 from tui.record.store import RecordError, Run, RunStore, benchmark_of
@@ -21,11 +21,17 @@ if TYPE_CHECKING:
     from tui.core.bench_metrics import Metric
 
 
+LONGEST_WORD = 30
+BETWEEN = 11
+"""Columns of the terminal that the padding and the edges of that table take."""
+
+
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("--deployment", metavar="NAME", help="Only this deployment's.")
 @click.option("--kind", type=click.Choice(["load", "smoke", "benchmark"]), help="Only this kind.")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Only the newest N.")
+@config_checked_option
 def runs(as_json: bool, deployment: str | None, kind: str | None, limit: int) -> None:
     """List the recorded loads, smoke runs and benchmarks, newest first."""
     record = _opened()
@@ -44,20 +50,26 @@ def runs(as_json: bool, deployment: str | None, kind: str | None, limit: int) ->
     from rich.table import Table
     from rich.text import Text
 
+    console = Console(highlight=False)
+    # a kind of failure is one word, to search for: rather the deployment's name is broken
+    longest = min(LONGEST_WORD, max((len(word) for run in found for word in clean(run.title).split()), default=0))
+    others = len(str(max(run.id for run in found)).rjust(3)) + len("2026-01-01 00:00") + len("benchmark") + longest + BETWEEN
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("run", justify="right")
     for name in ("when", "deployment", "kind", "what"):
-        table.add_column(name, overflow="fold", no_wrap=name in ("when", "kind"))
+        most = max(len(name), console.width - others) if name == "deployment" else None
+        table.add_column(name, overflow="fold", no_wrap=name in ("when", "kind"), max_width=most)
     for run in found:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.at))
         table.add_row(str(run.id), when, Text(clean(run.deployment)), run.kind, Text(clean(run.title)))
-    Console(highlight=False).print(table)
+    console.print(table)
 
 
 @click.command()
 @click.argument("a")
 @click.argument("b")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@config_checked_option
 def compare(a: str, b: str, as_json: bool) -> None:
     """Compare two stored benchmarks point by point: A before, B after. A and B are ids from `readyroom runs`, or deployments' names
     (the newest benchmark of each).
@@ -168,6 +180,7 @@ def _table(points: "Sequence[ComparedPoint]", shown: "Sequence[Metric]") -> "Tab
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write to this file instead of stdout; if it exists, to a new one with a number.",
 )
+@config_checked_option
 def report(run: int, output: Path | None) -> None:
     """Print one stored run as Markdown."""
     from tui.record.markdown import readable, write_report

@@ -2,6 +2,7 @@
 
 import datetime
 import os
+import re
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -18,9 +19,10 @@ from tui.record.store import Run, benchmark_of
 
 
 def escaped(text: str) -> str:
-    """Escape text so that Markdown shows it as it is."""
-    for sign in "\\`*_[]<>|":
+    """Escape text so that Markdown shows it as it is. Underscores within a word (`host_oom`) mean nothing to it."""
+    for sign in "\\`*[]<>|":
         text = text.replace(sign, f"\\{sign}")
+    text = re.sub(r"(?<!\w)_+|_+(?!\w)", lambda found: "\\_" * len(found[0]), text)
     return text.replace("\n", " ")
 
 

@@ -8,7 +8,15 @@ from textual.screen import Screen
 
 from tui.actions import BY_ID, shown_key
 from tui.core.presentation import counted
-from tui.messages import BenchmarkRequested, BenchmarkStopped, GenerationStopped, ReportRequested, SmokeRequested, SmokeStopped
+from tui.messages import (
+    BenchmarkRequested,
+    BenchmarkStopped,
+    CompareRequested,
+    GenerationStopped,
+    ReportRequested,
+    SmokeRequested,
+    SmokeStopped,
+)
 from tui.screens.room_app import RoomApp
 
 if TYPE_CHECKING:
@@ -138,9 +146,12 @@ class JobScreen(Screen[None]):
         self.post_message(BenchmarkRequested(kind))
 
     def action_compare(self) -> None:
-        if self.tab != "runs":
+        """Compare the run selected in the record or, from another tab, the newest benchmark: the one just run, or stopped."""
+        if self.tab == "runs":
+            self.record.compare()
+        else:
             self.action_show("runs")
-        self.record.compare()
+            self.post_message(CompareRequested())
 
     def action_export(self) -> None:
         if self.tab == "runs":
