@@ -437,7 +437,7 @@ async def test_a_silent_warm_up_says_what_happens_and_what_is_normal() -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         for size in SIZES:
             await pilot.resize_terminal(*size)
-            await shows(pilot, "warming up kernels", "silent for 1:1", "normal up to 2 min", "so far")
+            await shows(pilot, "warming up kernels", "silent for 1:", "normal up to 2 min", "ready in about")
             assert "100.0 %" not in screen(pilot)
 
 

@@ -86,6 +86,7 @@ h200/serve-enginekilled    vllm   0.24 cuda no    51     no     FLASH_ATTN      
 h200/shard-missing-unnotic vllm   0.24 cuda yes   0      -      FLASH_ATTN      1     17.2 19    3    1    3    -    8   -    1
 h200/tp2-serve             vllm   0.24 cuda no    51     no     FLASH_ATTN      2     24.5 78    40   1    15   27   1   8    124
 h200/tp2-worker-killed     vllm   0.24 cuda no    51     no     FLASH_ATTN      2     8.7  67    3    1    12   22   1   6    106
+reported/kv-offload-segfau vllm   0.22 cuda -     -      -      -               1     88.4 40    381  -    61   -    0   -    0
 servers/03-cpu-0141-tp2-re vllm   0.14 cpu  yes   0      -      -               2     -    18    1    0    0    11   5   -    0
 servers/04-cpu-030-tp2-rea vllm   0.30 cpu  yes   0      -      -               2     0.02 12    1    0    -    -    0   -    1
 servers/06-cpu-032-dp2-two vllm   0.32 cpu  yes   0      -      -               2     0.04 45    1    1    -    -    3   -    3
