@@ -16,7 +16,7 @@ from tui.core.logs.log_report import document
 from tui.core.text import LineSplitter
 
 DATA = Path(__file__).parent.parent / "data" / "logs"
-FOLDERS = ("servers", "h200", "cpu", "made", "wild", "reported", "llama_cpp")
+FOLDERS = ("servers", "h200", "cpu", "made", "wild", "reported", "hardware", "llama_cpp")
 PLACES = {
     "phase": ("phase",),
     "failed_in": ("failure", "phase"),

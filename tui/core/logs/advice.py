@@ -93,10 +93,15 @@ _NO_ANSWER = re.compile(
 
 
 def nccl(text: str, start: StartParser, finding: Finding) -> str:
-    if "ibv_" in text or "memlock" in text.lower():
+    if "ibv_" in text + finding.cause or "memlock" in text.lower():
         return (
             "RDMA may lock too little memory: raise the limit (ulimit -l unlimited; docker --ulimit memlock=-1; "
             "LimitMEMLOCK=infinity in the unit), or do without InfiniBand by NCCL_IB_DISABLE=1."
+        )
+    if find(r"Hccl[A-Z]|EI000\d|torch_npu", text):
+        return (
+            "A rank did not join: look in every rank's and node's log for an earlier error, check that the nodes reach each other, "
+            "and raise HCCL_CONNECT_TIMEOUT (seconds) if some only start late."
         )
     if "Duplicate GPU" in finding.cause:
         return "Two ranks are on one GPU: give each its own (CUDA_VISIBLE_DEVICES), no more ranks than GPUs on each node."
@@ -147,7 +152,10 @@ def supervisor(text: str, start: StartParser, finding: Finding) -> str:
     )
 
 
-_CRASHED = re.compile(r"Segfault|Segmentation fault|Fatal Python error|Caught signal|SIG(?:SEGV|ABRT|BUS)|exitcode=-(?!9)")
+_CRASHED = re.compile(
+    r"Segfault|Segmentation fault|Fatal Python error|Caught signal|SIG(?:SEGV|ABRT|BUS)|exitcode=-(?!9)"
+    r"|double free|free\(\)|malloc\(\)|smashing"
+)
 
 
 def worker(text: str, start: StartParser, finding: Finding) -> str:
@@ -168,6 +176,8 @@ def worker(text: str, start: StartParser, finding: Finding) -> str:
 
 
 def engine(text: str, start: StartParser, finding: Finding) -> str:
+    if "above the part" in finding.cause:
+        return "Read the whole log from the server's start on: the first traceback above this part says why."
     return "The log does not hold the reason: look at dmesg, and at the other stream (standard error) or the other node's log."
 
 
@@ -177,6 +187,11 @@ def disk(text: str, start: StartParser, finding: Finding) -> str:
 
 
 def missing_file(text: str, start: StartParser, finding: Finding) -> str:
+    if find(r"(?i)\blora\b|adapter", text):
+        return (
+            "The LoRA adapter is not at the path that was given: it must be a directory that the server sees, with "
+            "adapter_config.json and the adapter's weights, or a model id on the hub."
+        )
     missing = find(r"missing: \{(.*?)\}", text)
     if missing:
         count = missing[1].count(",") + 1
@@ -226,7 +241,12 @@ def auth(text: str, start: StartParser, finding: Finding) -> str:
 
 
 def hub(text: str, start: StartParser, finding: Finding) -> str:
-    if "429 Client Error" in text:
+    if "CAS " in text or "xethub" in text:
+        return (
+            "The hub's Xet storage failed in the download: start again, which resumes it, with HF_TOKEN set against rate limits; "
+            "HF_HUB_DISABLE_XET=1 downloads the plain way."
+        )
+    if "429 Client Error" in text or "429 Too Many" in text:
         return "The hub limits how often it is asked: pass a token (HF_TOKEN=…), wait a few minutes, or fetch the model beforehand."
     if "outgoing traffic" in text or "Offline" in text or "cached snapshot" in text:
         return (

@@ -252,7 +252,7 @@ class FailureDetector:
         return None
 
     def _chosen(self) -> Failure:
-        chosen = self._evidence.choose()
+        chosen = self._evidence.choose(whole=bool(self._start.banner or self._start.start_seen or self._start.spans[1:-1]))
         return Failure(
             chosen.kind,
             chosen.phase,

@@ -45,7 +45,7 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     for kind, pattern in (
         (
             "gpu_memory_in_use",
-            r"not enough free (?:GPU )?memory.*other process",
+            r"not enough free (?:GPU )?memory.*other process|(?:TPU|[Dd]evice) is already in use by process",
         ),
         (
             "gpu_lost",
@@ -82,7 +82,7 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"|cudaMalloc failed: out of memory|UR_RESULT_ERROR_OUT_OF_\w+|ZE_RESULT_ERROR_OUT_OF_\w+"
             r"|RESOURCE_EXHAUSTED(?!.*(?:message larger|quota|[Rr]ate))|(?:HPU|HBM|TPU) out of memory"
             r"|Ran out of memory in memory space hbm"
-            r"|rtMalloc\w*[^\n]*(?:failed|207001)|aclrtMalloc\w*[^\n]*fail"
+            r"|rtMalloc\w*[^\n]*(?:failed|207001)|aclrtMalloc\w*[^\n]*fail|PT_DEVMEM[^\n]*[Aa]llocation failed"
             r"|NCCL WARN Cuda failure.*out of memory|Failed to CUDA [cm]alloc|hipMalloc.*out of memory",
         ),
         (
@@ -105,7 +105,7 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ),
         (
             "not_enough_gpus",
-            r"number of available GPUs|No CUDA GPUs are available"
+            r"number of available GPUs|No (?:CUDA|HIP|XPU|HPU|NPU|TPU) (?:GPU|device|chip)s are available|Device acquire failed"
             r"|invalid device ordinal|tensor parallel size.*(?:GPUs|devices)|GPUs? (?:are|is) not enough|required GPUs exceeds"
             r"|requires? \d+ GPUs|device >= 0 && device < num_gpus|not enough (?:CPU )?cores|insufficient (?:CPU )?cores"
             r"|less than the number of visible devices|local rank \d+ is out of bounds",
@@ -140,7 +140,7 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         (
             "compile_error",
             r"[Nn]inja build failed|nvcc fatal|ptxas fatal|ninja: build stopped|PTXASError|CompilationError"
-            r"|BackendCompilerFailed|InductorError"
+            r"|BackendCompilerFailed|InductorError|[Gg]raph compile failed|synGraphCompile"
             r"|Could not find nvcc|Error building extension|torch\._dynamo\.exc|torch\._inductor\.exc|triton\.compiler\.errors"
             r"|LoweringException"
             r"|Failed to find C compiler|Python\.h: No such file|nvcc not found|NVRTC|nvrtc"
@@ -197,7 +197,7 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"|OfflineModeIsEnabled|Temporary failure in name resolution|ProxyError|ReadTimeout|ConnectTimeout|cached snapshot"
             r"|NewConnectionError"
             r"|SSLError|CERTIFICATE_VERIFY|50[0234] Server Error|429 Client Error|Network is unreachable|HfHubHTTPError"
-            r"|getaddrinfo failed"
+            r"|getaddrinfo failed|CAS (?:service|client) error|xethub\.hf\.co|429 Too Many Requests"
             r"|Max retries exceeded|Connection refused.*huggingface|we couldn't connect",
         ),
         (
@@ -233,7 +233,8 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"|not initialized from checkpoint|Unable to load weights from|PytorchStreamReader|central directory|invalid load key"
             r"|Input/output error"
             r"|\[Errno 5\]|Stale file handle|UnpicklingError"
-            r"|corrupt|checksum|unexpected EOF|Unexpected end of file|[Tt]runcated|EOFError|Ran out of input|consistency check"
+            r"|(?<!or )corrupt(?!ed (?:size|double))"
+            r"|checksum|unexpected EOF|Unexpected end of file|[Tt]runcated|EOFError|Ran out of input|consistency check"
             r"|GGUF.*invalid|file size",
         ),
         (
@@ -272,7 +273,7 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"NCCL error|NCCL Error|DistBackendError|ncclUnhandledCudaError|ncclSystemError|ncclInternalError|ncclInvalidUsage"
             r"|unhandled (?:system|cuda) error"
             r"|connectFullMesh failed|Unable to find interface|NCCL WARN|RCCL|Bootstrap : no socket interface|ibv_|NET/IB"
-            r"|gloo.*(?:unable|failed)|makeDeviceForHostname|HCCL"
+            r"|gloo.*(?:unable|failed)|makeDeviceForHostname|HCCL|Hccl[A-Z]\w+|\bEI000\d\b|[Gg]etting socket times out"
             r"|nccl.*failed",
         ),
         (
@@ -300,6 +301,7 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         (
             "worker_died",
             r"Segfault|Segmentation fault|SIGSEGV|SIGABRT|SIGBUS|Fatal Python error|Caught signal \d+|exitcode=-\d"
+            r"|double free or corruption|free\(\): |malloc\(\): |stack smashing"
             r"|died unexpectedly|worker died|Worker.*exit"
             r"|ActorDiedError|The actor (?:died|is dead)",
         ),

@@ -17,7 +17,7 @@ class Platform:
     words: tuple[tuple[str, str], ...]
 
 
-def _platform(name: str, pattern: str, smi: str, visible: str, collectives: str, health: str) -> Platform:
+def _platform(name: str, pattern: str, smi: str, visible: str, collectives: str, health: str, blocking: str) -> Platform:
     return Platform(
         name,
         re.compile(pattern),
@@ -26,7 +26,9 @@ def _platform(name: str, pattern: str, smi: str, visible: str, collectives: str,
             ("nvidia-smi topo -p2p r", smi),
             ("nvidia-smi -L", smi),
             ("nvidia-smi", smi),
+            ("dmesg | grep -i xid tells whether the GPU is", f"{health} and dmesg tell whether the device is"),
             ("dmesg | grep -i xid", "dmesg"),
+            ("CUDA_LAUNCH_BLOCKING=1", blocking),
             ("dmesg for Xid", "dmesg"),
             ("dmesg (out of memory, Xid)", "dmesg (out of memory, driver errors)"),
             ("an Xid if the GPU is at fault", "the driver's error if the device is at fault"),
@@ -41,19 +43,21 @@ def _platform(name: str, pattern: str, smi: str, visible: str, collectives: str,
 PLATFORMS: tuple[Platform, ...] = (
     _platform(
         "ascend",
-        r"(?i:vllm[-_]ascend|torch_npu|plugin ascend)|\bNPU\b|aicore|AclNN|\bHCCL\b|ERR0\d{4} (?:PTA|DIST)",
+        r"(?i:vllm[-_]ascend|torch_npu|plugin ascend|platform npu)|\bNPU\b|aicore|AclNN|\bHCCL\b|ERR0\d{4} (?:PTA|DIST)",
         "npu-smi info",
         "ASCEND_RT_VISIBLE_DEVICES",
         "ASCEND_GLOBAL_LOG_LEVEL=1",
         "npu-smi info -t health -i DEVICE",
+        "ASCEND_LAUNCH_BLOCKING=1",
     ),
     _platform(
         "xpu",
-        r"UR_RESULT_ERROR|ZE_RESULT_ERROR|\bXPU\b|[.\-/]xpu\b|oneCCL|\bSYCL\b",
+        r"UR_RESULT_ERROR|ZE_RESULT_ERROR|\bXPU\b|[.\-/]xpu\b|platform xpu|oneCCL|\bSYCL\b",
         "xpu-smi discovery",
         "ZE_AFFINITY_MASK",
         "CCL_LOG_LEVEL=info",
         "xpu-smi health -d DEVICE",
+        "a smaller --max-num-seqs",
     ),
     _platform(
         "rocm",
@@ -62,17 +66,25 @@ PLATFORMS: tuple[Platform, ...] = (
         "HIP_VISIBLE_DEVICES",
         "NCCL_DEBUG=INFO",
         "amd-smi metric --ecc",
+        "AMD_SERIALIZE_KERNEL=3",
     ),
     _platform(
-        "gaudi", r"(?i:habana|gaudi|synapse)|\bHPU\b|\bHCL\b", "hl-smi", "HABANA_VISIBLE_DEVICES", "HCCL_LOG_LEVEL=1", "hl-smi"
+        "gaudi",
+        r"(?i:habana|gaudi|synapse|synStatus|PT_DEVMEM|platform hpu)|\bHPU\b|\bHCL\b",
+        "hl-smi",
+        "HABANA_VISIBLE_DEVICES",
+        "HCCL_LOG_LEVEL=1",
+        "hl-smi",
+        "LOG_LEVEL_ALL=3",
     ),
     _platform(
         "tpu",
-        r"(?i:tpu_inference|tpu_runner|libtpu|JaxRuntimeError|jax\.errors|\bXLA\b)|\bTPU\b|\bhbm=",
+        r"(?i:platform tpu|tpu_inference|tpu_runner|libtpu|JaxRuntimeError|jax\.errors|\bXLA\b)|\bTPU\b|\bhbm=",
         "tpu-info",
         "TPU_VISIBLE_CHIPS",
         "TPU_STDERR_LOG_LEVEL=0",
         "tpu-info",
+        "TPU_STDERR_LOG_LEVEL=0",
     ),
 )
 

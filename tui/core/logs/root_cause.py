@@ -125,7 +125,8 @@ class Evidence:
 
     # -- the choice
 
-    def choose(self) -> Finding:
+    def choose(self, *, whole: bool = True) -> Finding:
+        """Return the cause. `whole` tells whether the log holds more than the end of the start; only then does silence count."""
         for trouble in self.troubles:
             trouble.settle()
         relevant = [
@@ -135,7 +136,7 @@ class Evidence:
         strong = [trouble for trouble in first_hand if not trouble.weak]
         chosen = self._earliest(strong) or self._earliest(first_hand) or self._earliest(relevant)
         if chosen is None:
-            return self._without_cause()
+            return self._without_cause(whole)
         chosen = self._refined(chosen)
         phase = chosen.phase
         if chosen.kind == "kv_cache_too_small" and phase in _BEFORE_THE_CACHE:
@@ -218,7 +219,7 @@ class Evidence:
                 return _cut(f"{_NCCL_HELP.sub('', cause)}: {_NCCL_HEAD.sub('', warned[-1].text)}")
         return cause
 
-    def _without_cause(self) -> Finding:
+    def _without_cause(self, whole: bool) -> Finding:
         """Word the case of wrappers alone: something was killed from outside, or the log lacks the stream that said why."""
         named = next(
             (trouble for trouble in self.wrappers if re.search(r"died unexpectedly|exited unexpectedly|exit code", trouble.text)),
@@ -236,6 +237,10 @@ class Evidence:
             kind = "killed_by_supervisor" if end.ordered else "worker_died" if end.signal else "engine_died"
             where = self.fatal_line if end.process is None else line
             return Finding(kind, end.words, end.process, where, phase, first.full if first else end.words)
+        if not whole and (end is None or end.code is None):
+            said = _cut(first.text if first else self.fatal_text)[:120]
+            cause = f"the reason is said above the part that this log holds, whose end is: {said}"
+            return Finding("engine_died", cause, None, line, phase, first.full if first else cause)
         process = end.process if end is not None and end.killed else None
         if engine and process is None:
             process = engine

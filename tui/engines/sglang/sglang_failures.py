@@ -37,7 +37,7 @@ GRAMMAR = Grammar(
             "bad_argument": r"launch_server.*error:",
         },
         wrappers=r"Rank \d+ scheduler is dead|SIGQUIT received|Initialization failed\. (?:warmup|See)",
-        plain=r"Not enough memory|SIGQUIT received",
+        plain=r"Not enough memory|SIGQUIT received|Watchdog timeout \(",
         fatal=(
             r"Scheduler hit an exception|SIGQUIT received|watchdog thread terminated with exception|Received sigquit from a child"
             r"|DataParallelController.*exception"

@@ -72,6 +72,9 @@ def in_use(text: str, start: StartParser, finding: Finding) -> str:
             f"Another process holds the GPU: {free} of {total} GiB are free, {wanted} GiB wanted. End it (nvidia-smi lists "
             f"it){lower}."
         )
+    holder = find(r"in use by process (?:with pid )?(\d+)", text)
+    if holder:
+        return f"Process {holder[1]} holds the device: see what it is (ps -fp {holder[1]}), and end it or wait for it."
     return "Another process took or freed GPU memory while vLLM measured it: end it or wait for it (nvidia-smi lists it)."
 
 
@@ -161,6 +164,12 @@ def argument(text: str, start: StartParser, finding: Finding) -> str:
     rank = find(r"LoRA rank (\d+) is greater", text)
     if rank:
         return f"Raise --max-lora-rank to {rank[1]}."
+    if "parser" in text:
+        version = f" {start.version}" if start.version else ""
+        return (
+            f"This vLLM{version} has no parser of that name: take one that the message lists for --tool-call-parser or "
+            "--reasoning-parser, or a newer vLLM, or load one by --tool-parser-plugin or --reasoning-parser-plugin."
+        )
     if "attention backend" in text or "AttentionBackend" in text:
         return "Leave the attention backend to vLLM: drop --attention-backend and VLLM_ATTENTION_BACKEND, or name another."
     mamba = find(r"exceeds available Mamba cache blocks \((\d+)\)", text)

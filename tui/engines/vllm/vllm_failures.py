@@ -34,7 +34,7 @@ GRAMMAR = Grammar(
             "unsupported_model": (
                 r"implementation of \S+ is not compatible with vLLM|has no vLLM implementation|is not supported by vLLM"
             ),
-            "bad_argument": r"vllm.*: error:|LoRA rank \d+ is greater|max_num_\w+ \(\d+\)",
+            "bad_argument": r"vllm.*: error:|LoRA rank \d+ is greater|max_num_\w+ \(\d+\)|not found in (?:reasoning|tool)_parsers",
             "hang": (
                 r"RPC call to \S+ timed out|Engine iteration timed out|shared memory broadcast block|execute_model.*timed out"
                 r"|sample_tokens.*timed out"
