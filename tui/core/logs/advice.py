@@ -37,7 +37,10 @@ def _advice(finding: Finding, start: StartParser) -> str:
         )
     where = f"line {finding.line}" if finding.line else "the log"
     debug = next((grammar.more_detail for grammar in grammars() if grammar.engine == start.engine), "") or grammars()[0].more_detail
-    return f"Read the lines around {where}; {debug} says more at the next start."
+    return (
+        f"Not a failure that readyroom knows (see {where}): search {title_of(start)}'s issues for this message and try another "
+        f"version; {debug} says more at the next start."
+    )
 
 
 def title_of(start: StartParser) -> str:
