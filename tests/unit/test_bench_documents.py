@@ -110,7 +110,7 @@ def test_a_report_has_what_qualifies_its_figures() -> None:
     text = reported(plan, Point(4, good), Point(8, bad), stopped="stopped by the user")
     for words in (
         "**Incomplete:** stopped by the user.",
-        "- ✗ 8 streams: 3 × http\\_500: EngineCore died \\<b\\>",
+        "- ✗ 8 streams: 3 × http_500: EngineCore died \\<b\\>",
         "- ▲ 4 streams: the client was the bottleneck: no idle core",
         "- ▲ too few requests for a p99, which needs 368: 4 streams had 88",
         "| 4 | 640.0 | 660.9 (648.8–673.0) | — | 4.50 | — | 370.3 † |",

@@ -179,8 +179,8 @@ class MainScreen(JobScreen):
             self.gpus_tab = self.query_one("#tab-gpus", GpuPanel)
             await self.query_one("#machine").mount(*self._new("machine"))
             await self.query_one("#right").mount(Horizontal(*self._new("below"), id="more"))
-        except (MountError, NoMatches):
-            if self.is_attached and self.is_running and not self.app._exit:
+        except (MountError, NoMatches) as error:
+            if isinstance(error, MountError) and self.is_attached and self.is_running and not self.app._exit:
                 raise
             return  # the app is leaving
         if not self.log_pane.children:
