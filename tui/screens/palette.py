@@ -5,7 +5,7 @@ from inspect import isawaitable
 from typing import Any, Final
 
 from textual.await_complete import AwaitComplete
-from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider, SearchIcon
+from textual.command import CommandList, CommandPalette, DiscoveryHit, Hit, Hits, Provider, SearchIcon
 from textual.content import Content
 
 IN_THE_TEXT: Final = 0.5
@@ -58,6 +58,11 @@ class Palette(CommandPalette):
             return AwaitComplete()
         self._cancel_gather_commands()  # a search that begins now would look for a list that is gone
         return super().dismiss(result)
+
+    def _gather_commands(self, search_value: str) -> None:  # type: ignore[override]
+        """Search, unless the palette is being closed: Textual would look for a list that is gone."""
+        if self.is_current and self.query(CommandList):
+            super()._gather_commands(search_value)
 
     def _dismiss_mounted(self) -> None:
         """Dismiss, and return nothing: Textual awaits what a callback returns, and a screen may not await its own end."""
