@@ -52,7 +52,7 @@ FRAMING = frozenset({"content-length", "transfer-encoding", "host", "connection"
 
 
 class Positive(click.FloatRange):
-    """A finite number above 0."""
+    """Take a finite number above 0."""
 
     def __init__(self) -> None:
         super().__init__(min=0, min_open=True)
@@ -209,7 +209,7 @@ EXAMPLES = (
 
 
 class GroupedHelp(click.Command):
-    """A command whose help has its options in groups, and examples below them."""
+    """Write a command's help with its options in groups, and examples below them."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         told = {}

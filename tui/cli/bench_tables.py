@@ -131,7 +131,7 @@ def waiting(progress: BenchProgress) -> str:
 
 
 class TableColumn(NamedTuple):
-    """A heading, a cell for each point, and what the figures mean."""
+    """Hold a heading, a cell for each point, and what the figures mean."""
 
     heading: str
     cells: list[str]

@@ -235,7 +235,7 @@ def _final_text(word: str, state: DeploymentState, why: str) -> str:
 
 
 class ProgressBar:
-    """A bar over the shards; it pulses in phases whose length nobody knows."""
+    """Draw a bar over the shards; it pulses in phases whose length nobody knows."""
 
     def __init__(self, progress: "Progress") -> None:
         self._progress = progress
@@ -262,7 +262,7 @@ class ProgressBar:
 
 
 class PlainLines:
-    """A line when the phase changes, at each tenth of the shards, and now and then."""
+    """Print a line when the phase changes, at each tenth of the shards, and now and then."""
 
     def __init__(self) -> None:
         self._last: tuple[str, int] | None = None
